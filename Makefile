@@ -1,0 +1,54 @@
+PYTHON ?= python3
+BENCH ?= store
+
+UV_VERSION := 0.13.7
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# The interpreter's own pip, working on the environment: that spares the machine ensurepip.
+PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check --quiet
+UV := $(BIN)/uv --quiet
+FROM_LOCK := install --require-hashes -r requirements.lock
+# Without isolation the project is built by the locked backend.
+PROJECT := install --no-deps --no-build-isolation --editable .
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test bench lock clean
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(READY) ## Make .venv, with the command at .venv/bin/chronoline (PYTHON=python3)
+
+demo: setup ## Put messages on a timeline and see how punctually they come back
+	@$(BIN)/chronoline demo
+
+test: setup ## Check style, types, imports and documentation, and run all tests
+	@echo "== ruff check";  $(BIN)/ruff check .
+	@echo "== ruff format"; $(BIN)/ruff format --check .
+	@echo "== mypy";        $(BIN)/mypy
+	@echo "== imports";     $(BIN)/lint-imports --no-cache
+	@echo "== pytest";      $(BIN)/pytest
+
+bench: setup ## Measure beside the raw engine (BENCH=store)
+	@$(BIN)/chronoline bench $(BENCH)
+
+lock: setup ## Resolve the newest dependencies into requirements.lock
+	$(UV) pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+		--upgrade --generate-hashes --custom-compile-command "make lock" --output-file requirements.lock
+
+clean: ## Remove .venv, caches and build results
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Always made from nothing, so that it holds what the lock names and no more.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Chronoline needs Python 3.11 or newer; name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@echo "== setting up $(VENV)"
+	@$(PYTHON) -m venv --clear --without-pip $(VENV)
+	@{ $(PIP) install uv==$(UV_VERSION) && $(UV) pip $(FROM_LOCK) --python $(BIN)/python; } || { \
+		echo "== uv is not to be had or failed: installing with pip"; $(PIP) $(FROM_LOCK); }
+	@$(PIP) $(PROJECT)
+	@touch $@

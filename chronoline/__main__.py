@@ -1,0 +1,6 @@
+"""`python -m chronoline` is the `chronoline` command."""
+
+from chronoline.cli.main import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,35 @@
+"""A summary of how late things were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lateness:
+    """Percentiles in ms: the smallest value that so many of all do not exceed. All 0 if count is 0."""
+
+    count: int
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    max_ms: float
+
+    @classmethod
+    def of(cls, values_ms: Iterable[float]) -> Self:
+        ordered = sorted(values_ms)
+        return cls(
+            count=len(ordered),
+            p50_ms=_percentile(ordered, 500),
+            p99_ms=_percentile(ordered, 990),
+            p999_ms=_percentile(ordered, 999),
+            max_ms=_percentile(ordered, 1000),
+        )
+
+
+def _percentile(ordered: list[float], per_mille: int) -> float:
+    if not ordered:
+        return 0.0
+    return ordered[-(-len(ordered) * per_mille // 1000) - 1]

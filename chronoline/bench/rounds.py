@@ -1,0 +1,70 @@
+"""Interleaved measuring: what is compared takes its turn in every round, and the median speaks."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import median
+
+Measure = Callable[[], float]
+"""Does some work and answers one figure: a rate, or how long it took."""
+
+
+def interleave(
+    rounds: int,
+    measures: Mapping[str, Measure],
+    *,
+    warm_ups: int = 1,
+    after_each: Callable[[], None] = lambda: None,
+) -> dict[str, list[float]]:
+    """The figures of each measure, one for each round; those of the warm-ups are thrown away.
+
+    Each round begins with another measure, so that none always has the place after the same one.
+    """
+    figures: dict[str, list[float]] = {name: [] for name in measures}
+    names = list(measures)
+    for number in range(-warm_ups, rounds):
+        for name in _rotated(names, number):
+            figure = measures[name]()
+            if number >= 0:
+                figures[name].append(figure)
+            after_each()
+    return figures
+
+
+def medians(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: median(values) for name, values in figures.items()}
+
+
+class Stopwatch:
+    """Adds up the time that is spent inside its blocks."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @property
+    def ms(self) -> float:
+        return self.seconds * 1000
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - started
+
+
+def timed_ms(action: Callable[[], object]) -> float:
+    """How long one call takes. What others left for the garbage collector is collected before."""
+    gc.collect()
+    started = time.perf_counter()
+    action()
+    return (time.perf_counter() - started) * 1000
+
+
+def _rotated(names: list[str], number: int) -> list[str]:
+    place = number % len(names)
+    return names[place:] + names[:place]

@@ -1,0 +1,47 @@
+"""What a bench works with, and the frame around a run: a folder, the control, the report."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chronoline.bench.control import Control
+from chronoline.bench.report import Machine, Report, Row
+from chronoline.bench.show import Show
+from chronoline.bench.tally import Tally
+from chronoline.clock import Clock, SystemClock
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One run of a bench: what it was asked, where it works, and what it has found so far."""
+
+    folder: Path
+    """Empty, and removed after the run."""
+    quick: bool = False
+    show: Show = field(default_factory=lambda: Show(quiet=True))
+    clock: Clock = field(default_factory=SystemClock)
+    tally: Tally = field(default_factory=Tally)
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def run_bench(
+    name: str, measure: Callable[[Session], None], *, quick: bool = False, show: Show | None = None
+) -> Report:
+    """Runs a bench beside the control and reports what it found."""
+    with tempfile.TemporaryDirectory(prefix="chronoline-bench-") as folder:
+        Path(folder).chmod(0o755)  # a server that we start may run as another user
+        session = Session(folder=Path(folder), quick=quick, show=show or Show(quiet=True))
+        with session.show, Control() as control:
+            measure(session)
+    return Report(
+        bench=name,
+        machine=Machine(cores=os.cpu_count() or 1, control=control.lateness),
+        rows=tuple(session.rows),
+        tally=session.tally,
+        notes=tuple(session.notes),
+    )

@@ -1,0 +1,29 @@
+"""The program of the control: it sleeps until random moments and writes how late it woke.
+
+It is run by its path, without the package, so that it is as light as a Python process can be:
+`python -I -S sleeper.py LONGEST_S PARENT_PID`. Each wake adds one C double, milliseconds, to its output. It
+ends when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import sys
+import time
+
+SAMPLE = struct.Struct("d")
+
+
+def sleep_and_wake(longest_s: float, parent_pid: int) -> None:
+    while os.getppid() == parent_pid:
+        pause_s = random.uniform(0, longest_s)
+        moment = time.monotonic() + pause_s
+        time.sleep(pause_s)
+        late_s = time.monotonic() - moment
+        os.write(sys.stdout.fileno(), SAMPLE.pack(late_s * 1000))
+
+
+if __name__ == "__main__":
+    sleep_and_wake(float(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,46 @@
+"""`chronoline bench`: measurements, each beside a reference from the same run."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from chronoline.bench.registry import BENCHES, find_bench
+from chronoline.bench.session import run_bench
+from chronoline.bench.show import Show
+from chronoline.bench.table import render
+
+_NAMES = "\n\n".join(f"[bold]{each.name}[/]: {each.summary}." for each in BENCHES.values())
+
+
+def bench(
+    name: Annotated[str, typer.Argument(help=f"What to measure.\n\n{_NAMES}", show_default=False)],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="All cases, smaller: ends within a minute.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object instead of a table, without progress.")
+    ] = False,
+) -> None:
+    """Measure Chronoline on this machine, beside references.
+
+    Starts what it needs: a PostgreSQL server of its own, and files in the
+    folder for temporary files (TMPDIR names another). Warms up, then
+    measures in rounds in which the reference takes its turn, so that a busy
+    machine slows both. Figures are medians; their ratio is what counts.
+
+    A process beside it only sleeps and wakes: its lateness shows how busy
+    the machine was. Lost, duplicated and early messages are counted every
+    time, and the exit code is 1 if there were any.
+    """
+    chosen = find_bench(name)
+    report = run_bench(name, chosen.load(), quick=quick, show=Show(quiet=as_json))
+    if as_json:
+        print(json.dumps(report.to_json(), indent=2))
+    else:
+        Console().print(render(report))
+    if not report.tally.clean:
+        raise typer.Exit(1)

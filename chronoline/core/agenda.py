@@ -1,0 +1,137 @@
+"""The one place that decides *when*: what to deliver, when to reserve, when to wake.
+
+An agenda holds what was reserved ahead, at most `capacity` messages, and answers for a given `now`.
+It does no I/O and reads no clock; a shell (a firing lane, a broker's loader) acts on its answers:
+
+    reserve when `reserve_at(now) <= now`, up to `room()` messages, and tell `reserved(...)`
+    deliver what `deliver(now)` returns
+    give up what `lapsed()` returns
+    sleep until `wake_at(now)`, or until a notice comes: `noticed(due)`
+
+Reserving. A reservation at `now` covers everything with `ts <= now + reserve_ahead_ms`. The store then
+says when the next message falls due, and the agenda reserves again when that one comes within reach, but
+in dense traffic not more often than every half of `reserve_ahead_ms`: what lies beyond the last horizon
+cannot be due before the next tick. A notice of a message inside the covered stretch cannot wait for the
+tick and is reserved at once. Without any word it looks again after `max_sleep_ms`, which bounds what
+a lost notice can cost.
+
+Delivering. Nothing leaves before its `due`, and only while its lease lives with `margin_ms` to spare.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from chronoline.core.message import LeasedMessage
+
+DEFAULT_RESERVE_AHEAD_MS = 100
+DEFAULT_MAX_SLEEP_MS = 9_000
+"""A little less than how far ahead stores give notice (10 s): what was put further away is seen in time."""
+
+
+class Agenda:
+    """A bounded heap of reserved messages, by due time."""
+
+    def __init__(
+        self,
+        *,
+        capacity: int = 10_000,
+        reserve_ahead_ms: int = DEFAULT_RESERVE_AHEAD_MS,
+        max_sleep_ms: int = DEFAULT_MAX_SLEEP_MS,
+        margin_ms: int = 0,
+    ) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity}")
+        self.reserve_ahead_ms = reserve_ahead_ms
+        self._capacity = capacity
+        self._tick_ms = max(1, reserve_ahead_ms // 2)
+        self._max_sleep_ms = max_sleep_ms
+        self._margin_ms = margin_ms
+        self._heap: list[tuple[int, int, LeasedMessage]] = []
+        self._order = 0
+        self._lapsed: list[LeasedMessage] = []
+        # Everything with ts <= this has been asked for; a notice below it cannot wait for the tick.
+        self._horizon = -1
+        # What lies beyond it need not be asked for before this moment.
+        self._tick_at = 0
+        # The next reservation, as far as is known; None means at once.
+        self._reserve_at: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def room(self) -> int:
+        """How many more messages may be held."""
+        return max(0, self._capacity - len(self._heap))
+
+    def reserved(
+        self, leased: Iterable[LeasedMessage], *, next_ts: int | None, more: bool, now_ms: int
+    ) -> None:
+        """Takes in what a reservation at `now_ms` was given, and when the store's next one falls due.
+
+        `more` says that the reservation met its limit, so that its horizon was not reached.
+        """
+        for message in leased:
+            heapq.heappush(self._heap, (message.message.due, self._order, message))
+            self._order += 1
+        if more:
+            self._reserve_at = None
+            return
+        self._horizon = max(self._horizon, now_ms + self.reserve_ahead_ms)
+        self._tick_at = now_ms + self._tick_ms
+        latest = now_ms + self._max_sleep_ms
+        if next_ts is None:
+            self._reserve_at = latest
+        else:
+            in_reach = next_ts - self.reserve_ahead_ms
+            self._reserve_at = min(latest, max(in_reach, self._tick_at))
+
+    def noticed(self, due: int | None) -> None:
+        """Someone put a message at `due`; None if nobody knows where, so that one must look."""
+        if due is None or due <= self._horizon:
+            self._reserve_at = None
+        elif self._reserve_at is not None:
+            in_reach = due - self.reserve_ahead_ms
+            self._reserve_at = min(self._reserve_at, max(in_reach, self._tick_at))
+
+    def postponed(self, until_ms: int) -> None:
+        """The store could not be asked: reserve again at this moment, or when a notice says more."""
+        self._reserve_at = until_ms
+
+    def reserve_at(self, now_ms: int) -> int | None:
+        """When to reserve next; `now_ms` or earlier means now, None not before there is room."""
+        if not self.room():
+            return None
+        return now_ms if self._reserve_at is None else self._reserve_at
+
+    def deliver(self, now_ms: int) -> list[LeasedMessage]:
+        """Takes out what is due, in order of `due`; what lapsed meanwhile is kept for `lapsed`."""
+        ready = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            message = heapq.heappop(self._heap)[2]
+            if message.lease.until - self._margin_ms > now_ms:
+                ready.append(message)
+            else:
+                self._lapsed.append(message)
+        return ready
+
+    def lapsed(self) -> list[LeasedMessage]:
+        """Takes out what can no longer be delivered because its lease is over, or nearly."""
+        lapsed, self._lapsed = self._lapsed, []
+        return lapsed
+
+    def give_back(self) -> list[LeasedMessage]:
+        """Takes out everything, to be unreserved."""
+        held = [entry[2] for entry in sorted(self._heap)]
+        self._heap.clear()
+        return held
+
+    def deliver_at(self) -> int | None:
+        """When the next held message is due."""
+        return self._heap[0][0] if self._heap else None
+
+    def wake_at(self, now_ms: int) -> int | None:
+        """When there is next something to do; None means that only a notice brings something."""
+        moments = [m for m in (self.deliver_at(), self.reserve_at(now_ms)) if m is not None]
+        return min(moments) if moments else None

@@ -1,0 +1,70 @@
+"""Every error that Chronoline raises has one root, and its docstring is its default message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chronoline.core.outcome import Outcome
+
+
+class ChronolineError(Exception):
+    """Chronoline failed."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+
+
+class InvalidInput(ChronolineError, ValueError):
+    """The input is not valid; nothing was changed."""
+
+
+class MissingExtra(ChronolineError, ImportError):
+    """An optional dependency is not installed."""
+
+
+class TopicNotFound(ChronolineError, LookupError):
+    """There is no such topic: it was never created, or it was dropped."""
+
+
+class TopicExists(ChronolineError):
+    """A topic of that name exists already, or is still being dropped."""
+
+
+class Refused(ChronolineError):
+    """Some of the batch were refused."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes = tuple(outcomes)
+        shown = "; ".join(f"{outcome.id!r}: {outcome.reason}" for outcome in self.outcomes[:3])
+        more = len(self.outcomes) - 3
+        super().__init__(f"refused: {shown}" + (f"; and {more} more" if more > 0 else ""))
+
+
+class StoreError(ChronolineError):
+    """The store failed."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached; nothing was changed. Try again."""
+
+
+class StoreBusy(StoreUnavailable):
+    """The store is locked by another process; nothing was changed. Try again."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no room left; nothing was changed. Free some disk and try again."""
+
+
+class OutcomeUnknown(StoreError):
+    """The store did not answer, so the change may have happened or not. Ask again with the same ids."""
+
+
+class StoreClosed(StoreError):
+    """The store is closed."""
+
+
+class SchemaTooNew(StoreError):
+    """The database was written by a newer Chronoline. Upgrade this one, or open another database."""

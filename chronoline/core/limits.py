@@ -1,0 +1,95 @@
+"""Bounds on input, and the checks that keep them. A check answers the problem in words, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chronoline.core.message import NewMessage
+
+MIN_LEASE_MS = 10
+"""A new end of a lease, or a new time from a consumer, lies at least this far ahead."""
+MAX_TIME_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+MAX_NAME_BYTES = 255
+MAX_HEADERS = 256
+MAX_HEADER_BYTES = 65_536
+MAX_KEY_BYTES = 65_536
+MAX_BODY_BYTES = 64 * 1024 * 1024
+
+
+def name_problem(what: str, value: object) -> str | None:
+    """Ids, producer groups, consumers and topics: text of 1 to 255 bytes in UTF-8, kept as given."""
+    if not isinstance(value, str):
+        return f"{what} must be text, not {type(value).__name__}"
+    if not value:
+        return f"{what} is empty"
+    try:
+        size_bytes = len(value.encode())
+    except UnicodeEncodeError:
+        return f"{what} is not valid UTF-8"
+    if size_bytes > MAX_NAME_BYTES:
+        return f"{what} has {size_bytes} bytes; at most {MAX_NAME_BYTES} are allowed"
+    if "\0" in value:
+        return f"{what} contains a NUL character"
+    return None
+
+
+def time_problem(what: str, value: object) -> str | None:
+    """Whole milliseconds from 1970 to the end of the year 9999."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return f"{what} must be whole milliseconds since 1970, not {type(value).__name__}"
+    if not 0 <= value <= MAX_TIME_MS:
+        return f"{what} {value} is not between 1970 and the year 9999, in milliseconds"
+    return None
+
+
+def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:
+    """What is wrong with a message that is to be created."""
+    return (
+        name_problem("id", message.id)
+        or time_problem("due", message.due)
+        or name_problem("producer group", message.producer_group)
+        or _bytes_problem("body", message.body, largest_body_bytes)
+        or (message.key is not None and _bytes_problem("key", message.key, MAX_KEY_BYTES))
+        or (message.headers != () and _headers_problem(message.headers))
+        or (message.expires is not None and _expires_problem(message.expires, message.due))
+        or None
+    )
+
+
+def _expires_problem(expires: int, due: int) -> str | None:
+    problem = time_problem("expires", expires)
+    if problem is None and expires <= due:
+        return f"expires {expires} is not after due {due}: the message could never be delivered"
+    return problem
+
+
+def _bytes_problem(what: str, value: object, most_bytes: int) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, bytes):
+        return f"{what} must be bytes, not {type(value).__name__}"
+    if len(value) > most_bytes:
+        return f"{what} has {len(value)} bytes; at most {most_bytes} are allowed"
+    return None
+
+
+def _headers_problem(headers: Sequence[object]) -> str | None:
+    if isinstance(headers, str | bytes) or not isinstance(headers, Sequence):
+        return "headers must be a sequence of (name, value) pairs"
+    if len(headers) > MAX_HEADERS:
+        return f"there are {len(headers)} headers; at most {MAX_HEADERS} are allowed"
+    total_bytes = 0
+    for header in headers:
+        if not isinstance(header, tuple) or len(header) != len(("name", "value")):
+            return "headers must be (name, value) pairs"
+        name, value = header
+        problem = (name != "" and name_problem("header name", name)) or _bytes_problem(
+            f"header {name!r}", value, MAX_HEADER_BYTES
+        )
+        if problem:
+            return problem
+        total_bytes += len(name.encode()) + len(value or b"")
+    if total_bytes > MAX_HEADER_BYTES:
+        return f"the headers have {total_bytes} bytes; at most {MAX_HEADER_BYTES} are allowed"
+    return None

@@ -1,0 +1,82 @@
+"""Messages and leases, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Header = tuple[str, bytes | None]
+"""A header's name and value. Headers keep their order, and names may repeat."""
+
+DEFAULT_PRODUCER_GROUP = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """What a producer puts on a timeline. It is validated when it is created, not here."""
+
+    id: str
+    due: int
+    """When it is meant to fire, UTC ms."""
+    body: bytes | None = b""
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    expires: int | None = None
+    """From this moment on it goes to the dead letters instead of to a handler."""
+    producer_group: str = DEFAULT_PRODUCER_GROUP
+    """The owner: whoever names this group may reschedule and cancel it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message on a timeline, without its body.
+
+    `id`, `bucket`, `producer_group`, `key`, `headers` and the body never change.
+    """
+
+    id: str
+    ts: int
+    """Its position: the due time, or the end of its lease."""
+    due: int
+    """When it is meant to fire; a lease does not move it."""
+    bucket: int
+    producer_group: str
+    lock_consumer: str | None
+    """Who holds the lease, or held it when it lapsed."""
+    version: int
+    """Grows with every change."""
+    attempts: int
+    """Leases that lapsed or were given back by `retry`."""
+    expires: int | None
+    key: bytes | None
+    headers: tuple[Header, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """One consumer's right to one message until a moment; `version` is the fencing token."""
+
+    id: str
+    consumer: str
+    version: int
+    until: int
+    """At this millisecond the lease is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedMessage:
+    """A message with its body, handed out under a lease."""
+
+    lease: Lease
+    message: Message
+    body: bytes | None
+    redelivered: bool
+    """An earlier lease on it lapsed since it fell due; its lateness is counted apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that could not be delivered, kept until it is put back or discarded."""
+
+    message: Message
+    reason: str
+    died: int

@@ -1,0 +1,89 @@
+"""What a batch answers: an outcome for each id, done or a named refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from chronoline.core.errors import Refused
+from chronoline.core.message import LeasedMessage
+
+
+class Refusal(StrEnum):
+    """Why nothing was changed. The names are stable: they travel on the wire."""
+
+    EXISTS = "exists"
+    NOT_FOUND = "not_found"
+    DELETED = "deleted"
+    DEAD = "dead"
+    NOT_DEAD = "not_dead"
+    NOT_OWNER = "not_owner"
+    NOT_HOLDER = "not_holder"
+    NOT_ALLOWED = "not_allowed"
+    LEASED = "leased"
+    LAPSED = "lapsed"
+    STALE = "stale"
+    NOT_DUE = "not_due"
+    IMMUTABLE = "immutable"
+    TOO_SOON = "too_soon"
+    INVALID = "invalid"
+
+
+REASONS = {
+    Refusal.EXISTS: "a message with this id exists, or existed within the dedupe time",
+    Refusal.NOT_FOUND: "there is no message with this id",
+    Refusal.DELETED: "the message was acked or cancelled",
+    Refusal.DEAD: "the message is among the dead letters; redrive it to put it back",
+    Refusal.NOT_DEAD: "the message is not among the dead letters",
+    Refusal.NOT_OWNER: "the message belongs to another producer group",
+    Refusal.NOT_HOLDER: "only the consumer that holds the lease may do this",
+    Refusal.NOT_ALLOWED: "this role may never do this",
+    Refusal.LEASED: "a consumer holds a live lease, which nobody may break",
+    Refusal.LAPSED: "the lease is over",
+    Refusal.STALE: "the version is not the current one; look the message up again",
+    Refusal.NOT_DUE: "the message is not due yet",
+    Refusal.IMMUTABLE: "a body never changes; cancel the message and create another",
+    Refusal.TOO_SOON: "the new time must be at least 10 ms ahead",
+    Refusal.INVALID: "the input is not valid",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one id: done if there is no refusal, and then `version` is the new one."""
+
+    id: str
+    refusal: Refusal | None = None
+    version: int = 0
+    detail: str = ""
+
+    @property
+    def done(self) -> bool:
+        return self.refusal is None
+
+    @property
+    def reason(self) -> str:
+        """The refusal in words; empty when done."""
+        if self.refusal is None:
+            return ""
+        return self.detail or REASONS[self.refusal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a request for leases was given."""
+
+    leased: tuple[LeasedMessage, ...] = ()
+    """In order of `due`."""
+    refused: tuple[Outcome, ...] = ()
+    """Ids that were asked for and not given, and messages that went to the dead letters instead."""
+    more: bool = False
+    """The limit was reached, so there may be more to lease right now."""
+
+
+def raise_for_refused(outcomes: Iterable[Outcome]) -> None:
+    """Raises `Refused` if any outcome is a refusal."""
+    refused = [outcome for outcome in outcomes if not outcome.done]
+    if refused:
+        raise Refused(refused)

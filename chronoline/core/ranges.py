@@ -1,0 +1,32 @@
+"""Bucket ranges: half-open, and always whole buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from chronoline.core.errors import InvalidInput
+
+
+class BucketRange(NamedTuple):
+    """The buckets from `start` up to, but not including, `stop`."""
+
+    start: int
+    stop: int
+
+
+def merge_ranges(ranges: Iterable[BucketRange], buckets: int) -> list[BucketRange]:
+    """The same buckets as sorted ranges that neither touch nor overlap; empty ones are left out."""
+    merged: list[BucketRange] = []
+    for start, stop in sorted(ranges):
+        if not 0 <= start <= stop <= buckets:
+            raise InvalidInput(
+                f"bucket range [{start}, {stop}) is not within the topic's buckets [0, {buckets})"
+            )
+        if start == stop:
+            continue
+        if merged and start <= merged[-1].stop:
+            merged[-1] = BucketRange(merged[-1].start, max(stop, merged[-1].stop))
+        else:
+            merged.append(BucketRange(start, stop))
+    return merged

@@ -1,0 +1,87 @@
+"""A topic: its name, its uid and its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.ids import HASH_VALUES
+from chronoline.core.limits import MAX_BODY_BYTES, MAX_TIME_MS, MIN_LEASE_MS, name_problem
+from chronoline.core.ranges import BucketRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """How a topic behaves; fixed when the topic is created.
+
+    An invalid setting raises `InvalidInput`, which names everything that is wrong.
+    """
+
+    buckets: int = 64
+    """Into how many buckets its messages fall: the most consumers that can share it."""
+    window_ms: int = 2_000
+    """Changes of membership take effect at the next window of this length."""
+    default_lease_ms: int = 30_000
+    """The lease of a consumer that asks for none in particular."""
+    max_attempts: int = 20
+    """After so many failed attempts a message goes to the dead letters."""
+    max_lateness_ms: int | None = None
+    """A message that is later than this goes to the dead letters instead of to a handler."""
+    dedupe_ms: int = 300_000
+    """For so long after an ack or a cancel its id stays taken."""
+    dead_letters: bool = True
+    """Keep dead letters until someone puts them back or discards them; if not, purge them."""
+    largest_body_bytes: int = 1024 * 1024
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "buckets": (1, HASH_VALUES),
+            "window_ms": (1, 3_600_000),
+            "default_lease_ms": (MIN_LEASE_MS, MAX_TIME_MS),
+            "max_attempts": (1, 1_000_000),
+            "max_lateness_ms": (0, MAX_TIME_MS),
+            "dedupe_ms": (0, MAX_TIME_MS),
+            "largest_body_bytes": (0, MAX_BODY_BYTES),
+        }
+        problems = []
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.name == "dead_letters":
+                if not isinstance(value, bool):
+                    problems.append(f"dead_letters must be true or false, not {value!r}")
+            elif value is None and setting.name == "max_lateness_ms":
+                continue
+            elif not isinstance(value, int) or isinstance(value, bool):
+                problems.append(f"{setting.name} must be a whole number, not {value!r}")
+            else:
+                low, high = bounds[setting.name]
+                if not low <= value <= high:
+                    problems.append(f"{setting.name} must be from {low} to {high}, not {value}")
+        if problems:
+            raise InvalidInput("topic settings: " + "; ".join(problems))
+
+
+DEFAULT_SETTINGS = TopicSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as the store knows it. A name can be used again after a drop; a uid never is."""
+
+    uid: int
+    name: str
+    settings: TopicSettings = DEFAULT_SETTINGS
+
+    @property
+    def all_buckets(self) -> tuple[BucketRange, ...]:
+        """One range over every bucket."""
+        return (BucketRange(0, self.settings.buckets),)
+
+
+def check_topic_name(name: str) -> None:
+    """Raises `InvalidInput` unless this can name a topic."""
+    problem = name_problem("topic name", name)
+    if problem is None and any(not c.isprintable() for c in name):
+        problem = "topic name contains a character that cannot be printed"
+    if problem:
+        raise InvalidInput(problem)

@@ -1,0 +1,1 @@
+"""Timeline stores: one contract, several engines, chosen by URL in `opening`."""

@@ -1,0 +1,567 @@
+"""What all engines share: checking input once, and turning what an engine did into outcomes.
+
+An engine supplies the primitives at the end of `EngineStore`. They get valid input in which no id occurs
+twice, and answer what they did. Ids that a primitive did not change are looked up, and the refusal is
+named by `changes.explain`.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from chronoline.core.errors import InvalidInput, TopicNotFound
+from chronoline.core.ids import MAX_UID, UID_ENTROPY_BYTES, bucket_of, make_topic_uid
+from chronoline.core.limits import MAX_TIME_MS, message_problem, name_problem, time_problem
+from chronoline.core.message import DeadLetter, Lease, LeasedMessage, Message, NewMessage
+from chronoline.core.outcome import Grant, Outcome, Refusal
+from chronoline.core.permissions import Actor, Operation, refusal_of
+from chronoline.core.ranges import BucketRange, merge_ranges
+from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings, check_topic_name
+from chronoline.stores.batch import (
+    Batch,
+    Item,
+    check_batch,
+    check_limit,
+    check_name,
+    check_request,
+    check_size,
+    check_span,
+    check_time,
+    check_whole,
+    first_of_each,
+    invalid,
+)
+from chronoline.stores.changes import (
+    MOVES,
+    Change,
+    LeaseRequest,
+    Span,
+    StoredRow,
+    Taken,
+    explain,
+    explain_create,
+    explain_lease,
+    refused,
+    repeated,
+)
+from chronoline.stores.contract import (
+    MAX_BATCH,
+    MAX_FORECAST_STEPS,
+    NOTICE_HORIZON_MS,
+    Bodies,
+    Counts,
+    ForecastStep,
+    IfExists,
+    Notice,
+    Page,
+    Store,
+)
+
+Key = tuple[int, str]
+"""Where a row lies within its topic: bucket and id."""
+_SYSTEM = "system"
+"""The name of the hand that changes dead letters; no guard looks at it."""
+
+
+class EngineStore(Store):
+    """The contract's methods over an engine's primitives."""
+
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+        self._random_bytes = random_bytes
+        # Topics by uid. A uid is never used again and settings are fixed, so this cannot be wrong;
+        # whether the topic still lives is checked by every write, and before every look.
+        self._known_topics: dict[int, Topic] = {}
+        self._known_topics_lock = threading.Lock()
+
+    # Topics
+
+    def create_topic(
+        self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int
+    ) -> Topic:
+        check_topic_name(name)
+        check_time("now_ms", now_ms)
+        uid = make_topic_uid(now_ms, self._random_bytes(UID_ENTROPY_BYTES))
+        topic = Topic(uid=uid, name=name, settings=settings)
+        self._insert_topic(topic)
+        return topic
+
+    def get_topic(self, uid: int) -> Topic:
+        topic = self._fetch_topic(uid) if 0 <= uid <= MAX_UID else None
+        if topic is None:
+            raise TopicNotFound(f"there is no topic with uid {uid}; it may have been dropped")
+        return topic
+
+    def find_topic(self, name: str) -> Topic | None:
+        return self._find_topic(name) if name_problem("topic name", name) is None else None
+
+    def drop_topic(self, uid: int, *, now_ms: int) -> bool:
+        check_time("now_ms", now_ms)
+        return self._drop_topic(uid, now_ms) if 0 <= uid <= MAX_UID else False
+
+    def _topic(self, uid: int) -> Topic:
+        topic = self._known_topics.get(uid)
+        if topic is None:
+            topic = self.get_topic(uid)
+            with self._known_topics_lock:
+                if len(self._known_topics) >= MAX_BATCH:
+                    self._known_topics.clear()
+                self._known_topics[uid] = topic
+        return topic
+
+    # What producers do
+
+    def create(
+        self,
+        topic_uid: int,
+        messages: Sequence[NewMessage],
+        *,
+        if_exists: IfExists = "refuse",
+        now_ms: int,
+    ) -> list[Outcome]:
+        if if_exists not in ("refuse", "replace"):
+            raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
+        replace = if_exists == "replace"
+        topic = self._topic(topic_uid)
+
+        def name(row: StoredRow | None, item: tuple[int, NewMessage]) -> Outcome:
+            change = Change(item[0], item[1].id, item[1].producer_group)
+            return refused(change.id, explain_create(row, change, replace, now_ms))
+
+        batch = new_message_batch(topic, messages, now_ms)
+        with batch.honest():
+            for chosen in batch.rounds():
+                made = self._create(topic, chosen, replace, now_ms)
+                keyed = {(bucket, new.id): (bucket, new) for bucket, new in chosen}
+                self._settle(batch, topic, keyed, made, name)
+                self._tell(topic, (new.due for _, new in chosen if new.id in made), now_ms)
+        return batch.outcomes()
+
+    def reschedule(
+        self,
+        topic_uid: int,
+        moves: Sequence[tuple[str, int]],
+        *,
+        producer_group: str,
+        now_ms: int,
+    ) -> list[Outcome]:
+        check_name("producer group", producer_group)
+        items = [(message_id, producer_group, 0, due) for message_id, due in moves]
+        return self._change_all(Operation.RESCHEDULE, topic_uid, items, now_ms)
+
+    def cancel(
+        self, topic_uid: int, ids: Sequence[str], *, producer_group: str, now_ms: int
+    ) -> list[Outcome]:
+        check_name("producer group", producer_group)
+        items = [(message_id, producer_group, 0, now_ms) for message_id in ids]
+        return self._change_all(Operation.CANCEL, topic_uid, items, now_ms)
+
+    # What consumers do
+
+    def reserve(
+        self,
+        topic_uid: int,
+        ranges: Sequence[BucketRange],
+        *,
+        consumer: str,
+        limit: int,
+        lease_ms: int,
+        reserve_ahead_ms: int = 0,
+        now_ms: int,
+    ) -> Grant:
+        request = check_request(consumer, lease_ms, reserve_ahead_ms, now_ms)
+        check_limit(limit)
+        topic = self._topic(topic_uid)
+        merged = merge_ranges(ranges, topic.settings.buckets)
+        taken = self._reserve(topic, merged, limit, request)
+        if not taken:
+            self.get_topic(topic_uid)  # nothing to lease, or the topic was dropped
+        return _grant(taken, consumer, [], more=len(taken) >= limit)
+
+    def lease(
+        self,
+        topic_uid: int,
+        wanted: Sequence[tuple[str, int]],
+        *,
+        consumer: str,
+        lease_ms: int,
+        reserve_ahead_ms: int = 0,
+        now_ms: int,
+    ) -> Grant:
+        request = check_request(consumer, lease_ms, reserve_ahead_ms, now_ms)
+        topic = self._topic(topic_uid)
+        items = [(message_id, consumer, version, now_ms) for message_id, version in wanted]
+        batch = change_batch(topic, items, now_ms)
+        taken: list[Taken] = []
+
+        def name(row: StoredRow | None, change: Change) -> Outcome:
+            return refused(change.id, explain_lease(row, change, request))
+
+        with batch.honest():
+            for chosen in batch.rounds():
+                got = self._lease(topic, chosen, request)
+                taken += got
+                made = {each.message.id: each.message.version for each in got}
+                self._settle(batch, topic, {change[:2]: change for change in chosen}, made, name)
+        return _grant(taken, consumer, [o for o in batch.outcomes() if not o.done], more=False)
+
+    def resume(self, topic_uid: int, consumer: str, *, limit: int, now_ms: int) -> Grant:
+        check_name("consumer", consumer)
+        check_time("now_ms", now_ms)
+        check_limit(limit)
+        taken = self._resume(self._topic(topic_uid), consumer, limit, now_ms)
+        if not taken:
+            self.get_topic(topic_uid)  # nothing to resume, or the topic was dropped
+        return _grant(taken, consumer, [], more=len(taken) >= limit)
+
+    def extend(
+        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], *, now_ms: int
+    ) -> list[Outcome]:
+        return self._change_leases(Operation.EXTEND, topic_uid, leases, now_ms)
+
+    def release(
+        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], *, now_ms: int
+    ) -> list[Outcome]:
+        return self._change_leases(Operation.RELEASE, topic_uid, leases, now_ms)
+
+    def retry(
+        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], *, now_ms: int
+    ) -> list[Outcome]:
+        return self._change_leases(Operation.RETRY, topic_uid, leases, now_ms)
+
+    def unreserve(self, topic_uid: int, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
+        pairs = [(lease, now_ms) for lease in leases]
+        return self._change_leases(Operation.UNRESERVE, topic_uid, pairs, now_ms)
+
+    def ack(self, topic_uid: int, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
+        pairs = [(lease, now_ms) for lease in leases]
+        return self._change_leases(Operation.ACK, topic_uid, pairs, now_ms)
+
+    # Looking
+
+    def select(
+        self, topic_uid: int, ranges: Sequence[BucketRange], *, limit: int, max_ts: int
+    ) -> Page:
+        check_limit(limit)
+        check_time("max_ts", max_ts)
+        topic = self.get_topic(topic_uid)
+        merged = merge_ranges(ranges, topic.settings.buckets)
+        return _page(self._select(topic, merged, limit + 1, max_ts), limit)
+
+    def lookup(self, topic_uid: int, ids: Sequence[str]) -> dict[str, Message]:
+        check_size(ids)
+        topic = self.get_topic(topic_uid)
+        keys = _keys(topic, ids)
+        return {message.id: message for message in self._lookup(topic, keys)} if keys else {}
+
+    def bodies(self, topic_uid: int, ids: Sequence[str], *, actor: Actor, now_ms: int) -> Bodies:
+        check_batch(ids, now_ms)
+        topic = self.get_topic(topic_uid)
+        found: dict[str, bytes | None] = {}
+        denied: dict[str, Outcome] = {}
+        stored = self._bodies(topic, _keys(topic, ids))
+        for message_id in ids:
+            problem = name_problem("id", message_id)
+            if problem:
+                outcome = invalid(message_id, problem)
+                denied[outcome.id] = outcome
+                continue
+            row, body = stored.get(message_id, (None, None))
+            refusal = refusal_of(Operation.READ_BODY, actor, row, now_ms)
+            if refusal is None:
+                found[message_id] = body
+            else:
+                denied[message_id] = Outcome(id=message_id, refusal=refusal)
+        return Bodies(found=found, refused=tuple(denied.values()))
+
+    def select_held(self, topic_uid: int, consumer: str, *, limit: int) -> Page:
+        check_name("consumer", consumer)
+        check_limit(limit)
+        return _page(self._select_held(self.get_topic(topic_uid), consumer, limit + 1), limit)
+
+    def select_owned(
+        self, topic_uid: int, producer_group: str, *, after: str = "", limit: int
+    ) -> Page:
+        check_name("producer group", producer_group)
+        check_limit(limit)
+        if after != "":
+            check_name("after", after)
+        topic = self.get_topic(topic_uid)
+        return _page(self._select_owned(topic, producer_group, after, limit + 1), limit)
+
+    def next_ts(self, topic_uid: int, ranges: Sequence[BucketRange]) -> int | None:
+        topic = self._topic(topic_uid)
+        ts = self._next_ts(topic, merge_ranges(ranges, topic.settings.buckets))
+        if ts is None:
+            self.get_topic(topic_uid)  # nothing is there, or the topic was dropped
+        return ts
+
+    def count(
+        self, topic_uid: int, ranges: Sequence[BucketRange], *, start: int, end: int, now_ms: int
+    ) -> Counts:
+        check_span(start, end)
+        step_ms = max(1, end - start)
+        steps = self.forecast(
+            topic_uid, ranges, start=start, end=end, step_ms=step_ms, now_ms=now_ms
+        )
+        return steps[0].counts if steps else Counts()
+
+    def forecast(
+        self,
+        topic_uid: int,
+        ranges: Sequence[BucketRange],
+        *,
+        start: int,
+        end: int,
+        step_ms: int,
+        now_ms: int,
+    ) -> list[ForecastStep]:
+        check_span(start, end)
+        check_time("now_ms", now_ms)
+        check_whole("step_ms", step_ms, 1, MAX_TIME_MS)
+        steps = -(-(end - start) // step_ms)
+        if steps > MAX_FORECAST_STEPS:
+            raise InvalidInput(
+                f"a forecast has at most {MAX_FORECAST_STEPS} steps, not {steps}: use longer ones"
+            )
+        topic = self.get_topic(topic_uid)
+        merged = merge_ranges(ranges, topic.settings.buckets)
+        counted = self._forecast(topic, merged, Span(start, end, step_ms, now_ms))
+        return [
+            ForecastStep(start=start + step * step_ms, counts=counted.get(step, Counts()))
+            for step in range(steps)
+        ]
+
+    # Dead letters and upkeep
+
+    def dead_letters(self, topic_uid: int, *, limit: int) -> list[DeadLetter]:
+        check_limit(limit)
+        return self._dead_letters(self.get_topic(topic_uid), limit)
+
+    def redrive(
+        self, topic_uid: int, ids: Sequence[str], *, due: int, now_ms: int
+    ) -> list[Outcome]:
+        check_time("due", due)
+        items = [(message_id, _SYSTEM, 0, due) for message_id in ids]
+        return self._change_all(Operation.REDRIVE, topic_uid, items, now_ms)
+
+    def discard(self, topic_uid: int, ids: Sequence[str], *, now_ms: int) -> list[Outcome]:
+        items = [(message_id, _SYSTEM, 0, now_ms) for message_id in ids]
+        return self._change_all(Operation.DISCARD, topic_uid, items, now_ms)
+
+    def purge(self, *, limit: int = 1_000, now_ms: int) -> int:
+        check_limit(limit)
+        check_time("now_ms", now_ms)
+        return self._purge(limit, now_ms)
+
+    # How changes are made
+
+    def _change_leases(
+        self,
+        operation: Operation,
+        topic_uid: int,
+        leases: Sequence[tuple[Lease, int]],
+        now_ms: int,
+    ) -> list[Outcome]:
+        items = [(lease.id, lease.consumer, lease.version, to) for lease, to in leases]
+        return self._change_all(operation, topic_uid, items, now_ms)
+
+    def _change_all(
+        self,
+        operation: Operation,
+        topic_uid: int,
+        items: Sequence[tuple[str, str, int, int]],
+        now_ms: int,
+    ) -> list[Outcome]:
+        topic = self._topic(topic_uid)
+
+        def name(row: StoredRow | None, change: Change) -> Outcome:
+            done = repeated(operation, row, change, now_ms)
+            return done or refused(change.id, explain(operation, row, change, now_ms))
+
+        batch = change_batch(topic, items, now_ms)
+        with batch.honest():
+            for chosen in batch.rounds():
+                made = self._change(operation, topic, chosen, now_ms)
+                self._settle(batch, topic, {change[:2]: change for change in chosen}, made, name)
+                if operation in MOVES:
+                    moved = (change.to for change in chosen if change.id in made)
+                    self._tell(topic, moved, now_ms)
+        return batch.outcomes()
+
+    def _settle(
+        self,
+        batch: Batch[Item],
+        topic: Topic,
+        chosen: Mapping[Key, Item],
+        made: Mapping[str, int],
+        name: Callable[[StoredRow | None, Item], Outcome],
+    ) -> None:
+        """Notes what a round made, and names the reason for each item that it did not."""
+        batch.settle_done(made)
+        if len(made) < len(chosen):
+            left = [key for key in chosen if key[1] not in made]
+            rows = self._refused_rows(topic, left)
+            for key in left:
+                batch.settle(name(rows.get(key[1]), chosen[key]))
+
+    def _tell(self, topic: Topic, dues: Iterable[int], now_ms: int) -> None:
+        earliest = min(dues, default=None)
+        if earliest is not None and earliest <= now_ms + NOTICE_HORIZON_MS:
+            self._announce(Notice(topic_uid=topic.uid, due=earliest))
+
+    def _refused_rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
+        rows = self._rows(topic, keys)
+        if len(rows) < len(keys):
+            self.get_topic(topic.uid)  # the reason may be that the topic was dropped
+        return rows
+
+    # The primitives of an engine
+
+    @abstractmethod
+    def _insert_topic(self, topic: Topic) -> None:
+        """Raises `TopicExists` if the name is taken."""
+
+    @abstractmethod
+    def _fetch_topic(self, uid: int) -> Topic | None:
+        """The live topic."""
+
+    @abstractmethod
+    def _find_topic(self, name: str) -> Topic | None: ...
+
+    @abstractmethod
+    def _drop_topic(self, uid: int, now_ms: int) -> bool: ...
+
+    @abstractmethod
+    def _create(
+        self, topic: Topic, messages: Sequence[tuple[int, NewMessage]], replace: bool, now_ms: int
+    ) -> dict[str, int]:
+        """Creates (bucket, message) and answers the versions of those it made."""
+
+    @abstractmethod
+    def _change(
+        self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
+    ) -> dict[str, int]:
+        """Makes the changes whose guards hold and answers their new versions."""
+
+    @abstractmethod
+    def _reserve(
+        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
+    ) -> list[Taken]: ...
+
+    @abstractmethod
+    def _lease(
+        self, topic: Topic, changes: Sequence[Change], request: LeaseRequest
+    ) -> list[Taken]: ...
+
+    @abstractmethod
+    def _resume(self, topic: Topic, consumer: str, limit: int, now_ms: int) -> list[Taken]: ...
+
+    @abstractmethod
+    def _announce(self, notice: Notice) -> None:
+        """Tells the watches of this store, in this process and others."""
+
+    @abstractmethod
+    def _rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
+        """The rows at these keys by id, marks and dead letters included; none of a dropped topic."""
+
+    @abstractmethod
+    def _lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]: ...
+
+    @abstractmethod
+    def _bodies(
+        self, topic: Topic, keys: Sequence[Key]
+    ) -> dict[str, tuple[StoredRow, bytes | None]]: ...
+
+    @abstractmethod
+    def _select(
+        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
+    ) -> list[Message]: ...
+
+    @abstractmethod
+    def _select_held(self, topic: Topic, consumer: str, limit: int) -> list[Message]: ...
+
+    @abstractmethod
+    def _select_owned(
+        self, topic: Topic, producer_group: str, after: str, limit: int
+    ) -> list[Message]: ...
+
+    @abstractmethod
+    def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
+        """None also if the topic was dropped."""
+
+    @abstractmethod
+    def _dead_letters(self, topic: Topic, limit: int) -> list[DeadLetter]: ...
+
+    @abstractmethod
+    def _purge(self, limit: int, now_ms: int) -> int: ...
+
+    @abstractmethod
+    def _forecast(
+        self,
+        topic: Topic,
+        ranges: Sequence[BucketRange],
+        span: Span,
+    ) -> dict[int, Counts]:
+        """Counts by the number of the step; empty steps may be missing."""
+
+
+def new_message_batch(
+    topic: Topic, messages: Sequence[NewMessage], now_ms: int
+) -> Batch[tuple[int, NewMessage]]:
+    """Messages that are to be created, each with its bucket; the invalid ones refused."""
+    check_batch(messages, now_ms)
+    settings = topic.settings
+    batch: Batch[tuple[int, NewMessage]] = Batch(len(messages))
+    for place, message in enumerate(messages):
+        problem = message_problem(message, settings.largest_body_bytes)
+        if problem:
+            batch.refuse(place, message.id, problem)
+        else:
+            batch.add(place, message.id, (bucket_of(message.id, settings.buckets), message))
+    return batch
+
+
+def change_batch(
+    topic: Topic, items: Sequence[tuple[str, str, int, int]], now_ms: int
+) -> Batch[Change]:
+    """Changes from (id, name, version, new time); the invalid ones refused."""
+    check_batch(items, now_ms)
+    batch: Batch[Change] = Batch(len(items))
+    for place, (message_id, name, version, to) in enumerate(items):
+        problem = (
+            name_problem("id", message_id)
+            or name_problem("name", name)
+            or time_problem("version", version)
+            or time_problem("the new time", to)
+        )
+        if problem:
+            batch.refuse(place, message_id, problem)
+        else:
+            bucket = bucket_of(message_id, topic.settings.buckets)
+            batch.add(place, message_id, Change(bucket, message_id, name, version, to))
+    return batch
+
+
+def _keys(topic: Topic, ids: Sequence[str]) -> list[Key]:
+    return [(bucket_of(each, topic.settings.buckets), each) for each in first_of_each(ids)]
+
+
+def _page(messages: list[Message], limit: int) -> Page:
+    return Page(messages=tuple(messages[:limit]), more=len(messages) > limit)
+
+
+def _grant(taken: list[Taken], consumer: str, denied: list[Outcome], *, more: bool) -> Grant:
+    leased: list[LeasedMessage] = []
+    for message, body, redelivered, death in taken:
+        if death is not None:
+            detail = f"sent to the dead letters: {death}"
+            denied.append(Outcome(id=message.id, refusal=Refusal.DEAD, detail=detail))
+            continue
+        lease = Lease(id=message.id, consumer=consumer, version=message.version, until=message.ts)
+        leased.append(
+            LeasedMessage(lease=lease, message=message, body=body, redelivered=redelivered)
+        )
+    leased.sort(key=lambda each: each.message.due)
+    return Grant(leased=tuple(leased), refused=tuple(denied), more=more)

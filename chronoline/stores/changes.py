@@ -1,0 +1,159 @@
+"""The small values that pass between `EngineStore` and an engine, and the naming of refusals."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chronoline.core.doom import DeathReason
+from chronoline.core.limits import MIN_LEASE_MS
+from chronoline.core.message import Message
+from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.permissions import (
+    Actor,
+    Consumer,
+    Operation,
+    Producer,
+    System,
+    refusal_of,
+)
+from chronoline.core.status import Life
+
+LEASE_OPERATIONS = frozenset(
+    {
+        Operation.EXTEND,
+        Operation.RELEASE,
+        Operation.RETRY,
+        Operation.UNRESERVE,
+        Operation.ACK,
+    }
+)
+MOVES = frozenset(
+    {
+        Operation.RELEASE,
+        Operation.RETRY,
+        Operation.UNRESERVE,
+        Operation.RESCHEDULE,
+        Operation.REDRIVE,
+    }
+)
+"""What puts a message where a sleeper may have to wake for it."""
+_NEEDS_TIME_AHEAD = frozenset({Operation.EXTEND, Operation.RELEASE, Operation.RETRY})
+
+
+class Change(NamedTuple):
+    """One item of a batch of changes; what an operation does not use is left at its default."""
+
+    bucket: int
+    id: str
+    name: str = ""
+    """The consumer, or the producer group, on whose behalf it is made."""
+    version: int = 0
+    to: int = 0
+    """The new time."""
+
+
+class StoredRow(NamedTuple):
+    """What the rules want to know of a row."""
+
+    life: Life
+    ts: int
+    producer_group: str
+    lock_consumer: str | None
+    version: int
+
+
+class LeaseRequest(NamedTuple):
+    """The part of a request for leases that is the same for all messages."""
+
+    consumer: str
+    lease_ms: int
+    reserve_ahead_ms: int
+    now_ms: int
+
+
+class Span(NamedTuple):
+    """A stretch of the timeline that is counted in steps."""
+
+    start: int
+    end: int
+    step_ms: int
+    now_ms: int
+
+
+class Taken(NamedTuple):
+    """A message that an engine leased, or sent to the dead letters instead."""
+
+    message: Message
+    body: bytes | None
+    redelivered: bool
+    death: DeathReason | None
+
+
+def actor_of(operation: Operation, change: Change) -> Actor:
+    """On whose behalf a change is made."""
+    if operation in LEASE_OPERATIONS:
+        return Consumer(change.name)
+    if operation in (Operation.REDRIVE, Operation.DISCARD):
+        return System()
+    return Producer(change.name)
+
+
+def explain(
+    operation: Operation, row: StoredRow | None, change: Change, now_ms: int
+) -> Refusal | None:
+    """Why this change is refused, or None if nothing speaks against it."""
+    refusal = refusal_of(operation, actor_of(operation, change), row, now_ms)
+    if refusal is not None:
+        return refusal
+    if operation in LEASE_OPERATIONS and row is not None and row.version != change.version:
+        return Refusal.STALE
+    if operation in _NEEDS_TIME_AHEAD and change.to < now_ms + MIN_LEASE_MS:
+        return Refusal.TOO_SOON
+    return None
+
+
+def explain_lease(row: StoredRow | None, change: Change, request: LeaseRequest) -> Refusal | None:
+    """Why this message is not leased, or None if nothing speaks against it."""
+    actor, ahead_ms = Consumer(request.consumer), request.reserve_ahead_ms
+    refusal = refusal_of(Operation.LEASE, actor, row, request.now_ms, reserve_ahead_ms=ahead_ms)
+    if refusal is None and row is not None and row.version != change.version:
+        return Refusal.STALE
+    return refusal
+
+
+def explain_create(
+    row: StoredRow | None, change: Change, replace: bool, now_ms: int
+) -> Refusal | None:
+    """Why this message is not created, or None if nothing speaks against it."""
+    actor = Producer(change.name)
+    refusal = refusal_of(Operation.CREATE, actor, row, now_ms)
+    if refusal is None or row is None or not replace:
+        return refusal
+    if row.life is Life.LIVE:
+        return refusal_of(Operation.CANCEL, actor, row, now_ms)
+    return None if row.producer_group == change.name else Refusal.NOT_OWNER
+
+
+def repeated(
+    operation: Operation, row: StoredRow | None, change: Change, now_ms: int
+) -> Outcome | None:
+    """Done, if the same hand has made this very deletion before."""
+    if row is None or row.life is not Life.GONE or row.ts <= now_ms:
+        return None
+    if operation is Operation.ACK:
+        same = row.lock_consumer == change.name and row.version == change.version + 1
+    else:
+        same = (
+            operation is Operation.CANCEL
+            and row.lock_consumer is None
+            and row.producer_group == change.name
+        )
+    return Outcome(id=change.id, version=row.version) if same else None
+
+
+def refused(message_id: str, refusal: Refusal | None) -> Outcome:
+    """A refusal; without a reason the message was changed by another at this very moment."""
+    if refusal is None:
+        detail = "the message was changed by another at the same moment; try again"
+        return Outcome(id=message_id, refusal=Refusal.STALE, detail=detail)
+    return Outcome(id=message_id, refusal=refusal)

@@ -1,0 +1,384 @@
+"""The timeline in a dictionary: for tests, for the simulator, and as the rules in their plainest form.
+
+One lock serves everything. Bounded by memory, gone with the process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from chronoline.core.doom import DeathReason, death_of
+from chronoline.core.errors import StoreClosed, TopicExists
+from chronoline.core.message import DeadLetter, Message, NewMessage
+from chronoline.core.permissions import Operation
+from chronoline.core.ranges import BucketRange
+from chronoline.core.status import Life, Status, status_of
+from chronoline.core.topic import Topic
+from chronoline.stores.base import EngineStore, Key
+from chronoline.stores.changes import (
+    Change,
+    LeaseRequest,
+    Span,
+    StoredRow,
+    Taken,
+    explain,
+    explain_create,
+    explain_lease,
+)
+from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
+from chronoline.stores.notices import LocalWatch, NoticeBoard
+
+
+@dataclass(slots=True)
+class _Entry:
+    message: Message
+    body: bytes | None
+    life: Life = Life.LIVE
+    death: DeathReason | None = None
+
+    def row(self) -> StoredRow:
+        m = self.message
+        return StoredRow(self.life, m.ts, m.producer_group, m.lock_consumer, m.version)
+
+
+@dataclass(slots=True)
+class _Timeline:
+    topic: Topic
+    dropped: bool = False
+    entries: dict[str, _Entry] = field(default_factory=dict)
+
+
+class MemoryStore(EngineStore):
+    """A store that lives in this process."""
+
+    capabilities = Capabilities(
+        durable=False, shared=False, concurrent_writers=False, caller_transactions=False
+    )
+
+    def __init__(self, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+        super().__init__(random_bytes)
+        self._lock = threading.RLock()
+        self._timelines: dict[int, _Timeline] = {}
+        self._board = NoticeBoard()
+        self._closed = False
+
+    # Topics
+
+    def _insert_topic(self, topic: Topic) -> None:
+        with self._open():
+            names = {timeline.topic.name for timeline in self._timelines.values()}
+            if topic.name in names or topic.uid in self._timelines:
+                raise TopicExists(f"a topic named {topic.name!r} exists, or is still being dropped")
+            self._timelines[topic.uid] = _Timeline(topic)
+
+    def _fetch_topic(self, uid: int) -> Topic | None:
+        with self._open():
+            timeline = self._timelines.get(uid)
+            return None if timeline is None or timeline.dropped else timeline.topic
+
+    def _find_topic(self, name: str) -> Topic | None:
+        return next((topic for topic in self.list_topics() if topic.name == name), None)
+
+    def list_topics(self) -> list[Topic]:
+        with self._open():
+            live = [t.topic for t in self._timelines.values() if not t.dropped]
+        return sorted(live, key=lambda topic: topic.name)
+
+    def _drop_topic(self, uid: int, now_ms: int) -> bool:
+        with self._open():
+            timeline = self._timelines.get(uid)
+            if timeline is None or timeline.dropped:
+                return False
+            timeline.dropped = True
+            return True
+
+    # Changes
+
+    def _create(
+        self, topic: Topic, messages: Sequence[tuple[int, NewMessage]], replace: bool, now_ms: int
+    ) -> dict[str, int]:
+        made: dict[str, int] = {}
+        with self._open():
+            entries = self._entries(topic)
+            if entries is None:
+                return made
+            for bucket, new in messages:
+                old = entries.get(new.id)
+                row = old.row() if old else None
+                change = Change(bucket, new.id, new.producer_group)
+                if explain_create(row, change, replace, now_ms) is not None:
+                    continue
+                version = max(now_ms, row.version + 1 if row else 0)
+                entries[new.id] = _Entry(_new_message(bucket, new, version), new.body)
+                made[new.id] = version
+        return made
+
+    def _change(
+        self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
+    ) -> dict[str, int]:
+        made: dict[str, int] = {}
+        with self._open():
+            entries = self._entries(topic)
+            if entries is None:
+                return made
+            for change in changes:
+                entry = entries.get(change.id)
+                row = entry.row() if entry else None
+                if entry is None or explain(operation, row, change, now_ms) is not None:
+                    continue
+                made[change.id] = entry.message.version + 1
+                _apply(operation, entry, change, topic, now_ms)
+                if entry.life is Life.GONE and _is_waste(entry, topic, now_ms):
+                    del entries[change.id]
+        return made
+
+    # Leases
+
+    def _reserve(
+        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
+    ) -> list[Taken]:
+        horizon = request.now_ms + request.reserve_ahead_ms
+        with self._open():
+            ready = [
+                entry
+                for entry in self._live(topic, ranges)
+                if entry.message.ts <= request.now_ms
+                or (entry.message.lock_consumer is None and entry.message.ts <= horizon)
+            ]
+            ready.sort(key=lambda entry: entry.message.ts)
+            return [_take(entry, topic, request) for entry in ready[:limit]]
+
+    def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
+        taken = []
+        with self._open():
+            entries = self._entries(topic) or {}
+            for change in changes:
+                entry = entries.get(change.id)
+                if entry and explain_lease(entry.row(), change, request) is None:
+                    taken.append(_take(entry, topic, request))
+        return taken
+
+    def _resume(self, topic: Topic, consumer: str, limit: int, now_ms: int) -> list[Taken]:
+        taken: list[Taken] = []
+        with self._open():
+            for entry in self._live(topic, topic.all_buckets):
+                old = entry.message
+                if old.lock_consumer == consumer and old.ts > now_ms and len(taken) < limit:
+                    entry.message = replace(old, version=old.version + 1)
+                    taken.append(Taken(entry.message, entry.body, True, None))
+        return taken
+
+    # Looking
+
+    def _rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
+        with self._open():
+            entries = self._entries(topic) or {}
+            return {key[1]: entries[key[1]].row() for key in keys if key[1] in entries}
+
+    def _lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
+        with self._open():
+            entries = self._entries(topic) or {}
+            found = [entries[key[1]] for key in keys if key[1] in entries]
+            return [entry.message for entry in found if entry.life is Life.LIVE]
+
+    def _bodies(
+        self, topic: Topic, keys: Sequence[Key]
+    ) -> dict[str, tuple[StoredRow, bytes | None]]:
+        with self._open():
+            entries = self._entries(topic) or {}
+            found = {key[1]: entries[key[1]] for key in keys if key[1] in entries}
+            return {each: (entry.row(), entry.body) for each, entry in found.items()}
+
+    def _select(
+        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
+    ) -> list[Message]:
+        with self._open():
+            found = [e.message for e in self._live(topic, ranges) if e.message.ts <= max_ts]
+        return sorted(found, key=lambda message: message.ts)[:limit]
+
+    def _select_held(self, topic: Topic, consumer: str, limit: int) -> list[Message]:
+        with self._open():
+            live = self._live(topic, topic.all_buckets)
+            return [e.message for e in live if e.message.lock_consumer == consumer][:limit]
+
+    def _select_owned(
+        self, topic: Topic, producer_group: str, after: str, limit: int
+    ) -> list[Message]:
+        with self._open():
+            found = [
+                entry.message
+                for entry in self._live(topic, topic.all_buckets)
+                if entry.message.producer_group == producer_group and entry.message.id > after
+            ]
+        return sorted(found, key=lambda message: message.id)[:limit]
+
+    def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
+        with self._open():
+            return min((entry.message.ts for entry in self._live(topic, ranges)), default=None)
+
+    def _forecast(
+        self,
+        topic: Topic,
+        ranges: Sequence[BucketRange],
+        span: Span,
+    ) -> dict[int, Counts]:
+        counted: dict[int, dict[str, int]] = {}
+        with self._open():
+            for entry in self._live(topic, ranges):
+                message = entry.message
+                if span.start <= message.ts < span.end:
+                    locked = message.lock_consumer is not None
+                    status = status_of(message.ts, locked, span.now_ms)
+                    step = counted.setdefault(
+                        (message.ts - span.start) // span.step_ms,
+                        {each.value: 0 for each in Status},
+                    )
+                    step[status.value] += 1
+        return {step: Counts(**numbers) for step, numbers in counted.items()}
+
+    # Dead letters and upkeep
+
+    def _dead_letters(self, topic: Topic, limit: int) -> list[DeadLetter]:
+        with self._open():
+            dead = [
+                DeadLetter(message=entry.message, reason=entry.death, died=entry.message.ts)
+                for entry in (self._entries(topic) or {}).values()
+                if entry.death is not None
+            ]
+        return sorted(dead, key=lambda letter: letter.died)[:limit]
+
+    def _purge(self, limit: int, now_ms: int) -> int:
+        removed = 0
+        with self._open():
+            for uid, timeline in list(self._timelines.items()):
+                for message_id, entry in list(timeline.entries.items()):
+                    if removed == limit:
+                        return removed
+                    if timeline.dropped or _is_waste(entry, timeline.topic, now_ms):
+                        del timeline.entries[message_id]
+                        removed += 1
+                if timeline.dropped and not timeline.entries:
+                    del self._timelines[uid]
+        return removed
+
+    def watch(self) -> Watch:
+        with self._open():
+            return self._board.add(LocalWatch())
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _announce(self, notice: Notice) -> None:
+        self._board.tell(notice)
+
+    def _open(self) -> threading.RLock:
+        if self._closed:
+            raise StoreClosed
+        return self._lock
+
+    def _entries(self, topic: Topic) -> dict[str, _Entry] | None:
+        timeline = self._timelines.get(topic.uid)
+        return None if timeline is None or timeline.dropped else timeline.entries
+
+    def _live(self, topic: Topic, ranges: Sequence[BucketRange]) -> Iterator[_Entry]:
+        for entry in (self._entries(topic) or {}).values():
+            bucket = entry.message.bucket
+            if entry.life is Life.LIVE and any(start <= bucket < stop for start, stop in ranges):
+                yield entry
+
+
+def _new_message(bucket: int, new: NewMessage, version: int) -> Message:
+    return Message(
+        id=new.id,
+        ts=new.due,
+        due=new.due,
+        bucket=bucket,
+        producer_group=new.producer_group,
+        lock_consumer=None,
+        version=version,
+        attempts=0,
+        expires=new.expires,
+        key=new.key,
+        headers=tuple(new.headers),
+    )
+
+
+def _apply(operation: Operation, entry: _Entry, change: Change, topic: Topic, now_ms: int) -> None:
+    old = entry.message
+    version = old.version + 1
+    moved = replace(old, ts=change.to, due=change.to, lock_consumer=None, version=version)
+    match operation:
+        case Operation.EXTEND:
+            entry.message = replace(old, ts=change.to, version=version)
+        case Operation.UNRESERVE:
+            entry.message = replace(old, ts=old.due, lock_consumer=None, version=version)
+        case Operation.RELEASE:
+            entry.message = moved
+        case Operation.RETRY if old.attempts + 1 >= topic.settings.max_attempts:
+            _bury(entry, old.attempts + 1, DeathReason.ATTEMPTS, now_ms)
+        case Operation.RETRY:
+            entry.message = replace(moved, attempts=old.attempts + 1)
+        case Operation.RESCHEDULE:
+            lapsed = old.lock_consumer is not None
+            entry.message = replace(moved, attempts=old.attempts + lapsed)
+        case Operation.REDRIVE:
+            kept = old.expires is not None and old.expires > max(change.to, now_ms)
+            expires = old.expires if kept else None
+            entry.life, entry.death = Life.LIVE, None
+            entry.message = replace(moved, attempts=0, expires=expires)
+        case Operation.ACK:
+            _mark(entry, change.name, now_ms + topic.settings.dedupe_ms)
+        case Operation.CANCEL | Operation.DISCARD:
+            _mark(entry, None, now_ms + topic.settings.dedupe_ms)
+
+
+def _take(entry: _Entry, topic: Topic, request: LeaseRequest) -> Taken:
+    old = entry.message
+    lapsed = old.lock_consumer is not None
+    attempts = old.attempts + (1 if lapsed else 0)
+    death = death_of(old, attempts, topic.settings, request.now_ms)
+    if death is not None:
+        _bury(entry, attempts, death, request.now_ms)
+    else:
+        entry.message = replace(
+            old,
+            ts=max(old.due, request.now_ms) + request.lease_ms,
+            lock_consumer=request.consumer,
+            version=old.version + 1,
+            attempts=attempts,
+        )
+    return Taken(entry.message, entry.body, lapsed, death)
+
+
+def _bury(entry: _Entry, attempts: int, death: DeathReason, now_ms: int) -> None:
+    entry.life, entry.death = Life.DEAD, death
+    entry.message = replace(
+        entry.message,
+        ts=now_ms,
+        lock_consumer=None,
+        version=entry.message.version + 1,
+        attempts=attempts,
+    )
+
+
+def _mark(entry: _Entry, hand: str | None, until: int) -> None:
+    entry.life, entry.death, entry.body = Life.GONE, None, None
+    entry.message = replace(
+        entry.message,
+        ts=until,
+        lock_consumer=hand,
+        version=entry.message.version + 1,
+        key=None,
+        headers=(),
+    )
+
+
+def _is_waste(entry: _Entry, topic: Topic, now_ms: int) -> bool:
+    if entry.message.version > now_ms:  # the id could be created again at a version that was leased
+        return False
+    if entry.life is Life.GONE:
+        return entry.message.ts <= now_ms
+    return entry.life is Life.DEAD and not topic.settings.dead_letters

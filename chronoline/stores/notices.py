@@ -1,0 +1,81 @@
+"""Notices inside one process: whoever changes a timeline tells those who sleep on it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+
+from chronoline.stores.contract import Notice, Watch
+
+_MOST_NOTICES = 1_000
+
+
+class LocalWatch(Watch):
+    """A watch that hears what its own process does, and looks for the rest by a function.
+
+    `look` is called every `look_every_s` seconds of a wait, and answers whether another process has
+    changed something. Without it a wait sleeps until something happens.
+    """
+
+    def __init__(self, look: Callable[[], bool] | None = None, look_every_s: float = 0.01) -> None:
+        self._look = look
+        self._look_every_s = look_every_s
+        self._changed = threading.Condition()
+        self._notices: list[Notice] = []
+        self._woken = False
+        self._closed = False
+
+    def wait(self, timeout_s: float) -> list[Notice]:
+        left_s = timeout_s
+        while left_s > 0:
+            slice_s = left_s if self._look is None else min(left_s, self._look_every_s)
+            with self._changed:
+                if self._changed.wait_for(self._is_awake, slice_s):
+                    break
+            left_s -= slice_s
+            if self._look is not None and self._look():
+                self.tell(Notice())
+        with self._changed:
+            notices, self._notices, self._woken = self._notices, [], False
+            return notices
+
+    def _is_awake(self) -> bool:
+        return bool(self._notices) or self._woken or self._closed
+
+    def tell(self, notice: Notice) -> None:
+        """Adds a notice; where too many pile up unread, one that says "look" stands for all."""
+        with self._changed:
+            if len(self._notices) >= _MOST_NOTICES:
+                self._notices = [Notice()]
+            self._notices.append(notice)
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+class NoticeBoard:
+    """The open watches of one store."""
+
+    def __init__(self) -> None:
+        self._watches: weakref.WeakSet[LocalWatch] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def add(self, watch: LocalWatch) -> LocalWatch:
+        with self._lock:
+            self._watches.add(watch)
+        return watch
+
+    def tell(self, notice: Notice) -> None:
+        with self._lock:
+            watches = list(self._watches)
+        for watch in watches:
+            watch.tell(notice)

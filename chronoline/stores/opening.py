@@ -1,0 +1,51 @@
+"""The one place that chooses an engine, by URL."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from chronoline.core.errors import InvalidInput, MissingExtra
+from chronoline.stores.contract import Store
+
+SCHEMES = {
+    "memory": "memory:",
+    "sqlite": "sqlite:///folder/file.db",
+    "postgresql": "postgresql://user:password@host:5432/database",
+}
+
+
+def open_store(url: str) -> Store:
+    """Opens the timeline store that a URL names, making or migrating its tables where needed.
+
+    - ``memory:`` lives in this process and is gone with it.
+    - ``sqlite:///relative.db`` and ``sqlite:////absolute.db`` are one file, for one machine.
+    - ``postgresql://…`` is a database of a PostgreSQL server; needs ``chronoline[postgres]``.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme == "memory":
+        from chronoline.stores.memory import MemoryStore
+
+        return MemoryStore()
+    if scheme == "sqlite":
+        from chronoline.stores.sqlite import SqliteStore
+
+        return SqliteStore(_sqlite_path(url))
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from chronoline.stores.postgres import PostgresStore
+        except ImportError as error:
+            if error.name is None or not error.name.startswith("psycopg"):
+                raise
+            raise MissingExtra(
+                "PostgreSQL needs a driver: pip install 'chronoline[postgres]'"
+            ) from error
+        return PostgresStore(url)
+    known = ", ".join(SCHEMES.values())
+    raise InvalidInput(f"no store has the URL scheme {scheme!r}; use one of: {known}")
+
+
+def _sqlite_path(url: str) -> str:
+    prefix = "sqlite:///"
+    if not url.startswith(prefix) or len(url) == len(prefix):
+        raise InvalidInput(f"{url!r} names no file; write {SCHEMES['sqlite']}")
+    return url[len(prefix) :]

@@ -1,0 +1,173 @@
+"""Connections to a PostgreSQL database: pool, settings, errors, schema."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import psycopg_pool
+from psycopg.rows import tuple_row
+
+from chronoline.core.errors import (
+    OutcomeUnknown,
+    SchemaTooNew,
+    StoreClosed,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
+from chronoline.stores.queries import load_migrations
+
+CONNECT_TIMEOUT_S = 5.0
+_MOST_CONNECTIONS = 8
+_TRIES = 5
+_MIGRATION_LOCK = 0x6368726F6E6F
+_GIVEN_UP = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+
+# The plans are always the same: walk an index, oldest first. A planner that has not seen the table grow yet
+# must not choose a scan, and planning again for every batch costs more than it could find.
+_SESSION_SETTINGS = {
+    "application_name": "chronoline",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "max_parallel_workers_per_gather": "0",
+}
+
+logger = logging.getLogger(__name__)
+# The pool warns of each failed attempt to reconnect; the calls that fail say it already.
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Row = tuple[Any, ...]
+
+
+class Database:
+    """A pool of connections that commit each statement by itself."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        try:
+            psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.ProgrammingError as error:
+            raise StoreError(f"the URL of the PostgreSQL database is not valid: {error}") from error
+        self._migrate()
+        self._pool = psycopg_pool.ConnectionPool[Connection](
+            url,
+            min_size=1,
+            max_size=_MOST_CONNECTIONS,
+            timeout=CONNECT_TIMEOUT_S,
+            kwargs={"autocommit": True, "connect_timeout": int(CONNECT_TIMEOUT_S)},
+            configure=_configure,
+            open=True,
+        )
+
+    def check_open(self) -> None:
+        if self._pool.closed:
+            raise StoreClosed
+
+    def run(self, query: str, values: dict[str, Any]) -> list[Row]:
+        """Runs one statement that may change something; its rows come back when it is committed."""
+        return self._run(query, values, OutcomeUnknown)
+
+    def read(self, query: str, values: dict[str, Any]) -> list[Row]:
+        """Runs one statement that changes nothing."""
+        return self._run(query, values, StoreUnavailable)
+
+    def _run(self, query: str, values: dict[str, Any], when_lost: type[StoreError]) -> list[Row]:
+        for left in reversed(range(_TRIES)):
+            try:
+                with self._connection() as connection:
+                    return fetch(connection, query, values)
+            except _GIVEN_UP as error:
+                if not left:
+                    raise StoreUnavailable(
+                        f"the server gave the statement up {_TRIES} times; nothing was changed: {error}"
+                    ) from error
+            except psycopg.errors.DiskFull as error:
+                raise StoreFull(
+                    f"the server has no room left; nothing was changed: {error}"
+                ) from error
+            except psycopg.OperationalError as error:
+                self._pool.check()
+                raise when_lost(f"the server did not answer: {error}") from error
+            except psycopg.Error as error:
+                raise StoreError(f"the server refused a statement: {error}") from error
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        try:
+            connection = self._pool.getconn()
+        except psycopg_pool.PoolClosed as error:
+            raise StoreClosed from error
+        except psycopg_pool.PoolTimeout as error:
+            raise StoreUnavailable(
+                f"no connection to PostgreSQL within {CONNECT_TIMEOUT_S:.0f} s; nothing was changed"
+            ) from error
+        try:
+            yield connection
+        finally:
+            self._pool.putconn(connection)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def connect(self) -> Connection:
+        """A connection of its own, for those who wait on it."""
+        try:
+            return psycopg.connect(
+                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT_S)
+            )
+        except psycopg.OperationalError as error:
+            raise StoreUnavailable(f"PostgreSQL cannot be reached: {error}") from error
+
+    def _migrate(self) -> None:
+        scripts = load_migrations("chronoline.stores.postgres")
+        with self.connect() as connection, connection.transaction():
+            found = _schema_version(connection)
+            if found > len(scripts):
+                raise SchemaTooNew(
+                    f"the database has schema version {found}, and this Chronoline knows up to "
+                    f"{len(scripts)}: upgrade Chronoline, or open another database"
+                )
+            if found == len(scripts):
+                return
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
+            connection.execute("CREATE SCHEMA IF NOT EXISTS chronoline")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS chronoline.schema_version (version integer NOT NULL)"
+            )
+            found = _schema_version(connection)  # another process may have been faster
+            for script in scripts[found:]:
+                connection.execute(script.encode())
+            connection.execute("DELETE FROM chronoline.schema_version")
+            connection.execute(
+                "INSERT INTO chronoline.schema_version VALUES (%s)", [max(found, len(scripts))]
+            )
+
+
+def fetch(connection: Connection, query: str, values: dict[str, Any]) -> list[Row]:
+    """The rows of one statement on a connection, whatever its row factory."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(query.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def _schema_version(connection: Connection) -> int:
+    known = connection.execute("SELECT to_regclass('chronoline.schema_version')").fetchone()
+    if known is None or known[0] is None:
+        return 0
+    row = connection.execute("SELECT max(version) FROM chronoline.schema_version").fetchone()
+    return int(row[0] or 0) if row else 0
+
+
+def _configure(connection: Connection) -> None:
+    for name, value in _SESSION_SETTINGS.items():
+        connection.execute("SELECT set_config(%s, %s, false)", [name, value])

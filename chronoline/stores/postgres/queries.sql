@@ -1,0 +1,445 @@
+-- Where rows are found by their key, the condition says "life + 0": it matches no partial index, so that a
+-- planner without fresh statistics cannot take one of those instead of the key.
+
+-- name: insert_topic
+-- Makes a topic; a taken name is a conflict.
+INSERT INTO chronoline.topics (uid, name, settings) VALUES (%(uid)s, %(name)s, %(settings)s)
+ON CONFLICT DO NOTHING RETURNING uid;
+
+-- name: topic
+-- A live topic by its uid.
+SELECT uid, name, settings FROM chronoline.topics WHERE uid = %(uid)s AND dropped_at IS NULL;
+
+-- name: topic_named
+-- A live topic by its name.
+SELECT uid, name, settings FROM chronoline.topics
+WHERE name = %(name)s AND dropped_at IS NULL AND emptied_at IS NULL;
+
+-- name: topics
+-- All live topics.
+SELECT uid, name, settings FROM chronoline.topics WHERE dropped_at IS NULL ORDER BY name;
+
+-- name: drop_topic
+-- From now on a topic is gone for everybody.
+UPDATE chronoline.topics SET dropped_at = %(now)s WHERE uid = %(uid)s AND dropped_at IS NULL
+RETURNING uid;
+
+-- name: create
+-- Puts messages on the timeline whose ids are free.
+INSERT INTO chronoline.messages AS m
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body)
+SELECT %(topic)s, b.bucket, b.stripe, b.id, b.due, b.due, %(now)s, b.expires, b.producer_group, b.key,
+    b.headers, b.body
+FROM unnest(%(bucket)b::integer[], %(stripe)b::smallint[], %(id)b::text[], %(due)b::bigint[],
+    %(expires)b::bigint[], %(producer_group)b::text[], %(key)b::bytea[], %(headers)b::bytea[],
+    %(body)b::bytea[])
+    AS b(bucket, stripe, id, due, expires, producer_group, key, headers, body)
+WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+ON CONFLICT (topic, bucket, id) DO UPDATE SET
+    life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
+    version = greatest(m.version + 1, excluded.version), producer_group = excluded.producer_group,
+    lock_consumer = NULL, death = NULL, key = excluded.key, headers = excluded.headers,
+    body = excluded.body
+WHERE m.life = 1 AND m.ts <= %(now)s
+RETURNING m.id, m.version;
+
+-- name: replace
+-- Cancels whatever has the ids and creates the messages anew, for the owner.
+INSERT INTO chronoline.messages AS m
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body)
+SELECT %(topic)s, b.bucket, b.stripe, b.id, b.due, b.due, %(now)s, b.expires, b.producer_group, b.key,
+    b.headers, b.body
+FROM unnest(%(bucket)b::integer[], %(stripe)b::smallint[], %(id)b::text[], %(due)b::bigint[],
+    %(expires)b::bigint[], %(producer_group)b::text[], %(key)b::bytea[], %(headers)b::bytea[],
+    %(body)b::bytea[])
+    AS b(bucket, stripe, id, due, expires, producer_group, key, headers, body)
+WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+ON CONFLICT (topic, bucket, id) DO UPDATE SET
+    life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
+    version = greatest(m.version + 1, excluded.version), producer_group = excluded.producer_group,
+    lock_consumer = NULL, death = NULL, key = excluded.key, headers = excluded.headers,
+    body = excluded.body
+WHERE m.life = 1 AND m.ts <= %(now)s
+    OR m.producer_group = excluded.producer_group
+    AND (m.life <> 0 OR m.ts <= %(now)s OR m.lock_consumer IS NULL)
+RETURNING m.id, m.version;
+
+-- name: notify
+-- Tells the watches of all processes.
+SELECT pg_notify('chronoline', %(payload)s);
+
+-- name: reserve
+-- Leases the oldest of some cells, up to a horizon, with their bodies.
+WITH cell AS MATERIALIZED (
+    SELECT * FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
+        AS c(stripe, start, stop)
+), bound AS MATERIALIZED (
+    -- If each cell has its share of the limit up to here, then none of the oldest lies beyond.
+    SELECT max(coalesce(share.ts, %(horizon)s)) AS ts
+    FROM cell c
+    LEFT JOIN LATERAL (
+        SELECT m.ts FROM chronoline.messages m
+        WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0 AND m.ts <= %(horizon)s
+            AND m.bucket >= c.start AND m.bucket < c.stop
+            AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
+        ORDER BY m.ts OFFSET %(share)s - 1 LIMIT 1
+    ) share ON true
+), candidate AS MATERIALIZED (
+    SELECT found.bucket, found.id
+    FROM cell c
+    CROSS JOIN LATERAL (
+        SELECT m.bucket, m.id, m.ts FROM chronoline.messages m
+        WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0
+            AND m.ts <= (SELECT ts FROM bound)
+            AND m.bucket >= c.start AND m.bucket < c.stop
+            AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
+        ORDER BY m.ts LIMIT %(limit)s
+    ) found
+    ORDER BY found.ts LIMIT %(limit)s
+), chosen AS MATERIALIZED (
+    SELECT m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
+        CASE
+            WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
+            WHEN m.expires <= %(now)s THEN 'expired'
+            WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'expired'
+        END AS death
+    FROM candidate b JOIN chronoline.messages m
+        ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
+    WHERE m.life + 0 = 0 AND (m.ts <= %(now)s OR m.lock_consumer IS NULL AND m.ts <= %(horizon)s)
+        AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+    FOR UPDATE OF m SKIP LOCKED
+)
+UPDATE chronoline.messages m SET
+    life = CASE WHEN chosen.death IS NULL THEN 0 ELSE 2 END,
+    ts = CASE WHEN chosen.death IS NULL THEN greatest(m.due, %(now)s) + %(lease_ms)s ELSE %(now)s END,
+    lock_consumer = CASE WHEN chosen.death IS NULL THEN %(consumer)s END,
+    death = chosen.death,
+    attempts = m.attempts + chosen.lapsed::integer,
+    version = m.version + 1
+FROM chosen
+WHERE m.topic = %(topic)s AND m.bucket = chosen.bucket AND m.id = chosen.id
+RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+    m.key, m.headers, m.body, chosen.lapsed, chosen.death;
+
+-- name: lease
+-- Leases messages by id and version.
+WITH chosen AS MATERIALIZED (
+    SELECT m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
+        CASE
+            WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
+            WHEN m.expires <= %(now)s THEN 'expired'
+            WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'expired'
+        END AS death
+    FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+        %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+    JOIN chronoline.messages m ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
+    WHERE m.life + 0 = 0 AND m.version = b.version
+        AND (m.ts <= %(now)s OR m.lock_consumer IS NULL AND m.ts <= %(horizon)s)
+        AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+    FOR UPDATE OF m
+)
+UPDATE chronoline.messages m SET
+    life = CASE WHEN chosen.death IS NULL THEN 0 ELSE 2 END,
+    ts = CASE WHEN chosen.death IS NULL THEN greatest(m.due, %(now)s) + %(lease_ms)s ELSE %(now)s END,
+    lock_consumer = CASE WHEN chosen.death IS NULL THEN %(consumer)s END,
+    death = chosen.death,
+    attempts = m.attempts + chosen.lapsed::integer,
+    version = m.version + 1
+FROM chosen
+WHERE m.topic = %(topic)s AND m.bucket = chosen.bucket AND m.id = chosen.id
+RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+    m.key, m.headers, m.body, chosen.lapsed, chosen.death;
+
+-- name: resume
+-- Gives live leases back to a consumer that returned, under new versions.
+WITH chosen AS MATERIALIZED (
+    SELECT m.bucket, m.id FROM chronoline.messages m
+    WHERE m.topic = %(topic)s AND m.lock_consumer = %(consumer)s AND m.life = 0 AND m.ts > %(now)s
+        AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+    ORDER BY m.ts LIMIT %(limit)s
+    FOR UPDATE
+)
+UPDATE chronoline.messages m SET version = m.version + 1
+FROM chosen
+WHERE m.topic = %(topic)s AND m.bucket = chosen.bucket AND m.id = chosen.id
+RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+    m.key, m.headers, m.body;
+
+-- name: extend
+-- Moves the ends of live leases.
+UPDATE chronoline.messages m SET
+    ts = b."to", version = m.version + 1
+FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+    AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
+    AND b."to" >= %(now)s + %(min_lease_ms)s
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version;
+
+-- name: release
+-- Gives messages back into the future.
+UPDATE chronoline.messages m SET
+    ts = b."to", due = b."to", lock_consumer = NULL, version = m.version + 1
+FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+    AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
+    AND b."to" >= %(now)s + %(min_lease_ms)s
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version;
+
+-- name: retry
+-- Gives messages back after a failed attempt, or sends them to the dead letters after the last.
+UPDATE chronoline.messages m SET
+    attempts = m.attempts + 1, lock_consumer = NULL, version = m.version + 1,
+    life = CASE WHEN m.attempts + 1 >= %(max_attempts)s THEN 2 ELSE 0 END,
+    death = CASE WHEN m.attempts + 1 >= %(max_attempts)s THEN 'attempts' END,
+    ts = CASE WHEN m.attempts + 1 >= %(max_attempts)s THEN %(now)s ELSE b."to" END,
+    due = CASE WHEN m.attempts + 1 >= %(max_attempts)s THEN m.due ELSE b."to" END
+FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+    AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
+    AND b."to" >= %(now)s + %(min_lease_ms)s
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version;
+
+-- name: unreserve
+-- Gives messages back as they were.
+UPDATE chronoline.messages m SET
+    ts = m.due, lock_consumer = NULL, version = m.version + 1
+FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+    AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version;
+
+-- name: ack
+-- Marks messages as deleted by their holder.
+UPDATE chronoline.messages m SET
+    life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL
+FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+    AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version;
+
+-- name: ack_remove
+-- Removes messages for their holder, where no mark is needed.
+DELETE FROM chronoline.messages m
+USING unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+    AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
+    AND m.version < %(now)s
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version + 1;
+
+-- name: cancel
+-- Marks messages as deleted by their owner.
+UPDATE chronoline.messages m SET
+    life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL,
+    lock_consumer = NULL
+FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+    AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version;
+
+-- name: cancel_remove
+-- Removes messages for their owner, where no mark is needed.
+DELETE FROM chronoline.messages m
+USING unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+    AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
+    AND m.version < %(now)s
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version + 1;
+
+-- name: reschedule
+-- Moves messages for their owner.
+UPDATE chronoline.messages m SET
+    ts = b."to", due = b."to", lock_consumer = NULL, version = m.version + 1,
+    attempts = m.attempts + (m.lock_consumer IS NOT NULL)::integer
+FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+    AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version;
+
+-- name: redrive
+-- Puts dead letters back on the timeline.
+UPDATE chronoline.messages m SET
+    life = 0, ts = b."to", due = b."to", attempts = 0, death = NULL, version = m.version + 1,
+    expires = CASE WHEN m.expires > greatest(b."to", %(now)s) THEN m.expires END
+FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version;
+
+-- name: discard
+-- Marks dead letters as deleted.
+UPDATE chronoline.messages m SET
+    life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL,
+    lock_consumer = NULL, death = NULL
+FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version;
+
+-- name: discard_remove
+-- Removes dead letters, where no mark is needed.
+DELETE FROM chronoline.messages m
+USING unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
+    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
+WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+    AND m.version < %(now)s
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version + 1;
+
+-- name: rows
+-- What the rules want to know of some rows.
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version
+FROM unnest(%(bucket)b::integer[], %(id)b::text[]) AS b(bucket, id)
+JOIN chronoline.messages m ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
+WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
+
+-- name: bodies
+-- What the rules want to know of some rows, with their bodies.
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.body
+FROM unnest(%(bucket)b::integer[], %(id)b::text[]) AS b(bucket, id)
+JOIN chronoline.messages m ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
+WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
+
+-- name: lookup
+-- Messages by their ids.
+SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+    m.key, m.headers
+FROM unnest(%(bucket)b::integer[], %(id)b::text[]) AS b(bucket, id)
+JOIN chronoline.messages m ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
+WHERE m.life + 0 = 0;
+
+-- name: select
+-- The oldest messages of some cells.
+SELECT found.*
+FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
+    AS c(stripe, start, stop)
+CROSS JOIN LATERAL (
+    SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+        m.key, m.headers
+    FROM chronoline.messages m
+    WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0 AND m.ts <= %(max_ts)s
+        AND m.bucket >= c.start AND m.bucket < c.stop
+    ORDER BY m.ts LIMIT %(limit)s
+) found
+ORDER BY found.ts LIMIT %(limit)s;
+
+-- name: select_held
+-- What names a consumer as its holder.
+SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+    m.key, m.headers
+FROM chronoline.messages m
+WHERE m.topic = %(topic)s AND m.lock_consumer = %(consumer)s AND m.life = 0
+ORDER BY m.ts LIMIT %(limit)s;
+
+-- name: select_owned
+-- What belongs to a producer group.
+SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+    m.key, m.headers
+FROM chronoline.messages m
+WHERE m.topic = %(topic)s AND m.producer_group = %(producer_group)s AND m.life = 0 AND m.id > %(after)s
+ORDER BY m.id LIMIT %(limit)s;
+
+-- name: next_ts
+-- The oldest position of some cells.
+SELECT min(found.ts)
+FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
+    AS c(stripe, start, stop)
+CROSS JOIN LATERAL (
+    SELECT m.ts FROM chronoline.messages m
+    WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0
+        AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop  -- the key must not seem to serve
+    ORDER BY m.ts LIMIT 1
+) found
+WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
+
+-- name: forecast
+-- Counts of some cells by step and status, from the index alone.
+SELECT (m.ts - %(from)s) / %(step_ms)s AS step,
+    count(*) FILTER (WHERE m.ts <= %(now)s),
+    count(*) FILTER (WHERE m.ts > %(now)s AND m.lock_consumer IS NOT NULL),
+    count(*) FILTER (WHERE m.ts > %(now)s AND m.lock_consumer IS NULL)
+FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
+    AS c(stripe, start, stop)
+JOIN chronoline.messages m ON m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0
+    AND m.ts >= %(from)s AND m.ts < %(end)s AND m.bucket >= c.start AND m.bucket < c.stop
+GROUP BY step;
+
+-- name: dead_letters
+-- The oldest dead letters.
+SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+    m.key, m.headers, m.death
+FROM chronoline.messages m WHERE m.topic = %(topic)s AND m.life = 2 ORDER BY m.ts LIMIT %(limit)s;
+
+-- name: purge_marks
+-- Removes marks whose time is over; a version ahead of the clock is kept until it is not.
+WITH waste AS MATERIALIZED (
+    SELECT w.topic, w.bucket, w.id FROM chronoline.messages w
+    WHERE w.life = 1 AND w.ts <= %(now)s AND w.version <= %(now)s
+    ORDER BY w.ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM chronoline.messages m
+USING waste
+WHERE m.topic = waste.topic AND m.bucket = waste.bucket AND m.id = waste.id
+RETURNING m.topic;
+
+-- name: topics_without_dead_letters
+-- Topics that keep no dead letters.
+SELECT uid FROM chronoline.topics
+WHERE dropped_at IS NULL AND NOT (settings::jsonb->>'dead_letters')::boolean;
+
+-- name: purge_dead
+-- Removes dead letters of a topic that keeps none, unless their versions are ahead of the clock.
+WITH waste AS MATERIALIZED (
+    SELECT w.topic, w.bucket, w.id FROM chronoline.messages w
+    WHERE w.topic = %(topic)s AND w.life = 2 AND w.version <= %(now)s
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM chronoline.messages m
+USING waste
+WHERE m.topic = waste.topic AND m.bucket = waste.bucket AND m.id = waste.id
+RETURNING m.topic;
+
+-- name: dropped_topics
+-- Topics of which something may be left.
+SELECT uid, emptied_at FROM chronoline.topics WHERE dropped_at IS NOT NULL;
+
+-- name: purge_dropped
+-- Removes what is left of a dropped topic.
+WITH waste AS MATERIALIZED (
+    SELECT w.topic, w.bucket, w.id FROM chronoline.messages w
+    WHERE w.topic = %(topic)s
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM chronoline.messages m
+USING waste
+WHERE m.topic = waste.topic AND m.bucket = waste.bucket AND m.id = waste.id
+RETURNING m.topic;
+
+-- name: free_name
+-- Frees the name of a dropped topic of which nothing is left.
+UPDATE chronoline.topics SET emptied_at = %(now)s
+WHERE uid = %(topic)s AND dropped_at IS NOT NULL AND emptied_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM chronoline.messages WHERE topic = %(topic)s);
+
+-- name: forget_topic
+-- Forgets a dropped topic when no statement can be on its way to it any more.
+DELETE FROM chronoline.topics WHERE uid = %(topic)s AND emptied_at <= %(before)s;

@@ -1,0 +1,330 @@
+"""The timeline's operations in PostgreSQL."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from chronoline.core.doom import DeathReason
+from chronoline.core.errors import OutcomeUnknown, StoreError, StoreUnavailable, TopicExists
+from chronoline.core.limits import MIN_LEASE_MS
+from chronoline.core.message import DeadLetter, Message, NewMessage
+from chronoline.core.outcome import Outcome
+from chronoline.core.permissions import Operation
+from chronoline.core.ranges import BucketRange
+from chronoline.core.status import Life
+from chronoline.core.topic import Topic
+from chronoline.stores.base import EngineStore, Key
+from chronoline.stores.changes import Change, LeaseRequest, Span, StoredRow, Taken
+from chronoline.stores.contract import Capabilities, Counts, IfExists, Notice, Watch
+from chronoline.stores.notices import LocalWatch, NoticeBoard
+from chronoline.stores.postgres.database import Connection, Database, Row, fetch
+from chronoline.stores.postgres.listening import Listener
+from chronoline.stores.queries import load_queries
+from chronoline.stores.rows import (
+    MESSAGE_WIDTH,
+    pack_headers,
+    pack_settings,
+    read_message,
+    unpack_settings,
+)
+from chronoline.stores.stripes import cells_of, stripe_of
+
+logger = logging.getLogger(__name__)
+_QUERIES = load_queries("chronoline.stores.postgres")
+_DELETIONS = frozenset({Operation.ACK, Operation.CANCEL, Operation.DISCARD})
+_LATE_STATEMENT_MS = 3_600_000
+"""No statement is still on its way to a dropped topic after this time."""
+
+
+class PostgresStore(EngineStore):
+    """A store in a PostgreSQL database, shared by many processes and machines."""
+
+    capabilities = Capabilities(
+        durable=True, shared=True, concurrent_writers=True, caller_transactions=True
+    )
+
+    def __init__(self, url: str, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+        super().__init__(random_bytes)
+        self._database = Database(url)
+        self._board = NoticeBoard()
+        self._listener: Listener | None = None
+        self._listener_lock = threading.Lock()
+
+    def create_in(
+        self,
+        connection: Connection,
+        topic_uid: int,
+        messages: Sequence[NewMessage],
+        *,
+        if_exists: IfExists = "refuse",
+        now_ms: int,
+    ) -> list[Outcome]:
+        """Like `create`, on a connection that the caller holds (psycopg 3).
+
+        The messages exist exactly if the caller's transaction commits. Errors of the driver are passed
+        on as they are, since the transaction is the caller's.
+        """
+        inside = _CallerTransaction(self, connection)
+        return inside.create(topic_uid, messages, if_exists=if_exists, now_ms=now_ms)
+
+    # Topics
+
+    def _insert_topic(self, topic: Topic) -> None:
+        values = {
+            "uid": topic.uid,
+            "name": topic.name,
+            "settings": pack_settings(topic.settings),
+        }
+        if not self._run("insert_topic", values):
+            raise TopicExists(f"a topic named {topic.name!r} exists, or is still being dropped")
+
+    def _fetch_topic(self, uid: int) -> Topic | None:
+        return next(iter(self._read_topics("topic", {"uid": uid})), None)
+
+    def _find_topic(self, name: str) -> Topic | None:
+        return next(iter(self._read_topics("topic_named", {"name": name})), None)
+
+    def list_topics(self) -> list[Topic]:
+        return self._read_topics("topics", {})
+
+    def _read_topics(self, query: str, values: dict[str, Any]) -> list[Topic]:
+        return [
+            Topic(uid=uid, name=name, settings=unpack_settings(settings))
+            for uid, name, settings in self._read(query, values)
+        ]
+
+    def _drop_topic(self, uid: int, now_ms: int) -> bool:
+        return bool(self._run("drop_topic", {"uid": uid, "now": now_ms}))
+
+    # Changes
+
+    def _create(
+        self, topic: Topic, messages: Sequence[tuple[int, NewMessage]], replace: bool, now_ms: int
+    ) -> dict[str, int]:
+        buckets = topic.settings.buckets
+        # In the order of the key, so that two batches cannot wait for each other.
+        messages = sorted(messages, key=lambda each: (each[0], each[1].id))
+        values = {
+            "topic": topic.uid,
+            "now": now_ms,
+            "bucket": [bucket for bucket, _ in messages],
+            "stripe": [stripe_of(bucket, buckets) for bucket, _ in messages],
+            "id": [new.id for _, new in messages],
+            "due": [new.due for _, new in messages],
+            "expires": [new.expires for _, new in messages],
+            "producer_group": [new.producer_group for _, new in messages],
+            "key": [new.key for _, new in messages],
+            "headers": [pack_headers(new.headers) for _, new in messages],
+            "body": [new.body for _, new in messages],
+        }
+        return dict(self._run("replace" if replace else "create", values))
+
+    def _change(
+        self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
+    ) -> dict[str, int]:
+        common = {
+            "topic": topic.uid,
+            "now": now_ms,
+            "min_lease_ms": MIN_LEASE_MS,
+            "max_attempts": topic.settings.max_attempts,
+            "until": now_ms + topic.settings.dedupe_ms,
+        }
+        made: dict[str, int] = {}
+        if operation in _DELETIONS and topic.settings.dedupe_ms == 0:
+            made.update(self._run(f"{operation.value}_remove", common | _columns(changes)))
+        left = [change for change in changes if change.id not in made]
+        try:
+            if left:
+                made.update(self._run(operation.value, common | _columns(left)))
+        except StoreUnavailable as error:
+            if not made:
+                raise
+            raise OutcomeUnknown(f"a part of the batch is done: {error}") from error
+        return made
+
+    # Leases
+
+    def _reserve(
+        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
+    ) -> list[Taken]:
+        cells = _cells(topic, ranges)
+        share = -(-limit // max(1, len(cells["stripe"])))
+        values = _lease_values(topic, request) | cells | {"limit": limit, "share": share}
+        return [_taken(row) for row in self._run("reserve", values)]
+
+    def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
+        values = _lease_values(topic, request) | _columns(changes)
+        return [_taken(row) for row in self._run("lease", values)]
+
+    def _resume(self, topic: Topic, consumer: str, limit: int, now_ms: int) -> list[Taken]:
+        values = {"topic": topic.uid, "consumer": consumer, "limit": limit, "now": now_ms}
+        rows = self._run("resume", values)
+        return [Taken(read_message(row), row[MESSAGE_WIDTH], True, None) for row in rows]
+
+    # Looking
+
+    def _rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
+        rows = self._read("rows", {"topic": topic.uid} | _key_columns(keys))
+        return {row[0]: StoredRow(Life(row[1]), *row[2:6]) for row in rows}
+
+    def _lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
+        rows = self._read("lookup", {"topic": topic.uid} | _key_columns(keys))
+        return [read_message(row) for row in rows]
+
+    def _bodies(
+        self, topic: Topic, keys: Sequence[Key]
+    ) -> dict[str, tuple[StoredRow, bytes | None]]:
+        rows = self._read("bodies", {"topic": topic.uid} | _key_columns(keys))
+        return {row[0]: (StoredRow(Life(row[1]), *row[2:6]), row[6]) for row in rows}
+
+    def _select(
+        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
+    ) -> list[Message]:
+        values = {"topic": topic.uid, "limit": limit, "max_ts": max_ts} | _cells(topic, ranges)
+        return [read_message(row) for row in self._read("select", values)]
+
+    def _select_held(self, topic: Topic, consumer: str, limit: int) -> list[Message]:
+        values = {"topic": topic.uid, "consumer": consumer, "limit": limit}
+        return [read_message(row) for row in self._read("select_held", values)]
+
+    def _select_owned(
+        self, topic: Topic, producer_group: str, after: str, limit: int
+    ) -> list[Message]:
+        values = {
+            "topic": topic.uid,
+            "producer_group": producer_group,
+            "after": after,
+            "limit": limit,
+        }
+        return [read_message(row) for row in self._read("select_owned", values)]
+
+    def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
+        rows = self._read("next_ts", {"topic": topic.uid} | _cells(topic, ranges))
+        return rows[0][0] if rows else None
+
+    def _forecast(
+        self,
+        topic: Topic,
+        ranges: Sequence[BucketRange],
+        span: Span,
+    ) -> dict[int, Counts]:
+        values = {
+            "topic": topic.uid,
+            "from": span.start,
+            "end": span.end,
+            "step_ms": span.step_ms,
+            "now": span.now_ms,
+        }
+        rows = self._read("forecast", values | _cells(topic, ranges))
+        return {
+            step: Counts(available=available, processing=processing, waiting=waiting)
+            for step, available, processing, waiting in rows
+        }
+
+    # Dead letters and upkeep
+
+    def _dead_letters(self, topic: Topic, limit: int) -> list[DeadLetter]:
+        values = {"topic": topic.uid, "limit": limit}
+        return [
+            DeadLetter(message=read_message(row), reason=row[MESSAGE_WIDTH], died=row[1])
+            for row in self._read("dead_letters", values)
+        ]
+
+    def _purge(self, limit: int, now_ms: int) -> int:
+        removed = len(self._run("purge_marks", {"now": now_ms, "limit": limit}))
+        for (topic,) in self._read("topics_without_dead_letters", {}):
+            values = {"topic": topic, "now": now_ms, "limit": limit - removed}
+            removed += len(self._run("purge_dead", values))
+        for topic, emptied_at in self._read("dropped_topics", {}):
+            removed += len(self._run("purge_dropped", {"topic": topic, "limit": limit - removed}))
+            if emptied_at is None:
+                self._run("free_name", {"topic": topic, "now": now_ms})
+            else:
+                before = now_ms - _LATE_STATEMENT_MS
+                self._run("forget_topic", {"topic": topic, "before": before})
+        return removed
+
+    def watch(self) -> Watch:
+        self._database.check_open()
+        watch = self._board.add(LocalWatch())
+        with self._listener_lock:
+            if self._listener is None:
+                self._listener = Listener(self._database, self._board)
+                self._listener.start()
+        return watch
+
+    def close(self) -> None:
+        with self._listener_lock:
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.stop()
+        self._database.close()
+
+    def _announce(self, notice: Notice) -> None:
+        try:
+            self._run("notify", {"payload": f"{notice.topic_uid}:{notice.due}"})
+        except StoreError as error:  # the change itself is done; sleepers look again by themselves
+            logger.warning("announcing a change failed: %s", error)
+
+    def _run(self, query: str, values: dict[str, Any]) -> list[Row]:
+        return self._database.run(_QUERIES[query], values)
+
+    def _read(self, query: str, values: dict[str, Any]) -> list[Row]:
+        return self._database.read(_QUERIES[query], values)
+
+
+class _CallerTransaction(PostgresStore):
+    """The same operations on a connection, and in a transaction, that belong to the caller."""
+
+    def __init__(self, store: PostgresStore, connection: Connection) -> None:
+        EngineStore.__init__(self, store._random_bytes)
+        self._known_topics = store._known_topics
+        self._connection = connection
+
+    def _run(self, query: str, values: dict[str, Any]) -> list[Row]:
+        return fetch(self._connection, _QUERIES[query], values)
+
+    def _read(self, query: str, values: dict[str, Any]) -> list[Row]:
+        return fetch(self._connection, _QUERIES[query], values)
+
+
+def _columns(changes: Sequence[Change]) -> dict[str, list[Any]]:
+    """The changes as arrays, in the order of the key so that two batches cannot wait for each other."""
+    columns = zip(*sorted(changes), strict=True)
+    return {name: list(column) for name, column in zip(Change._fields, columns, strict=True)}
+
+
+def _key_columns(keys: Sequence[Key]) -> dict[str, list[Any]]:
+    return {"bucket": [bucket for bucket, _ in keys], "id": [each for _, each in keys]}
+
+
+def _cells(topic: Topic, ranges: Sequence[BucketRange]) -> dict[str, list[int]]:
+    cells = cells_of(ranges, topic.settings.buckets)
+    return {
+        "stripe": [cell.stripe for cell in cells],
+        "start": [cell.start for cell in cells],
+        "stop": [cell.stop for cell in cells],
+    }
+
+
+def _lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
+    return {
+        "topic": topic.uid,
+        "now": request.now_ms,
+        "horizon": request.now_ms + request.reserve_ahead_ms,
+        "consumer": request.consumer,
+        "lease_ms": request.lease_ms,
+        "max_attempts": topic.settings.max_attempts,
+        "max_lateness_ms": topic.settings.max_lateness_ms,
+    }
+
+
+def _taken(row: Row) -> Taken:
+    body, lapsed, death = row[MESSAGE_WIDTH:]
+    if death is not None:
+        return Taken(read_message(row), None, lapsed, DeathReason(death))
+    return Taken(read_message(row), body, lapsed, None)

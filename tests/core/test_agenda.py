@@ -1,0 +1,201 @@
+"""The agenda, driven with made-up time: when to reserve, deliver, give up and wake."""
+
+import pytest
+
+from chronoline.core.agenda import Agenda
+from tests.core.leased import ids, leased
+
+NOW = 1_000_000
+AHEAD = 100
+TICK = AHEAD // 2
+MAX_SLEEP = 10_000
+
+
+def agenda_at(next_ts: int | None, *, now_ms: int = NOW, capacity: int = 10) -> Agenda:
+    """An agenda that has just reserved everything within reach and was told what comes next."""
+    agenda = Agenda(capacity=capacity, reserve_ahead_ms=AHEAD, max_sleep_ms=MAX_SLEEP)
+    agenda.reserved([], next_ts=next_ts, more=False, now_ms=now_ms)
+    return agenda
+
+
+# Reserving
+
+
+def test_the_first_thing_to_do_is_to_reserve() -> None:
+    agenda = Agenda()
+    assert agenda.reserve_at(NOW) == NOW
+    assert agenda.wake_at(NOW) == NOW
+
+
+def test_sparse_traffic_waits_until_the_next_one_comes_within_reach() -> None:
+    agenda = agenda_at(NOW + 5_000)
+    assert agenda.reserve_at(NOW) == NOW + 5_000 - AHEAD
+    assert agenda.wake_at(NOW) == NOW + 5_000 - AHEAD
+
+
+@pytest.mark.parametrize("next_in_ms", [-5, 0, 1, AHEAD, AHEAD + 1, AHEAD + TICK])
+def test_dense_traffic_ticks_at_half_of_reserve_ahead(next_in_ms: int) -> None:
+    assert agenda_at(NOW + next_in_ms).reserve_at(NOW) == NOW + TICK
+
+
+def test_right_behind_the_tick_the_next_one_decides() -> None:
+    assert agenda_at(NOW + AHEAD + TICK + 1).reserve_at(NOW) == NOW + TICK + 1
+
+
+@pytest.mark.parametrize("next_ts", [None, NOW + AHEAD + MAX_SLEEP + 1, NOW + 10**9])
+def test_without_any_word_it_looks_again_after_max_sleep(next_ts: int | None) -> None:
+    assert agenda_at(next_ts).wake_at(NOW) == NOW + MAX_SLEEP
+
+
+def test_when_there_is_more_it_reserves_at_once() -> None:
+    agenda = agenda_at(None)
+    agenda.reserved([leased("a", due=NOW + 50)], next_ts=NOW + 9_000, more=True, now_ms=NOW)
+    assert agenda.reserve_at(NOW) == NOW
+    assert agenda.wake_at(NOW) == NOW
+
+
+def test_a_failed_reservation_is_tried_again_at_the_moment_that_was_named() -> None:
+    agenda = Agenda()
+    agenda.postponed(NOW + 250)
+    assert agenda.reserve_at(NOW) == NOW + 250
+
+
+# Notices
+
+
+@pytest.mark.parametrize("due", [0, NOW, NOW + 1, NOW + AHEAD])
+def test_a_notice_inside_the_covered_stretch_reserves_at_once(due: int) -> None:
+    agenda = agenda_at(NOW + 5_000)
+    agenda.noticed(due)
+    assert agenda.reserve_at(NOW + 3) == NOW + 3
+
+
+def test_a_notice_of_an_unknown_place_reserves_at_once() -> None:
+    agenda = agenda_at(None)
+    agenda.noticed(None)
+    assert agenda.reserve_at(NOW + 3) == NOW + 3
+
+
+def test_an_earlier_notice_wakes_earlier() -> None:
+    agenda = agenda_at(NOW + 5_000)
+    agenda.noticed(NOW + 2_000)
+    assert agenda.wake_at(NOW) == NOW + 2_000 - AHEAD
+
+
+def test_a_later_notice_changes_nothing() -> None:
+    agenda = agenda_at(NOW + 5_000)
+    agenda.noticed(NOW + 7_000)
+    assert agenda.wake_at(NOW) == NOW + 5_000 - AHEAD
+
+
+def test_notices_beyond_the_covered_stretch_wait_for_the_tick() -> None:
+    agenda = agenda_at(NOW + 5_000)
+    agenda.noticed(NOW + AHEAD + 1)
+    assert agenda.reserve_at(NOW) == NOW + TICK
+
+
+def test_a_notice_does_not_put_off_what_must_be_done_at_once() -> None:
+    agenda = Agenda(reserve_ahead_ms=AHEAD)
+    agenda.noticed(NOW + 5_000)
+    assert agenda.reserve_at(NOW) == NOW
+
+
+# Capacity
+
+
+def test_room_is_what_is_left_of_the_capacity() -> None:
+    agenda = agenda_at(None, capacity=3)
+    assert agenda.room() == 3
+    agenda.reserved([leased("a", due=NOW + 1)], next_ts=None, more=False, now_ms=NOW)
+    assert agenda.room() == 2
+    assert len(agenda) == 1
+
+
+def test_a_full_agenda_reserves_nothing_until_it_has_delivered() -> None:
+    agenda = agenda_at(None, capacity=2)
+    held = [leased("a", due=NOW + 10), leased("b", due=NOW + 20)]
+    agenda.reserved(held, next_ts=None, more=True, now_ms=NOW)
+    agenda.noticed(NOW)
+    assert agenda.room() == 0
+    assert agenda.reserve_at(NOW) is None
+    assert agenda.wake_at(NOW) == NOW + 10
+    agenda.deliver(NOW + 10)
+    assert agenda.reserve_at(NOW + 10) == NOW + 10
+
+
+def test_an_agenda_without_room_makes_no_sense() -> None:
+    with pytest.raises(ValueError, match="capacity must be at least 1"):
+        Agenda(capacity=0)
+
+
+# Delivering
+
+
+def test_nothing_leaves_before_its_due() -> None:
+    agenda = agenda_at(None)
+    agenda.reserved([leased("a", due=NOW + 50)], next_ts=None, more=False, now_ms=NOW)
+    assert agenda.deliver_at() == NOW + 50
+    assert agenda.deliver(NOW + 49) == []
+    assert ids(agenda.deliver(NOW + 50)) == ["a"]
+    assert agenda.deliver(NOW + 51) == []
+    assert agenda.deliver_at() is None
+
+
+def test_what_is_due_leaves_in_order_of_due_then_as_it_came() -> None:
+    agenda = agenda_at(None)
+    first = [leased("late", due=NOW + 30), leased("twin 1", due=NOW + 20)]
+    second = [leased("early", due=NOW + 10), leased("twin 2", due=NOW + 20)]
+    agenda.reserved(first, next_ts=None, more=False, now_ms=NOW)
+    agenda.reserved(second, next_ts=None, more=False, now_ms=NOW)
+    assert ids(agenda.deliver(NOW + 30)) == ["early", "twin 1", "twin 2", "late"]
+
+
+def test_the_wake_is_the_earlier_of_delivery_and_reservation() -> None:
+    agenda = agenda_at(None)
+    agenda.reserved([leased("a", due=NOW + 20)], next_ts=NOW, more=False, now_ms=NOW)
+    assert agenda.wake_at(NOW) == NOW + 20
+    agenda.deliver(NOW + 20)
+    assert agenda.wake_at(NOW + 20) == NOW + TICK
+
+
+# Lapsing
+
+
+@pytest.mark.parametrize(
+    ("margin_ms", "now_ms", "delivered"),
+    [
+        (0, NOW + 499, True),
+        (0, NOW + 500, False),
+        (0, NOW + 501, False),
+        (20, NOW + 479, True),
+        (20, NOW + 480, False),
+    ],
+)
+def test_only_while_the_lease_lives(margin_ms: int, now_ms: int, delivered: bool) -> None:
+    agenda = Agenda(margin_ms=margin_ms)
+    message = leased("a", due=NOW, until=NOW + 500)
+    agenda.reserved([message], next_ts=None, more=False, now_ms=NOW)
+    assert agenda.deliver(now_ms) == ([message] if delivered else [])
+    assert agenda.lapsed() == ([] if delivered else [message])
+    assert len(agenda) == 0
+
+
+def test_what_lapsed_is_told_once_and_gives_its_room_back() -> None:
+    agenda = agenda_at(None, capacity=1)
+    agenda.reserved([leased("a", due=NOW)], next_ts=None, more=False, now_ms=NOW)
+    agenda.deliver(NOW + 60_000)
+    assert agenda.room() == 1
+    assert ids(agenda.lapsed()) == ["a"]
+    assert agenda.lapsed() == []
+
+
+# Giving back
+
+
+def test_everything_can_be_given_back_by_due() -> None:
+    agenda = agenda_at(None)
+    held = [leased("b", due=NOW + 20), leased("a", due=NOW + 10), leased("c", due=NOW + 20)]
+    agenda.reserved(held, next_ts=None, more=False, now_ms=NOW)
+    assert ids(agenda.give_back()) == ["a", "b", "c"]
+    assert len(agenda) == 0
+    assert agenda.deliver(NOW + 100) == []

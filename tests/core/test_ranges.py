@@ -1,0 +1,39 @@
+"""Bucket ranges are merged into the same buckets, sorted and apart."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.ranges import BucketRange, merge_ranges
+
+BUCKETS = 12
+ranges_within = st.lists(
+    st.tuples(st.integers(0, BUCKETS), st.integers(0, BUCKETS)).map(
+        lambda ends: BucketRange(min(ends), max(ends))
+    )
+)
+
+
+def buckets_in(ranges: list[BucketRange]) -> set[int]:
+    return {bucket for start, stop in ranges for bucket in range(start, stop)}
+
+
+@given(ranges_within)
+def test_merging_keeps_the_buckets(ranges: list[BucketRange]) -> None:
+    assert buckets_in(merge_ranges(ranges, BUCKETS)) == buckets_in(ranges)
+
+
+@given(ranges_within)
+def test_merged_ranges_are_sorted_not_empty_and_do_not_touch(ranges: list[BucketRange]) -> None:
+    merged = merge_ranges(ranges, BUCKETS)
+    assert all(start < stop for start, stop in merged)
+    assert all(left.stop < right.start for left, right in pairwise(merged))
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (0, BUCKETS + 1), (3, 2)])
+def test_a_range_outside_of_the_topic_is_named(start: int, stop: int) -> None:
+    with pytest.raises(InvalidInput, match=rf"\[{start}, {stop}\).*\[0, {BUCKETS}\)"):
+        merge_ranges([BucketRange(0, 1), BucketRange(start, stop)], BUCKETS)

@@ -1,0 +1,77 @@
+"""Topic settings are checked as a whole, and a topic's name can be printed."""
+
+from typing import Any
+
+import pytest
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.ranges import BucketRange
+from chronoline.core.topic import Topic, TopicSettings, check_topic_name
+
+
+def test_the_defaults_of_the_design() -> None:
+    settings = TopicSettings()
+    assert settings.max_attempts == 20
+    assert settings.dedupe_ms == 5 * 60 * 1_000
+    assert settings.max_lateness_ms is None
+    assert settings.dead_letters
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"buckets": 1},
+        {"buckets": 65_536},
+        {"max_lateness_ms": 0},
+        {"dedupe_ms": 0},
+        {"default_lease_ms": 10},
+        {"largest_body_bytes": 0},
+        {"dead_letters": False},
+    ],
+)
+def test_settings_at_their_bounds(fields: dict[str, Any]) -> None:
+    settings = TopicSettings(**fields)
+    assert {name: getattr(settings, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"buckets": 0},
+        {"buckets": 65_537},
+        {"window_ms": 0},
+        {"default_lease_ms": 9},
+        {"max_attempts": 0},
+        {"max_lateness_ms": -1},
+        {"dedupe_ms": -1},
+        {"dedupe_ms": None},
+        {"largest_body_bytes": 64 * 1024 * 1024 + 1},
+        {"buckets": 1.5},
+        {"buckets": True},
+        {"dead_letters": 1},
+    ],
+)
+def test_settings_out_of_bounds_are_named(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=f"topic settings: {next(iter(fields))} must be"):
+        TopicSettings(**fields)
+
+
+def test_everything_that_is_wrong_is_named_at_once() -> None:
+    with pytest.raises(InvalidInput, match=r"buckets must be .*; max_attempts must be"):
+        TopicSettings(buckets=0, max_attempts=0)
+
+
+def test_all_buckets_is_one_range() -> None:
+    topic = Topic(uid=1, name="t", settings=TopicSettings(buckets=7))
+    assert topic.all_buckets == (BucketRange(0, 7),)
+
+
+@pytest.mark.parametrize("name", ["t", "a topic", "größe/2", "x" * 255])
+def test_names_of_topics(name: str) -> None:
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, "a\nb", "a\0b", "\x1b[1m", "\ud800"])
+def test_names_that_no_topic_may_have(name: str) -> None:
+    with pytest.raises(InvalidInput, match="topic name"):
+        check_topic_name(name)

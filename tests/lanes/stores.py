@@ -1,0 +1,50 @@
+"""Stores for lanes: a real one that counts its commits, waits at a gate, or fails when it is told."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from chronoline.core.outcome import Outcome
+from chronoline.stores.contract import Capabilities, Store
+
+PATIENCE_S = 15
+CHANGES = frozenset(
+    {"create", "reschedule", "cancel", "reserve", "ack", "extend", "release", "retry", "unreserve"}
+)
+
+
+class Tap:
+    """Stands before a store: every method is the store's own, and changes pass through here.
+
+    `commits` are the changes that were asked for, as (method, number of items). While `gate` is closed
+    changes wait at it. `fail` may raise before a change is made, or return.
+    """
+
+    def __init__(self, store: Store, capabilities: Capabilities | None = None) -> None:
+        self.store = store
+        self.capabilities = capabilities or store.capabilities
+        self.commits: list[tuple[str, int]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Semaphore(0)
+        """Released by each change that has reached the gate."""
+        self.fail: Callable[[str], None] = lambda _: None
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.store, name)
+        if name not in CHANGES:
+            return method
+
+        def change(topic_uid: int, items: Any, **named: Any) -> list[Outcome]:
+            self.commits.append((name, len(items)))
+            self.entered.release()
+            assert self.gate.wait(PATIENCE_S)
+            self.fail(name)
+            result: list[Outcome] = method(topic_uid, items, **named)
+            return result
+
+        return change
+
+    def wait_until_entered(self) -> None:
+        """Waits until one more change has reached the gate."""
+        assert self.entered.acquire(timeout=PATIENCE_S)

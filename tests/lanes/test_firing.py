@@ -1,0 +1,341 @@
+"""A firing lane in real time: everything once, nothing early, whatever happens around it."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+from chronoline.clock import SystemClock
+from chronoline.core.agenda import Agenda
+from chronoline.core.errors import StoreUnavailable
+from chronoline.core.message import LeasedMessage, Message, NewMessage
+from chronoline.core.topic import Topic
+from chronoline.lanes.firing import Deliver, FiringLane
+from chronoline.stores.contract import MAX_BATCH, Store
+from chronoline.stores.opening import open_store
+from tests.lanes.stores import PATIENCE_S, Tap
+
+HOUR_MS = 3_600_000
+
+now_ms = SystemClock().now_ms
+
+
+class Inbox:
+    """What was delivered, and when."""
+
+    def __init__(self) -> None:
+        self.messages: list[LeasedMessage] = []
+        self.early: list[str] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, due: Sequence[LeasedMessage]) -> None:
+        moment = now_ms()
+        with self._changed:
+            self.messages += due
+            self.early += [each.lease.id for each in due if each.message.due > moment]
+            self._changed.notify_all()
+
+    def wait_for(self, *ids: str) -> None:
+        """Waits until all of these were delivered."""
+        with self._changed:
+            self._changed.wait_for(lambda: set(ids) <= self.counts().keys(), PATIENCE_S)
+            missing = sorted(set(ids) - self.counts().keys())
+        assert not missing, f"{len(missing)} were not delivered, {missing[0]} among them"
+
+    def counts(self) -> Counter[str]:
+        return Counter(each.lease.id for each in self.messages)
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox()
+
+
+@contextmanager
+def firing(
+    store: Store | Tap, topic: Topic, deliver: Deliver, **named: Any
+) -> Iterator[FiringLane]:
+    """A lane that does not look by itself within the test: only the agenda and notices wake it."""
+    given: dict[str, Any] = {"consumer": "c", "agenda": Agenda(max_sleep_ms=HOUR_MS)} | named
+    lane = FiringLane(cast(Store, store), topic, deliver, **given)
+    lane.start()
+    try:
+        yield lane
+    finally:
+        lane.stop()
+
+
+def create(store: Store, topic: Topic, *ids: str, in_ms: int) -> int:
+    """Puts messages so far ahead, and answers when they are due."""
+    now = now_ms()
+    messages = [NewMessage(id=each, due=now + in_ms) for each in ids]
+    assert all(outcome.done for outcome in store.create(topic.uid, messages, now_ms=now))
+    return now + in_ms
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Asks again and again: for what only the store can tell."""
+    give_up = now_ms() + PATIENCE_S * 1000
+    while not condition():
+        assert now_ms() < give_up
+
+
+def remaining(store: Store, topic: Topic) -> int:
+    end = now_ms() + 10 * HOUR_MS
+    return store.count(topic.uid, topic.all_buckets, start=0, end=end, now_ms=now_ms()).total
+
+
+def waiting(store: Store, topic: Topic) -> int:
+    end = now_ms() + 10 * HOUR_MS
+    return store.count(topic.uid, topic.all_buckets, start=0, end=end, now_ms=now_ms()).waiting
+
+
+# Once, and not early
+
+
+def test_everything_is_delivered_once_and_not_early_and_acked(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    now = now_ms()
+    ids = [f"m{number}" for number in range(1_000)]
+    messages = [
+        NewMessage(id=each, due=now - 100 + place, body=each.encode())
+        for place, each in enumerate(ids)
+    ]
+    store.create(topic.uid, messages, now_ms=now)
+    with firing(store, topic, inbox):
+        inbox.wait_for(*ids)
+    assert inbox.counts() == dict.fromkeys(ids, 1)
+    assert inbox.early == []
+    assert all(each.body == each.lease.id.encode() for each in inbox.messages)
+    assert [each.message.due for each in inbox.messages] == sorted(each.due for each in messages)
+    assert remaining(store, topic) == 0
+
+
+def test_several_lanes_share_a_timeline(store: Store, topic: Topic, inbox: Inbox) -> None:
+    ids = [f"m{number}" for number in range(300)]
+    with (
+        firing(store, topic, inbox, consumer="a"),
+        firing(store, topic, inbox, consumer="b"),
+        firing(store, topic, inbox, consumer="c"),
+    ):
+        for place in range(0, 300, 30):
+            create(store, topic, *ids[place : place + 30], in_ms=place)
+        inbox.wait_for(*ids)
+    assert inbox.counts() == dict.fromkeys(ids, 1)
+    assert inbox.early == []
+    assert remaining(store, topic) == 0
+
+
+def test_more_than_an_agenda_holds(store: Store, topic: Topic, inbox: Inbox) -> None:
+    ids = [f"m{number}" for number in range(200)]
+    create(store, topic, *ids, in_ms=50)
+    agenda = Agenda(capacity=7, max_sleep_ms=HOUR_MS)
+    with firing(store, topic, inbox, agenda=agenda):
+        inbox.wait_for(*ids)
+    assert inbox.counts() == dict.fromkeys(ids, 1)
+    assert inbox.early == []
+    assert remaining(store, topic) == 0
+
+
+# What changes while it runs
+
+
+def test_what_is_created_while_it_runs(store: Store, topic: Topic, inbox: Inbox) -> None:
+    with firing(store, topic, inbox):
+        create(store, topic, "far", in_ms=HOUR_MS)
+        for number in range(20):
+            create(store, topic, f"m{number}", in_ms=number % 3 * 60)
+            inbox.wait_for(f"m{number}")
+    assert inbox.early == []
+    assert inbox.counts() == {f"m{number}": 1 for number in range(20)}
+    assert remaining(store, topic) == 1
+
+
+def test_what_another_store_on_the_same_file_creates(
+    store: Store, url: str, topic: Topic, inbox: Inbox
+) -> None:
+    if not store.capabilities.shared:
+        pytest.skip("memory is not shared: capabilities.shared is false")
+    with open_store(url) as other, firing(store, topic, inbox):
+        for number in range(10):
+            create(other, topic, f"m{number}", in_ms=number % 2 * 150)
+            inbox.wait_for(f"m{number}")
+    assert inbox.early == []
+    assert inbox.counts() == {f"m{number}": 1 for number in range(10)}
+
+
+def test_rescheduled_and_cancelled_messages_do_not_come_at_the_old_time(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    with firing(store, topic, inbox):
+        due = create(store, topic, "later", "sooner", "never", "control", in_ms=700)
+        moves = [("later", due + 200), ("sooner", due - 200)]
+        moved = store.reschedule(topic.uid, moves, producer_group="default", now_ms=now_ms())
+        gone = store.cancel(topic.uid, ["never"], producer_group="default", now_ms=now_ms())
+        assert [outcome.done for outcome in (*moved, *gone)] == [True] * 3
+        inbox.wait_for("later")
+    delivered = [(each.lease.id, each.message.due) for each in inbox.messages]
+    assert delivered == [("sooner", due - 200), ("control", due), ("later", due + 200)]
+    assert inbox.early == []
+
+
+def test_a_message_from_far_away_that_is_brought_near(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    create(store, topic, "a", in_ms=HOUR_MS)
+    with firing(store, topic, inbox):
+        moves = [("a", now_ms() + 50)]
+        store.reschedule(topic.uid, moves, producer_group="default", now_ms=now_ms())
+        inbox.wait_for("a")
+    assert inbox.early == []
+
+
+# Failures
+
+
+def test_what_could_not_be_delivered_is_tried_again(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    failures = iter([ValueError("no"), ValueError("not yet")])
+
+    def fail_twice(due: Sequence[LeasedMessage]) -> None:
+        for failure in failures:
+            raise failure
+        inbox(due)
+
+    with firing(store, topic, fail_twice, retry_ms=30):
+        create(store, topic, "a", in_ms=0)
+        inbox.wait_for("a")
+    assert [each.message.attempts for each in inbox.messages] == [2]
+    assert inbox.early == []
+    assert remaining(store, topic) == 0
+
+
+def test_a_store_that_fails_for_a_while_is_survived(tap: Tap, topic: Topic, inbox: Inbox) -> None:
+    left = Counter({"reserve": 2, "ack": 2})
+
+    def fail(name: str) -> None:
+        if left[name]:
+            left[name] -= 1
+            raise StoreUnavailable("the store is gone")
+
+    tap.fail = fail
+    create(tap.store, topic, "a", "b", in_ms=0)
+    with firing(tap, topic, inbox):
+        inbox.wait_for("a", "b")
+        wait_until(lambda: remaining(tap.store, topic) == 0)
+        create(tap.store, topic, "c", in_ms=50)
+        inbox.wait_for("c")
+    assert not +left
+    assert inbox.counts() == {"a": 1, "b": 1, "c": 1}
+    assert inbox.early == []
+
+
+@pytest.mark.parametrize("url", ["memory"], indirect=True)
+def test_more_at_one_moment_than_a_store_takes_in_one_batch(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    ids = [f"m{number}" for number in range(MAX_BATCH + 1_000)]
+    for place in range(0, len(ids), 1_000):
+        create(store, topic, *ids[place : place + 1_000], in_ms=0)
+    # Acks gather for half of what is reserved ahead: long enough for all of them.
+    agenda = Agenda(reserve_ahead_ms=10_000, max_sleep_ms=HOUR_MS)
+    with firing(store, topic, inbox, agenda=agenda, hold_ms=HOUR_MS):
+        inbox.wait_for(*ids)
+    assert inbox.counts() == dict.fromkeys(ids, 1)
+    assert remaining(store, topic) == 0
+
+
+@pytest.mark.parametrize("url", ["memory"], indirect=True)
+def test_more_to_give_back_than_a_store_takes_in_one_batch(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    ids = [f"m{number}" for number in range(MAX_BATCH + 1_000)]
+    for place in range(0, len(ids), 1_000):
+        create(store, topic, *ids[place : place + 1_000], in_ms=50_000)
+    agenda = Agenda(capacity=len(ids), reserve_ahead_ms=60_000, max_sleep_ms=HOUR_MS)
+    with firing(store, topic, inbox, agenda=agenda):
+        wait_until(lambda: waiting(store, topic) == 0)
+    assert waiting(store, topic) == len(ids)
+    assert inbox.messages == []
+
+
+def test_a_topic_that_is_dropped_ends_in_peace(store: Store, topic: Topic, inbox: Inbox) -> None:
+    with firing(store, topic, inbox):
+        create(store, topic, "a", in_ms=0)
+        inbox.wait_for("a")
+        store.drop_topic(topic.uid, now_ms=now_ms())
+        other = store.create_topic("other", now_ms=now_ms())
+        create(store, other, "wakes the lane", in_ms=0)
+        store.purge(now_ms=now_ms())
+    assert inbox.counts() == {"a": 1}
+
+
+# Stopping
+
+
+def test_a_lane_works_on_the_agenda_that_it_is_given(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    create(store, topic, "a", in_ms=30_000)
+    agenda = Agenda(reserve_ahead_ms=60_000)
+    with firing(store, topic, inbox, agenda=agenda):
+        wait_until(lambda: len(agenda) == 1)
+
+
+def test_stopping_gives_back_what_is_held(store: Store, topic: Topic, inbox: Inbox) -> None:
+    due = create(store, topic, "a", "b", in_ms=30_000)
+    agenda = Agenda(reserve_ahead_ms=60_000)
+
+    def held() -> dict[str, Message]:
+        return store.lookup(topic.uid, ["a", "b"])
+
+    with firing(store, topic, inbox, agenda=agenda):
+        wait_until(lambda: all(each.lock_consumer for each in held().values()))
+        version = held()["a"].version
+    after = held()
+    assert {(each.ts, each.due, each.lock_consumer) for each in after.values()} == {
+        (due, due, None)
+    }
+    assert {each.attempts for each in after.values()} == {0}
+    assert after["a"].version == version + 1
+    assert inbox.messages == []
+
+
+def test_stopping_waits_for_what_is_being_delivered_and_acks_it(store: Store, topic: Topic) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Sequence[LeasedMessage]) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+
+    create(store, topic, "a", in_ms=0)
+    with firing(store, topic, slow) as lane:
+        assert begun.wait(PATIENCE_S)
+        stopping = threading.Thread(target=lane.stop)
+        stopping.start()
+        assert remaining(store, topic) == 1
+        go_on.set()
+        stopping.join(PATIENCE_S)
+        assert not stopping.is_alive()
+    assert remaining(store, topic) == 0
+
+
+def test_stopping_twice_or_before_the_start_is_fine(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    FiringLane(store, topic, inbox, consumer="c").stop()
+    with firing(store, topic, inbox) as lane:
+        lane.stop()
+        lane.stop()
+
+
+def test_a_stopped_lane_leaves_no_threads(store: Store, topic: Topic, inbox: Inbox) -> None:
+    before = set(threading.enumerate())
+    with firing(store, topic, inbox):
+        assert len(set(threading.enumerate()) - before) == 2
+    assert set(threading.enumerate()) <= before

@@ -1,0 +1,302 @@
+"""One PostgreSQL database: other processes, other schemas, and servers that are lost."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from chronoline.core.errors import OutcomeUnknown, SchemaTooNew, StoreUnavailable
+from chronoline.stores.contract import Notice, Watch
+from chronoline.stores.postgres import PostgresStore
+from chronoline.testing.postgres import PostgresServer
+from tests.stores.line import NOW, OWNERS, Line, new, words
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 30
+
+
+class Child:
+    """Another process on the database."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@contextmanager
+def child(url: str) -> Iterator[Child]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.stores.postgres.child", url],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Child(process)
+        finally:
+            process.kill()
+
+
+# The schema
+
+
+def test_a_newer_schema_is_refused_and_left_alone(new_url: str) -> None:
+    PostgresStore(new_url).close()
+    with psycopg.connect(new_url, autocommit=True) as connection:
+        connection.execute("UPDATE chronoline.schema_version SET version = version + 1")
+        found = connection.execute("SELECT version FROM chronoline.schema_version").fetchall()
+        version = found[0][0]
+        with pytest.raises(SchemaTooNew, match=f"version {version}.*upgrade Chronoline"):
+            PostgresStore(new_url)
+        left = connection.execute("SELECT version FROM chronoline.schema_version").fetchall()
+        assert left == found
+
+
+def test_processes_that_open_a_new_database_at_the_same_time_all_succeed(new_url: str) -> None:
+    with ExitStack() as stack:
+        others = [stack.enter_context(child(new_url)) for _ in range(4)]
+        assert [other.hear() for other in others] == ["ready"] * 4
+        for other in others:
+            other.tell("open")
+        assert [other.hear() for other in others] == ["done"] * 4
+    with psycopg.connect(new_url) as connection:
+        rows = connection.execute("SELECT version FROM chronoline.schema_version").fetchall()
+    assert len(rows) == 1
+
+
+def test_threads_that_open_a_new_database_at_the_same_time_all_succeed(new_url: str) -> None:
+    start = threading.Barrier(8)
+
+    def open_one() -> None:
+        start.wait(PATIENCE_S)
+        PostgresStore(new_url).close()
+
+    with ThreadPoolExecutor(8) as threads:
+        opened = [threads.submit(open_one) for _ in range(8)]
+    assert [each.exception() for each in opened] == [None] * 8
+
+
+# A lost server
+
+
+def test_a_server_that_is_not_there_is_named(mortal_server: PostgresServer) -> None:
+    mortal_server.kill()
+    try:
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            PostgresStore(mortal_server.url())
+    finally:
+        mortal_server.start()
+
+
+def test_a_lost_server_is_never_taken_for_done_and_comes_back(
+    mortal_server: PostgresServer,
+) -> None:
+    with PostgresStore(mortal_server.create_database("lost")) as store:
+        topic = store.create_topic("t", now_ms=NOW)
+        store.create(topic.uid, [new("before")], now_ms=NOW)
+        mortal_server.kill()
+        # The connection was there, so the request may have reached the server: nobody knows.
+        with pytest.raises(OutcomeUnknown):
+            store.create(topic.uid, [new("a")], now_ms=NOW)
+        mortal_server.start()
+        wait_until_back(store, topic.uid)
+        assert words(store.create(topic.uid, [new("b")], now_ms=NOW)) == ["done"]
+        assert store.lookup(topic.uid, ["before", "b"]).keys() == {"before", "b"}
+
+
+def wait_until_back(store: PostgresStore, uid: int) -> None:
+    """Asks the same store again until it answers; a look that fails changes nothing."""
+    for _ in range(100):
+        try:
+            store.get_topic(uid)
+        except StoreUnavailable:
+            continue
+        return
+    pytest.fail("the store did not come back")
+
+
+def test_a_look_at_a_lost_server_is_unavailable(mortal_server: PostgresServer) -> None:
+    with PostgresStore(mortal_server.create_database("looking")) as store:
+        topic = store.create_topic("t", now_ms=NOW)
+        mortal_server.kill()
+        try:
+            with pytest.raises(StoreUnavailable):
+                store.lookup(topic.uid, ["a"])
+        finally:
+            mortal_server.start()
+        wait_until_back(store, topic.uid)
+
+
+# Waking
+
+
+def hear_of(watch: Watch, wanted: Notice) -> None:
+    """Waits until this was noticed; other notices may come before it."""
+    for _ in range(100):
+        notices = watch.wait(PATIENCE_S)
+        assert notices, f"{wanted} was not noticed"
+        if wanted in notices:
+            return
+    pytest.fail(f"{wanted} was not among a hundred notices")
+
+
+def test_what_another_process_creates_is_noticed(
+    pg: PostgresStore, pg_line: Line, postgres_url: str
+) -> None:
+    with child(postgres_url) as other, pg.watch() as watch:
+        assert other.hear() == "ready"
+        other.tell("create a")
+        assert other.hear() == "done"
+        (message,) = pg.lookup(pg_line.uid, ["a"]).values()
+        hear_of(watch, Notice(topic_uid=pg_line.uid, due=message.due))
+
+
+def test_watches_look_again_after_a_reconnection(mortal_server: PostgresServer) -> None:
+    with PostgresStore(mortal_server.create_database("waking")) as store, store.watch() as watch:
+        hear_of(watch, Notice())
+        assert watch.wait(0.05) == []
+        mortal_server.kill()
+        mortal_server.start()
+        hear_of(watch, Notice())
+
+
+# Transactions that cannot both go on
+
+
+def deadlocks(server: PostgresServer) -> int:
+    """How many the server has found."""
+    return server.log_path.read_text().count("deadlock detected")
+
+
+def test_batches_in_opposite_order_do_not_wait_for_each_other(
+    postgres_server: PostgresServer, pg_line: Line
+) -> None:
+    before = deadlocks(postgres_server)
+    ids = [f"m{number}" for number in range(200)]
+    pg_line.put(*ids)
+
+    def move(order: int) -> list[str]:
+        some = ids[::order]
+        return [
+            word
+            for number in range(10)
+            for word in pg_line.reschedule(*((each, NOW + number) for each in some))
+        ]
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(move, [1, -1] * 4))
+    assert {word for answer in answers for word in answer} == {"done"}
+    assert {message.version for message in pg_line.store.lookup(pg_line.uid, ids).values()} == {
+        NOW + 80
+    }
+    assert deadlocks(postgres_server) == before
+
+
+def test_a_statement_that_the_server_gave_up_is_tried_again(
+    postgres_server: PostgresServer, postgres_url: str, pg_line: Line
+) -> None:
+    before = deadlocks(postgres_server)
+    first, second = sorted(
+        (pg_line.put(each) for each in "ab"), key=lambda message: (message.bucket, message.id)
+    )
+    with psycopg.connect(postgres_url) as foreign, ThreadPoolExecutor(1) as threads:
+        # Whoever waits for this long finds the deadlock and is given up: not the foreign one.
+        foreign.execute("SET deadlock_timeout = '1h'")
+        lock = "SELECT 1 FROM chronoline.messages WHERE topic = %s AND id = %s FOR UPDATE"
+        foreign.execute(lock, [pg_line.uid, second.id])
+        answer = threads.submit(pg_line.cancel, "a", "b")
+        wait_until_blocked(postgres_url)  # it holds the first, and waits for the second
+        foreign.execute(lock, [pg_line.uid, first.id])  # got when the other was given up
+        assert not answer.done()
+        foreign.commit()
+        assert answer.result(PATIENCE_S) == ["done", "done"]
+    assert deadlocks(postgres_server) == before + 1
+
+
+def wait_until_blocked(url: str) -> None:
+    """Waits until some statement waits for a lock."""
+    blocked = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+        "AND datname = current_database()"
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(10_000):
+            (row,) = connection.execute(blocked)
+            if row[0]:
+                return
+    pytest.fail("nothing is blocked")
+
+
+# Inside the caller's own transaction
+
+
+def test_what_is_created_in_a_transaction_exists_if_it_commits(
+    pg: PostgresStore, pg_line: Line, postgres_url: str
+) -> None:
+    message = new("a", NOW + 5, body=b"x", key=b"k", headers=(("h", b"v"), ("h", None)))
+    with psycopg.connect(postgres_url) as caller:
+        assert words(pg.create_in(caller, pg_line.uid, [message], now_ms=NOW)) == ["done"]
+        assert "a" not in pg_line
+        caller.commit()
+    assert pg_line["a"].headers == message.headers
+    assert pg_line["a"].version == NOW
+
+
+def test_what_is_created_in_a_transaction_does_not_exist_if_it_is_rolled_back(
+    pg: PostgresStore, pg_line: Line, postgres_url: str
+) -> None:
+    with psycopg.connect(postgres_url) as caller:
+        assert words(pg.create_in(caller, pg_line.uid, [new("a")], now_ms=NOW)) == ["done"]
+        caller.rollback()
+    assert "a" not in pg_line
+    assert pg_line.create(new("a")) == ["done"]
+
+
+def test_refusals_in_a_transaction_are_named_and_leave_it_usable(
+    pg: PostgresStore, pg_line: Line, postgres_url: str
+) -> None:
+    pg_line.put("taken")
+    batch = [new("a"), new("taken"), new(""), new("a")]
+    with psycopg.connect(postgres_url) as caller:
+        outcomes = pg.create_in(caller, pg_line.uid, batch, now_ms=NOW)
+        assert words(outcomes) == ["done", "exists", "invalid", "exists"]
+        moved = [new("taken", NOW + 9)]
+        replaced = pg.create_in(caller, pg_line.uid, moved, if_exists="replace", now_ms=NOW)
+        assert words(replaced) == ["done"]
+        caller.commit()
+    assert pg_line["taken"].due == NOW + 9
+    assert "a" in pg_line
+
+
+def test_a_commit_of_the_callers_wakes_a_watch(
+    pg: PostgresStore, pg_line: Line, postgres_url: str
+) -> None:
+    with psycopg.connect(postgres_url) as caller, pg.watch() as watch:
+        pg.create_in(caller, pg_line.uid, [new("a", NOW + 7)], now_ms=NOW)
+        caller.commit()
+        hear_of(watch, Notice(topic_uid=pg_line.uid, due=NOW + 7))
+
+
+def test_a_transaction_works_with_any_row_factory(
+    pg: PostgresStore, pg_line: Line, postgres_url: str
+) -> None:
+    with psycopg.connect(postgres_url) as caller:
+        caller.row_factory = psycopg.rows.dict_row  # type: ignore[assignment]  # as callers do
+        pg.create_in(caller, pg_line.uid, [new("a"), new("a")], now_ms=NOW)
+        caller.commit()
+    assert pg_line.cancel("a", group=OWNERS) == ["done"]

@@ -1,0 +1,167 @@
+"""Sample values for every named query, and 200,000 rows to try them on.
+
+A query that is added without a sample fails the test of plans.
+"""
+
+from typing import Any
+
+ROWS = 200_000
+NOW = 1_800_000_000_000
+TOPIC = 77
+BUCKETS = 64
+STRIPES = 16
+CONSUMER, GROUP = "c7", "g7"
+SMALL = [f"m{number}" for number in range(1_000, 1_010)]
+
+# Of 100 rows 92 are messages, 4 marks, 4 dead letters; of 100 messages 3 are leased. They lie in the hour
+# around NOW; n is the number of a row.
+COLUMNS = "topic, bucket, stripe, id, life, ts, due, version, producer_group, lock_consumer, body"
+VALUES = f"""
+    {TOPIC}, n % {BUCKETS}, n % {BUCKETS} * {STRIPES} / {BUCKETS}, 'm' || n,
+    CASE n % 25 WHEN 23 THEN 1 WHEN 24 THEN 2 ELSE 0 END,
+    {NOW} - 1800000 + (n * 7919) % 3600000, {NOW} - 1800000 + (n * 7919) % 3600000, {NOW},
+    'g' || (n % 50), CASE WHEN n % 32 = 0 THEN 'c' || (n % 20) END, NULL
+"""
+
+
+def bucket(message_id: str) -> int:
+    """Where the row with this id was put; the plans do not mind that it is not the hash."""
+    return int(message_id[1:]) % BUCKETS
+
+
+_CHANGES = [
+    *("extend", "release", "retry", "unreserve", "ack", "ack_remove", "cancel", "cancel_remove"),
+    *("reschedule", "redrive", "discard", "discard_remove"),
+]
+
+# SQLite: one statement for each item
+
+_ITEM = {
+    "topic": TOPIC,
+    "bucket": bucket(SMALL[0]),
+    "id": SMALL[0],
+    "name": CONSUMER,
+    "version": NOW,
+    "to": NOW + 60_000,
+    "now": NOW,
+    "min_lease_ms": 10,
+    "max_attempts": 20,
+    "max_lateness_ms": None,
+    "until": NOW + 300_000,
+}
+_CELL = {"topic": TOPIC, "stripe": 3, "start": 12, "stop": 16, "limit": 500}
+_LEASE = {"horizon": NOW + 100, "consumer": CONSUMER, "lease_ms": 1_000}
+_ROW = {"no": 1_000}
+_NEW = (TOPIC, 5, 1, "new", NOW, NOW, None, GROUP, 0, None, None, b"x")
+_PURGE = {"topic": TOPIC, "now": NOW, "limit": 1_000}
+_LOOK = {"topic": TOPIC, "consumer": CONSUMER, "producer_group": GROUP, "after": "m2", "limit": 500}
+_SPAN = {"from": NOW, "end": NOW + 60_000, "step_ms": 1_000, "now": NOW}
+
+SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
+    "insert_topic": {"uid": 78, "name": "other", "settings": "{}"},
+    "topic": {"uid": TOPIC},
+    "topic_named": {"name": "t"},
+    "topics": {},
+    "drop_topic": {"uid": TOPIC, "now": NOW},
+    "create": _NEW,
+    "replace": _NEW,
+    "put_body": _ROW | {"body": b"x"},
+    "body": _ROW,
+    "due": _CELL | _LEASE | {"now": NOW},
+    "due_at_version": _ITEM | _LEASE,
+    "take": _ITEM | _LEASE | _ROW,
+    "bury": _ITEM | _LEASE | _ROW,
+    "held_live": _LOOK | {"now": NOW},
+    "resume": _ROW,
+    **dict.fromkeys(
+        [*_CHANGES, "row", "lookup"],
+        _ITEM,
+    ),
+    "select": _CELL | {"max_ts": NOW},
+    "select_held": _LOOK,
+    "select_owned": _LOOK,
+    "next_ts": _CELL,
+    "forecast": _CELL | _SPAN,
+    "dead_letters": _LOOK,
+    "purge_marks": _PURGE,
+    "topics_without_dead_letters": {},
+    "purge_dead": _PURGE,
+    "dropped_topics": {},
+    "purge_dropped": _PURGE,
+    "forget_topic": _PURGE,
+}
+
+# PostgreSQL: one statement for each batch
+
+_ITEMS = {
+    "topic": TOPIC,
+    "bucket": [bucket(each) for each in SMALL],
+    "id": SMALL,
+    "name": [CONSUMER] * len(SMALL),
+    "version": [NOW] * len(SMALL),
+    "to": [NOW + 60_000] * len(SMALL),
+    "now": NOW,
+    "min_lease_ms": 10,
+    "max_attempts": 20,
+    "max_lateness_ms": None,
+    "until": NOW + 300_000,
+}
+CELLS = {
+    "topic": TOPIC,
+    "stripe": list(range(STRIPES)),
+    "start": [stripe * 4 for stripe in range(STRIPES)],
+    "stop": [stripe * 4 + 4 for stripe in range(STRIPES)],
+    "limit": 500,
+    "share": 32,
+}
+RESERVE = CELLS | _LEASE | {"now": NOW, "max_attempts": 20, "max_lateness_ms": None}
+_NEWS = {
+    "topic": TOPIC,
+    "now": NOW,
+    "bucket": [5, 6],
+    "stripe": [1, 1],
+    "id": ["new1", "new2"],
+    "due": [NOW, NOW],
+    "expires": [None, NOW + 60_000],
+    "producer_group": [GROUP, GROUP],
+    "key": [None, b"k"],
+    "headers": [None, None],
+    "body": [b"x", None],
+}
+
+POSTGRES: dict[str, dict[str, Any]] = {
+    "insert_topic": {"uid": 78, "name": "other", "settings": "{}"},
+    "topic": {"uid": TOPIC},
+    "topic_named": {"name": "t"},
+    "topics": {},
+    "drop_topic": {"uid": TOPIC, "now": NOW},
+    "create": _NEWS,
+    "replace": _NEWS,
+    "notify": {"payload": f"{TOPIC}:{NOW}"},
+    "reserve": RESERVE,
+    "lease": _ITEMS | _LEASE,
+    "resume": _LOOK | {"now": NOW},
+    **dict.fromkeys(
+        [*_CHANGES, "rows", "bodies", "lookup"],
+        _ITEMS,
+    ),
+    "select": CELLS | {"max_ts": NOW},
+    "select_held": _LOOK,
+    "select_owned": _LOOK,
+    "next_ts": CELLS,
+    "forecast": CELLS | _SPAN,
+    "dead_letters": _LOOK,
+    "purge_marks": _PURGE,
+    "topics_without_dead_letters": {},
+    "purge_dead": _PURGE,
+    "dropped_topics": {},
+    "purge_dropped": _PURGE,
+    "free_name": _PURGE | {"topic": 78},  # of which nothing is left
+    "forget_topic": {"topic": TOPIC, "before": NOW},
+}
+
+# Between the timeline and the clock: these must find their rows in order, without sorting them.
+HOT = {
+    *("due", "reserve", "select", "next_ts", "select_held", "held_live", "resume"),
+    *("select_owned", "dead_letters", "purge_marks"),
+}

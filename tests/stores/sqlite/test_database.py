@@ -1,0 +1,344 @@
+"""One SQLite file: other processes, other schemas, and disks that fail."""
+
+import os
+import pwd
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronoline.core.errors import (
+    SchemaTooNew,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
+from chronoline.core.topic import Topic
+from chronoline.stores.contract import Notice
+from chronoline.stores.sqlite import SqliteStore
+from tests.stores.line import NOW, OWNERS, new, words
+from tests.stores.sqlite.flush import BrokenDisk
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "t.db")
+
+
+@contextmanager
+def child(what: str, path: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process on the file; it ends with the block."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.stores.sqlite.child", what, path],
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(word + "\n")
+    process.stdin.flush()
+
+
+def make_topic(store: SqliteStore) -> Topic:
+    return store.create_topic("t", now_ms=NOW)
+
+
+# Files that are not ours
+
+
+def test_a_newer_schema_is_refused_and_left_alone(path: str) -> None:
+    SqliteStore(path).close()
+    newer = sqlite3.connect(path)
+    version = newer.execute("PRAGMA user_version").fetchone()[0] + 1
+    newer.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(SchemaTooNew, match=f"version {version}.*upgrade Chronoline") as raised:
+        SqliteStore(path)
+    assert path in str(raised.value)
+    assert newer.execute("PRAGMA user_version").fetchone()[0] == version
+    newer.close()
+
+
+def test_a_file_that_is_no_database_is_named_and_left_alone(path: str) -> None:
+    text = b"Dear diary, today I was not a database. " * 100
+    Path(path).write_bytes(text)
+    with pytest.raises(StoreError, match="is not a SQLite database") as raised:
+        SqliteStore(path)
+    assert path in str(raised.value)
+    assert Path(path).read_bytes() == text
+
+
+@contextmanager
+def closed_folder() -> Iterator[Path]:
+    """A folder in which this process may make nothing."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o555)
+        was = os.geteuid()
+        if was == 0:  # to root every folder is open
+            os.seteuid(pwd.getpwnam("nobody").pw_uid)
+        try:
+            yield folder
+        finally:
+            os.seteuid(was)
+            folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("inside", ["t.db", "new/folder/t.db"])
+def test_a_folder_that_cannot_be_written_is_a_clear_refusal(inside: str) -> None:
+    with (
+        closed_folder() as folder,
+        pytest.raises(StoreUnavailable, match=f"{folder}/{inside}.* cannot be"),
+    ):
+        SqliteStore(str(folder / inside))
+
+
+def test_a_file_that_cannot_be_written_is_a_clear_refusal() -> None:
+    with closed_folder() as folder:
+        was = os.geteuid()
+        os.seteuid(os.getuid())
+        SqliteStore(f"{folder}/t.db").close()
+        Path(folder, "t.db").chmod(0o444)
+        os.seteuid(was)
+        with pytest.raises(StoreUnavailable, match="cannot be written"):
+            SqliteStore(f"{folder}/t.db")
+
+
+def test_many_may_open_a_new_file_at_the_same_time(path: str) -> None:
+    for number in range(10):
+        start = threading.Barrier(8)
+        with ThreadPoolExecutor(8) as threads:
+            opened = [threads.submit(open_at, start, f"{path}{number}") for _ in range(8)]
+        assert [each.exception() for each in opened] == [None] * 8
+
+
+def open_at(start: threading.Barrier, path: str) -> None:
+    start.wait(PATIENCE_S)
+    SqliteStore(path).close()
+
+
+# Other processes
+
+
+def test_a_lock_of_another_process_is_waited_for_then_refused(path: str) -> None:
+    with SqliteStore(path, busy_ms=50) as store:
+        topic = make_topic(store)
+        store.create(topic.uid, [new("a")], now_ms=NOW)
+        with child("lock", path) as other:
+            assert hear(other) == "locked"
+            with pytest.raises(StoreBusy, match="locked by another process; nothing was changed"):
+                store.create(topic.uid, [new("b")], now_ms=NOW)
+            with pytest.raises(StoreBusy):
+                store.cancel(topic.uid, ["a"], producer_group=OWNERS, now_ms=NOW)
+            assert store.lookup(topic.uid, ["a", "b"]).keys() == {"a"}  # reading goes on
+            tell(other, "enough")
+            other.wait(PATIENCE_S)
+        assert words(store.create(topic.uid, [new("b")], now_ms=NOW)) == ["done"]
+
+
+def test_a_lock_that_ends_in_time_is_not_noticed(path: str) -> None:
+    with SqliteStore(path, busy_ms=PATIENCE_S * 1000) as store:
+        topic = make_topic(store)
+        with child("lock", path) as other:
+            assert hear(other) == "locked"
+            threading.Timer(0.05, tell, (other, "enough")).start()
+            assert words(store.create(topic.uid, [new("a")], now_ms=NOW)) == ["done"]
+
+
+def test_a_commit_of_another_process_wakes_a_watch(path: str) -> None:
+    with SqliteStore(path) as store:
+        topic = make_topic(store)
+        with child("create", path) as other, store.watch() as watch:
+            assert hear(other) == "ready"
+            watch.wait(0.05)  # what the other did to open the file
+            tell(other, "a")
+            assert watch.wait(PATIENCE_S) == [Notice()]
+            assert hear(other) == "done"
+            assert "a" in store.lookup(topic.uid, ["a"])
+
+
+def test_a_watch_survives_a_lock_of_another_process(path: str) -> None:
+    with SqliteStore(path) as store:
+        topic = make_topic(store)
+        with child("lock", path) as other, store.watch() as watch:
+            assert hear(other) == "locked"
+            watch.wait(0.03)
+            tell(other, "enough")
+            other.wait(PATIENCE_S)
+            store.create(topic.uid, [new("a")], now_ms=NOW)
+            assert Notice(topic_uid=topic.uid, due=NOW) in watch.wait(PATIENCE_S)
+
+
+# A full disk
+
+
+def fill(store: SqliteStore, topic: Topic) -> int:
+    """Creates messages until there is no room; answers how many there are."""
+    for made in range(0, 10_000, 10):
+        batch = [new(f"m{made + n}", body=os.urandom(1_500)) for n in range(10)]
+        try:
+            assert words(store.create(topic.uid, batch, now_ms=NOW)) == ["done"] * 10
+        except StoreFull:
+            assert store.lookup(topic.uid, [each.id for each in batch]) == {}
+            return made
+    pytest.fail("it never was full")
+
+
+def count(store: SqliteStore, topic: Topic) -> int:
+    return store.count(topic.uid, topic.all_buckets, start=0, end=NOW + 1, now_ms=NOW).total
+
+
+def cancel(store: SqliteStore, topic: Topic, many: int) -> list[str]:
+    ids = [f"m{number}" for number in range(many)]
+    return words(store.cancel(topic.uid, ids, producer_group=OWNERS, now_ms=NOW))
+
+
+def test_a_full_file_refuses_creates_and_goes_on_when_there_is_room(path: str) -> None:
+    with SqliteStore(path) as store:
+        topic = make_topic(store)
+        with store._database.writing() as connection:
+            pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages + 50}")
+        made = fill(store, topic)
+        assert count(store, topic) == made
+        assert cancel(store, topic, 20) == ["done"] * 20  # needs no more room
+        connection.execute(f"PRAGMA max_page_count = {pages + 100}")
+        assert words(store.create(topic.uid, [new("after")], now_ms=NOW)) == ["done"]
+        assert count(store, topic) == made - 20 + 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 1 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root; max_page_count stands for it elsewhere")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_refuses_creates_and_goes_on_when_there_is_room(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(300_000))
+    with SqliteStore(str(small_disk / "t.db")) as store:
+        topic = make_topic(store)
+        made = fill(store, topic)
+        assert count(store, topic) == made
+        ballast.unlink()
+        assert words(store.create(topic.uid, [new("after")], now_ms=NOW)) == ["done"]
+    with SqliteStore(str(small_disk / "t.db")) as store:
+        assert count(store, topic) == made + 1
+
+
+def test_deleting_works_on_a_full_disk(small_disk: Path) -> None:
+    with SqliteStore(str(small_disk / "t.db")) as store:
+        topic = make_topic(store)
+        made = fill(store, topic)
+        for _ in range(5):
+            assert cancel(store, topic, 20) == ["done"] * 20
+        assert count(store, topic) == made - 20
+
+
+# A disk whose flushes fail
+
+
+@pytest.mark.parametrize("ending", ["-wal", ".db"])
+def test_a_failed_flush_stops_the_process(path: str, tmp_path: Path, ending: str) -> None:
+    disk = BrokenDisk(tmp_path)
+    with child("flood", path, **disk.environment) as writer:
+        answered = [hear(writer) for _ in range(100)]
+        disk.trigger.write_text(ending)
+        assert writer.stdout is not None
+        answered += writer.stdout.read().split()
+        assert writer.wait(PATIENCE_S) == 70
+    with SqliteStore(path) as store:
+        (topic,) = store.list_topics()
+        assert set(answered) - store.lookup(topic.uid, answered).keys() == set()
+
+
+# The log
+
+
+class Probe:
+    """Stands before the writing connection: counts checkpoints, and lets them fail when it is told."""
+
+    def __init__(self, connection: sqlite3.Connection, error: str = "") -> None:
+        self._connection, self._error = connection, error
+        self.checkpoints = 0
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if "wal_checkpoint" in sql:
+            self.checkpoints += 1
+            if self._error:
+                error = sqlite3.OperationalError("the checkpoint failed")
+                error.sqlite_errorname = self._error
+                raise error
+        return self._connection.execute(sql, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def probe(store: SqliteStore, monkeypatch: pytest.MonkeyPatch, error: str = "") -> Probe:
+    found = Probe(store._database._writer, error)
+    monkeypatch.setattr(store._database, "_writer", found)
+    return found
+
+
+def write_much(store: SqliteStore, topic: Topic) -> None:
+    """More than the log holds before it is moved into the file."""
+    for number in range(12):
+        message = new(f"big{number}", body=bytes(1_000_000))
+        assert words(store.create(topic.uid, [message], now_ms=NOW)) == ["done"]
+
+
+@pytest.mark.parametrize("error", ["SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_BUSY"])
+def test_a_change_that_is_on_disk_is_done_whatever_becomes_of_the_log(
+    path: str, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    with SqliteStore(path) as store:
+        topic = make_topic(store)
+        found = probe(store, monkeypatch, error)
+        write_much(store, topic)
+        assert found.checkpoints
+
+
+def test_the_log_is_moved_into_the_file_now_and_then(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SqliteStore(path) as store:
+        topic = make_topic(store)
+        found = probe(store, monkeypatch)
+        write_much(store, topic)
+        assert found.checkpoints
+        before = found.checkpoints
+        for number in range(100):
+            store.create(topic.uid, [new(f"small{number}")], now_ms=NOW)
+        assert found.checkpoints <= before + 1  # not at every commit from then on

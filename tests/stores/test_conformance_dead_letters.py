@@ -1,0 +1,283 @@
+"""Attempts are counted, and what cannot be delivered goes to the dead letters and back."""
+
+import pytest
+
+from chronoline.core.message import Lease
+from chronoline.core.permissions import Producer, System
+from tests.stores.line import LEASE_MS, NOW, OWNERS, Line, MakeLine, ids, new, words
+
+
+def bury(line: Line, *message_ids: str) -> None:
+    """Sends messages of a topic with one attempt to the dead letters."""
+    for message_id in message_ids:
+        lease = line.lease((message_id, line[message_id].version)).leased[0].lease
+        assert line.retry(lease, line.now + 100) == "done"
+
+
+# Attempts
+
+
+@pytest.mark.parametrize("by", ["reserve", "lease"])
+def test_a_message_whose_leases_lapse_dies_after_max_attempts(make_line: MakeLine, by: str) -> None:
+    line = make_line(max_attempts=3)
+    line.put("a", body=b"x")
+    for attempts in range(3):
+        (leased,) = line.reserve().leased
+        assert leased.message.attempts == attempts
+        assert leased.redelivered == (attempts > 0)
+        line.now = leased.lease.until
+    before = line["a"]
+    grant = line.reserve() if by == "reserve" else line.lease(("a", before.version))
+    assert grant.leased == ()
+    assert [(each.id, each.refusal) for each in grant.refused] == [("a", "dead")]
+    assert "a" not in line
+    (letter,) = line.dead()
+    assert (letter.reason, letter.died) == ("attempts", line.now)
+    assert (letter.message.attempts, letter.message.due) == (3, NOW)
+    assert letter.message.version == before.version + 1
+    assert letter.message.lock_consumer is None
+
+
+def test_a_message_that_is_retried_dies_at_max_attempts(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=3)
+    line.put("a")
+    for attempts in (1, 2):
+        assert line.retry(line.take(), line.now + 10) == "done"
+        assert line["a"].attempts == attempts
+        line.now += 10
+    lease = line.take()
+    due = line["a"].due
+    (outcome,) = line.store.retry(line.uid, [(lease, line.now + 10)], now_ms=line.now)
+    assert outcome.done
+    assert outcome.version == lease.version + 1
+    assert "a" not in line
+    (letter,) = line.dead()
+    assert (letter.reason, letter.died) == ("attempts", line.now)
+    assert (letter.message.attempts, letter.message.due) == (3, due)
+    assert letter.message.version == outcome.version
+
+
+def test_the_last_retry_is_refused_like_any_other(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=1)
+    line.put("a")
+    lease = line.take()
+    assert line.retry(lease, NOW + 9) == "too_soon"
+    line.now = lease.until
+    assert line.retry(lease, line.now + 10) == "lapsed"
+    assert line.dead() == []
+
+
+def test_lapses_and_retries_are_counted_together_and_the_rest_is_not(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=3)
+    line.put("a")
+    line.unreserve(line.take())
+    line.release(line.take(), line.now + 10)
+    line.now += 10
+    line.retry(line.take(), line.now + 10)
+    line.now += 10
+    line.now = line.take().until
+    assert line["a"].attempts == 1
+    line.extend(line.take(), line.now + 50)
+    assert line["a"].attempts == 2
+    line.resume()
+    assert line["a"].attempts == 2
+
+
+def test_a_rescheduled_lapse_that_was_the_last_attempt(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=1)
+    line.put("a")
+    line.now = line.take().until
+    assert line.reschedule(("a", line.now)) == ["done"]
+    assert words(line.reserve().refused) == ["dead"]
+
+
+# Expires and lateness
+
+
+@pytest.mark.parametrize("by", ["reserve", "lease"])
+@pytest.mark.parametrize(("offset", "dies"), [(-1, False), (0, True), (1, True)])
+def test_a_message_dies_from_expires_on(line: Line, by: str, offset: int, dies: bool) -> None:
+    line.put("a", expires=NOW + 500)
+    line.now = NOW + 500 + offset
+    grant = line.reserve() if by == "reserve" else line.lease(("a", NOW))
+    assert words(grant.refused) == (["dead"] if dies else [])
+    assert len(grant.leased) == (not dies)
+    assert [letter.reason for letter in line.dead()] == (["expired"] if dies else [])
+
+
+@pytest.mark.parametrize("by", ["reserve", "lease"])
+@pytest.mark.parametrize(("offset", "dies"), [(-1, False), (0, False), (1, True)])
+def test_a_message_dies_that_is_later_than_max_lateness(
+    make_line: MakeLine, by: str, offset: int, dies: bool
+) -> None:
+    line = make_line(max_lateness_ms=500)
+    line.put("a")
+    line.now = NOW + 500 + offset
+    grant = line.reserve() if by == "reserve" else line.lease(("a", NOW))
+    assert words(grant.refused) == (["dead"] if dies else [])
+    assert [letter.reason for letter in line.dead()] == (["expired"] if dies else [])
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_lateness_ms": 20}])
+def test_age_never_cuts_a_live_lease(make_line: MakeLine, settings: dict[str, int]) -> None:
+    line = make_line(**settings)
+    line.put("a", expires=NOW + 20)
+    lease = line.take(lease_ms=LEASE_MS)
+    line.now = NOW + 500
+    assert line.reserved("d", ahead_ms=1_000) == []
+    assert line.dead() == []
+    (outcome,) = line.store.extend(line.uid, [(lease, NOW + 3_000)], now_ms=line.now)
+    assert outcome.done
+    line.now = NOW + 2_000
+    assert line.reserved("d") == []
+    (resumed,) = line.resume("c").leased
+    assert line.ack(resumed.lease) == ["done"]
+    assert line.dead() == []
+
+
+def test_an_expired_message_dies_after_its_lease_lapsed(line: Line) -> None:
+    line.put("a", expires=NOW + 20)
+    line.now = line.take().until
+    assert line.dead() == []
+    assert words(line.reserve("d").refused) == ["dead"]
+    (letter,) = line.dead()
+    assert (letter.reason, letter.message.attempts) == ("expired", 1)
+
+
+def test_the_dead_do_not_keep_the_living_from_being_served(line: Line) -> None:
+    line.create(*(new(f"old {number}", expires=NOW + 1) for number in range(5)))
+    line.put("young", due=NOW + 1)
+    line.now = NOW + 1
+    first = line.reserve(limit=5)
+    assert (len(first.leased), len(first.refused), first.more) == (0, 5, True)
+    assert ids(line.reserve(limit=5).leased) == ["young"]
+
+
+# Listing
+
+
+def test_dead_letters_keep_the_message_and_are_listed_oldest_first(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=1)
+    for message_id in ("b", "c", "a"):
+        line.put(message_id, key=b"k", headers=(("h", b"1"), ("h", None)), body=b"x")
+        bury(line, message_id)
+        line.now += 1
+    letters = line.dead()
+    assert ids(letters) == ["b", "c", "a"]
+    assert [letter.died - NOW for letter in letters] == [0, 1, 2]
+    assert ids(line.store.dead_letters(line.uid, limit=2)) == ["b", "c"]
+    assert (letters[0].message.key, letters[0].message.headers) == (
+        b"k",
+        (("h", b"1"), ("h", None)),
+    )
+    for actor in (System(), Producer(OWNERS)):
+        bodies = line.store.bodies(line.uid, ["a"], actor=actor, now_ms=line.now)
+        assert bodies.found == {"a": b"x"}
+
+
+@pytest.mark.parametrize("call", ["reschedule", "cancel", "ack"])
+def test_a_dead_letter_can_only_be_put_back_or_discarded(make_line: MakeLine, call: str) -> None:
+    line = make_line(max_attempts=1)
+    line.put("a")
+    lease = line.take()
+    line.retry(lease, NOW + 100)
+    match call:
+        case "reschedule":
+            assert line.reschedule(("a", NOW)) == ["dead"]
+        case "cancel":
+            assert line.cancel("a") == ["dead"]
+        case "ack":
+            assert line.stale_answers(lease) == {"dead"}
+    assert ids(line.dead()) == ["a"]
+
+
+# Redrive and discard
+
+
+def test_redrive_puts_a_dead_letter_back(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=1)
+    line.put("a", key=b"k", body=b"x")
+    bury(line, "a")
+    version = line.dead()[0].message.version
+    (outcome,) = line.store.redrive(line.uid, ["a"], due=NOW + 70, now_ms=NOW)
+    message = line["a"]
+    assert message.version == outcome.version == version + 1
+    assert (message.ts, message.due, message.attempts) == (NOW + 70, NOW + 70, 0)
+    assert (message.lock_consumer, message.key) == (None, b"k")
+    assert line.dead() == []
+    line.now = NOW + 70
+    assert [each.body for each in line.reserve().leased] == [b"x"]
+
+
+def test_a_redriven_message_can_die_again(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=2)
+    line.put("a")
+    for _ in range(2):
+        line.retry(line.take(), line.now + 10)
+        line.now += 10
+        line.retry(line.take(), line.now + 10)
+        assert [letter.message.attempts for letter in line.dead()] == [2]
+        assert line.redrive("a", due=line.now) == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("due", "expires"), [(NOW + 499, NOW + 500), (NOW + 500, None), (NOW + 501, None)]
+)
+def test_redrive_drops_an_expires_that_would_keep_it_from_being_delivered(
+    make_line: MakeLine, due: int, expires: int | None
+) -> None:
+    line = make_line(max_attempts=1)
+    line.put("a", expires=NOW + 500)
+    bury(line, "a")
+    assert line.redrive("a", due=due) == ["done"]
+    assert line["a"].expires == expires
+    line.now = due
+    assert line.reserved() == ["a"]
+
+
+def test_an_expired_message_can_be_put_back_now(line: Line) -> None:
+    line.put("a", expires=NOW + 500)
+    line.now = NOW + 600
+    assert words(line.reserve().refused) == ["dead"]
+    assert line.redrive("a", due=line.now) == ["done"]
+    assert line.reserved() == ["a"]
+
+
+def test_discard_deletes_dead_letters(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=1)
+    line.put("a", "b")
+    bury(line, "a", "b")
+    assert line.discard("a") == ["done"]
+    assert ids(line.dead()) == ["b"]
+    assert "a" not in line
+    bodies = line.store.bodies(line.uid, ["a"], actor=System(), now_ms=NOW)
+    assert words(bodies.refused) == ["deleted"]
+
+
+@pytest.mark.parametrize("call", ["redrive", "discard"])
+def test_only_what_is_dead_is_put_back_or_discarded(make_line: MakeLine, call: str) -> None:
+    line = make_line(max_attempts=1)
+    line.put("acked")
+    line.ack(line.take())
+    line.put("dead")
+    bury(line, "dead")
+    line.put("leased")
+    line.take()
+    before = line.put("waiting", due=NOW + 5), line["leased"]
+    names = ["nothing", "acked", "waiting", "leased", "dead", "dead"]
+    answers = line.redrive(*names, due=NOW) if call == "redrive" else line.discard(*names)
+    assert answers[:5] == ["not_found", "deleted", "not_dead", "not_dead", "done"]
+    assert answers[5] == ("not_dead" if call == "redrive" else "deleted")
+    assert (line["waiting"], line["leased"]) == before
+
+
+def test_a_stale_holder_after_a_redrive(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=1)
+    line.put("a")
+    stale = line.take("c")
+    line.retry(stale, NOW + 100)
+    line.redrive("a", due=NOW)
+    live = line.take("c")
+    assert isinstance(live, Lease)
+    assert line.stale_answers(stale) == {"stale"}
+    assert line.ack(live) == ["done"]

@@ -1,0 +1,114 @@
+"""Every call on a topic that is gone raises `TopicNotFound`, also for those who knew it before."""
+
+from collections.abc import Callable
+
+import pytest
+
+from chronoline.core.errors import TopicNotFound
+from chronoline.core.message import Lease
+from chronoline.core.permissions import System
+from chronoline.stores.contract import Store
+from tests.stores.line import NOW, OWNERS, Line, MakeLine, new
+
+LEASE = Lease(id="leased", consumer="c", version=NOW + 1, until=NOW + 1_000)
+LATER = NOW + 500
+
+CALLS: dict[str, Callable[[Line], object]] = {
+    "get_topic": lambda line: line.store.get_topic(line.uid),
+    "create": lambda line: line.create(new("b")),
+    "replace": lambda line: line.create(new("a"), if_exists="replace"),
+    "reschedule": lambda line: line.reschedule(("a", LATER)),
+    "cancel": lambda line: line.cancel("a"),
+    "reserve": lambda line: line.reserve(),
+    "lease": lambda line: line.lease(("a", NOW)),
+    "resume": lambda line: line.resume(),
+    "extend": lambda line: line.extend(LEASE, LATER),
+    "release": lambda line: line.release(LEASE, LATER),
+    "retry": lambda line: line.retry(LEASE, LATER),
+    "unreserve": lambda line: line.unreserve(LEASE),
+    "ack": lambda line: line.ack(LEASE),
+    "select": lambda line: line.store.select(
+        line.uid, line.topic.all_buckets, limit=10, max_ts=LATER
+    ),
+    "lookup": lambda line: line.store.lookup(line.uid, ["a"]),
+    "bodies": lambda line: line.store.bodies(line.uid, ["a"], actor=System(), now_ms=NOW),
+    "select_held": lambda line: line.store.select_held(line.uid, "c", limit=10),
+    "select_owned": lambda line: line.store.select_owned(line.uid, OWNERS, limit=10),
+    "next_ts": lambda line: line.next_ts(),
+    "count": lambda line: line.store.count(
+        line.uid, line.topic.all_buckets, start=0, end=LATER, now_ms=NOW
+    ),
+    "forecast": lambda line: line.store.forecast(
+        line.uid, line.topic.all_buckets, start=NOW, end=LATER, step_ms=100, now_ms=NOW
+    ),
+    "dead_letters": lambda line: line.dead(),
+    "redrive": lambda line: line.redrive("dead", due=NOW),
+    "discard": lambda line: line.discard("dead"),
+}
+"""Calls that find something in the topic of `fill`, except those that name an id that is free."""
+
+
+def fill(line: Line) -> None:
+    line.put("dead")
+    line.retry(line.take(), LATER)
+    line.put("leased")
+    assert line.take() == LEASE
+    line.put("a")
+
+
+def test_every_method_that_takes_a_topic_is_called_here() -> None:
+    public = {name for name in vars(Store) if not name.startswith("_")}
+    without_topic = {
+        *("create_topic", "find_topic", "list_topics", "drop_topic"),
+        *("purge", "watch", "close"),
+    }
+    assert set(CALLS) - {"replace"} == public - without_topic
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_on_a_dropped_topic(make_line: MakeLine, call: str) -> None:
+    line = make_line(max_attempts=1)
+    fill(line)
+    line.drop()
+    with pytest.raises(TopicNotFound):
+        CALLS[call](line)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_on_a_topic_that_another_store_dropped_and_purged(
+    other_store: Store, make_line: MakeLine, call: str
+) -> None:
+    line = make_line(max_attempts=1)
+    fill(line)
+    other_store.drop_topic(line.uid, now_ms=NOW)
+    while other_store.purge(now_ms=NOW):
+        pass
+    with pytest.raises(TopicNotFound):
+        CALLS[call](line)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_on_a_topic_that_never_was(line: Line, call: str) -> None:
+    line.topic = type(line.topic)(uid=7, name="never", settings=line.topic.settings)
+    with pytest.raises(TopicNotFound):
+        CALLS[call](line)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_topic_of_the_same_name_is_not_touched_through_the_old_uid(
+    make_line: MakeLine, call: str
+) -> None:
+    old = make_line(max_attempts=1)
+    fill(old)
+    old.drop()
+    while old.purge():
+        pass
+    settings = old.topic.settings
+    young = Line(old.store, old.store.create_topic(old.topic.name, settings, now_ms=NOW))
+    fill(young)
+    before = young.store.lookup(young.uid, ["a", "leased"])
+    with pytest.raises(TopicNotFound):
+        CALLS[call](old)
+    assert young.store.lookup(young.uid, ["a", "leased"]) == before
+    assert len(before) == 2
+    assert len(young.dead()) == 1

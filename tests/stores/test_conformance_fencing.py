@@ -1,0 +1,137 @@
+"""A stale holder is refused, whatever became of its message, its id or its topic meanwhile."""
+
+import pytest
+
+from chronoline.core.errors import TopicNotFound
+from chronoline.core.message import Lease
+from tests.stores.line import NOW, Line, MakeLine
+
+
+def run_ahead(line: Line, lease: Lease, times: int = 50) -> list[Lease]:
+    """Extends a lease many times within one millisecond; its version outruns the clock."""
+    leases = [lease]
+    for number in range(times):
+        (outcome,) = line.store.extend(
+            line.uid, [(leases[-1], line.now + 1_000 + number)], now_ms=line.now
+        )
+        assert outcome.done
+        leases.append(Lease(id=lease.id, consumer=lease.consumer, version=outcome.version, until=0))
+    assert leases[-1].version > line.now
+    return leases
+
+
+def assert_fenced(line: Line, stale: list[Lease], live: Lease) -> None:
+    """No old lease can do anything to the message, and the new one can."""
+    before = line[live.id]
+    for lease in stale:
+        assert line.stale_answers(lease) <= {"stale", "not_holder"}
+    assert line[live.id] == before
+    assert line.ack(live) == ["done"]
+
+
+def test_a_holder_after_its_lease_lapsed_and_another_took_over(line: Line) -> None:
+    line.put("a")
+    stale = line.take("c")
+    line.now = stale.until
+    assert_fenced(line, [stale], line.take("d"))
+
+
+def test_a_holder_after_its_own_lease_lapsed_and_it_took_a_new_one(line: Line) -> None:
+    line.put("a")
+    stale = line.take("c")
+    line.now = stale.until
+    assert_fenced(line, [stale], line.take("c"))
+
+
+@pytest.mark.parametrize("purged", [False, True])
+@pytest.mark.parametrize("dedupe_ms", [0, 1_000])
+@pytest.mark.parametrize("end", ["ack", "cancel", "discard"])
+def test_a_holder_after_its_id_was_created_again(
+    make_line: MakeLine, end: str, dedupe_ms: int, purged: bool
+) -> None:
+    line = make_line(dedupe_ms=dedupe_ms, max_attempts=2)
+    line.put("a")
+    stale = run_ahead(line, line.take("c"))
+    delete(line, stale[-1], end)
+    line.now += dedupe_ms
+    if purged:
+        line.purge()
+    line.put("a", due=NOW)
+    live = run_ahead(line, line.take("c"))
+    assert {each.version for each in stale}.isdisjoint(each.version for each in live)
+    assert_fenced(line, [*stale, *live[:-1]], live[-1])
+
+
+@pytest.mark.parametrize("waited_ms", [0, 20, 51, 52, 53, 60])
+def test_a_holder_of_a_purged_dead_letter_that_nobody_keeps(
+    make_line: MakeLine, waited_ms: int
+) -> None:
+    line = make_line(dedupe_ms=0, max_attempts=1, dead_letters=False)
+    line.put("a")
+    stale = run_ahead(line, line.take("c"))
+    line.retry(stale[-1], line.now + 100)
+    line.now += waited_ms
+    line.purge()
+    line.discard("a")  # where the dead letter had to stay, because its version is in the future
+    line.put("a", due=NOW)
+    live = run_ahead(line, line.take("c"))
+    assert {each.version for each in stale}.isdisjoint(each.version for each in live)
+    assert_fenced(line, [*stale, *live[:-1]], live[-1])
+
+
+def test_a_holder_after_its_topic_was_dropped_and_created_again(make_line: MakeLine) -> None:
+    line = make_line()
+    line.put("a")
+    stale = line.take("c")
+    old_uid = line.uid
+    line.drop()
+    while line.purge():
+        pass
+    line.topic = line.store.create_topic(line.topic.name, now_ms=NOW)
+    line.put("a")
+    live = line.take("c")
+    assert live == stale
+    for call in (line.store.ack, line.store.unreserve):
+        with pytest.raises(TopicNotFound):
+            call(old_uid, [stale], now_ms=NOW)
+    assert line.ack(live) == ["done"]
+
+
+def test_versions_grow_with_every_change(make_line: MakeLine) -> None:
+    line = make_line(dedupe_ms=0)
+    versions = [line.put("a").version]
+
+    def note() -> None:
+        versions.append(line["a"].version)
+
+    line.reschedule(("a", NOW))
+    note()
+    line.unreserve(line.take())
+    note()
+    line.release(line.take(), NOW + 10)
+    note()
+    line.now = NOW + 10
+    lease = line.take()
+    note()
+    line.extend(lease, NOW + 50)
+    note()
+    line.resume()
+    note()
+    line.now = NOW + 50
+    line.reschedule(("a", NOW))
+    note()
+    assert versions == [NOW, NOW + 1, NOW + 3, NOW + 5, NOW + 6, NOW + 7, NOW + 8, NOW + 9]
+
+
+def delete(line: Line, lease: Lease, end: str) -> None:
+    match end:
+        case "ack":
+            assert line.ack(lease) == ["done"]
+        case "cancel":
+            assert line.unreserve(lease) == ["done"]
+            assert line.cancel("a") == ["done"]
+        case "discard":
+            assert line.retry(lease, line.now + 10) == "done"
+            line.now += 10
+            assert line.retry(line.take("c"), line.now + 10) == "done"
+            assert line.discard("a") == ["done"]

@@ -1,0 +1,284 @@
+"""Looking: select, lookup, bodies, held, owned, next_ts, count, forecast. Nothing is changed by it."""
+
+import pytest
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.permissions import Consumer, Producer, System
+from chronoline.core.ranges import BucketRange
+from chronoline.stores.contract import Counts, ForecastStep, Page
+from tests.stores.line import NOW, OWNERS, Line, MakeLine, ids, new, words
+
+
+def select(line: Line, *, limit: int = 100, max_ts: int = MAX_TIME_MS) -> Page:
+    return line.store.select(line.uid, line.topic.all_buckets, limit=limit, max_ts=max_ts)
+
+
+def held(line: Line, consumer: str = "c", limit: int = 100) -> Page:
+    return line.store.select_held(line.uid, consumer, limit=limit)
+
+
+def owned(line: Line, group: str = OWNERS, *, after: str = "", limit: int = 100) -> Page:
+    return line.store.select_owned(line.uid, group, after=after, limit=limit)
+
+
+def count(line: Line, start: int = 0, end: int = MAX_TIME_MS) -> Counts:
+    return line.store.count(line.uid, line.topic.all_buckets, start=start, end=end, now_ms=line.now)
+
+
+def forecast(line: Line, start: int, end: int, step_ms: int) -> list[ForecastStep]:
+    return line.store.forecast(
+        line.uid, line.topic.all_buckets, start=start, end=end, step_ms=step_ms, now_ms=line.now
+    )
+
+
+# Select
+
+
+def test_select_is_oldest_first_across_the_ranges(make_line: MakeLine) -> None:
+    line = make_line(buckets=16)
+    dues = {f"m{number}": NOW + (number * 7919) % 1_000 for number in range(60)}
+    line.create(*(new(each, due) for each, due in dues.items()))
+    by_age = sorted(dues, key=lambda each: dues[each])
+    assert ids(select(line).messages) == by_age
+    assert ids(select(line, limit=7).messages) == by_age[:7]
+
+
+def test_select_looks_at_ts_and_ends_at_max_ts(line: Line) -> None:
+    line.put("leased", due=NOW)
+    line.take(lease_ms=200)
+    line.put("a", due=NOW + 100)
+    assert ids(select(line, max_ts=NOW + 99).messages) == []
+    assert ids(select(line, max_ts=NOW + 100).messages) == ["a"]
+    assert ids(select(line, max_ts=NOW + 199).messages) == ["a"]
+    assert ids(select(line, max_ts=NOW + 200).messages) == ["a", "leased"]
+
+
+@pytest.mark.parametrize(("limit", "more"), [(1, True), (2, True), (3, False), (4, False)])
+def test_select_says_whether_there_is_more(line: Line, limit: int, more: bool) -> None:
+    line.put("a", "b", "c")
+    page = select(line, limit=limit)
+    assert len(page.messages) == min(limit, 3)
+    assert page.more == more
+
+
+def test_select_only_these_ranges(make_line: MakeLine) -> None:
+    line = make_line(buckets=4)
+    names = [f"m{number}" for number in range(40)]
+    line.put(*names)
+    some = (BucketRange(3, 4), BucketRange(0, 1), BucketRange(0, 1))
+    found = line.store.select(line.uid, some, limit=100, max_ts=NOW).messages
+    assert set(ids(found)) == {each for each in names if line[each].bucket in (0, 3)}
+    assert len(found) == len(set(ids(found)))
+    assert line.store.select(line.uid, [], limit=100, max_ts=NOW) == Page(messages=(), more=False)
+
+
+def test_looking_shows_the_whole_message_and_changes_nothing(line: Line) -> None:
+    line.put("a", key=b"k", headers=(("h", None),), expires=NOW + 9)
+    line.take()
+    message = line["a"]
+    assert select(line).messages == held(line).messages == owned(line).messages == (message,)
+    assert message.lock_consumer == "c"
+    assert line["a"] == message
+
+
+# Lookup
+
+
+def test_lookup_leaves_out_what_is_deleted_dead_or_not_there(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=1)
+    line.put("dead")
+    line.retry(line.take(), NOW + 100)
+    line.put("acked")
+    line.ack(line.take())
+    line.put("cancelled", "good", "lapsed")
+    line.cancel("cancelled")
+    line.lease(("lapsed", NOW), lease_ms=10)
+    line.now = NOW + 10
+    names = ["dead", "acked", "cancelled", "nothing", "lapsed", "good", "good"]
+    assert set(line.store.lookup(line.uid, names)) == {"good", "lapsed"}
+    assert line.store.lookup(line.uid, []) == {}
+
+
+def test_dead_and_deleted_messages_are_not_on_the_timeline(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=1)
+    line.put("dead")
+    line.retry(line.take(), NOW + 100)
+    line.put("acked")
+    line.ack(line.take())
+    assert select(line).messages == held(line).messages == owned(line).messages == ()
+    assert line.next_ts() is None
+    assert count(line) == Counts()
+
+
+# Bodies
+
+
+def test_bodies_are_for_those_who_may_read_them(line: Line) -> None:
+    line.put("a", body=b"mine")
+    line.lease(("a", NOW), consumer="c")
+    line.put("b", body=b"yours", producer_group="others")
+
+    def bodies(actor: Producer | Consumer | System) -> tuple[dict[str, bytes | None], list[str]]:
+        names = ["b", "a", "nothing", "a"]
+        answer = line.store.bodies(line.uid, names, actor=actor, now_ms=NOW)
+        return answer.found, [f"{each.id}: {each.refusal}" for each in answer.refused]
+
+    nothing = "nothing: not_found"
+    assert bodies(System()) == ({"b": b"yours", "a": b"mine"}, [nothing])
+    assert bodies(Producer(OWNERS)) == ({"a": b"mine"}, ["b: not_owner", nothing])
+    assert bodies(Producer("others")) == ({"b": b"yours"}, ["a: not_owner", nothing])
+    assert bodies(Consumer("c")) == ({"a": b"mine"}, ["b: not_holder", nothing])
+    assert bodies(Consumer("d")) == ({}, ["b: not_holder", "a: not_holder", nothing])
+
+
+def test_the_holder_reads_a_body_until_its_lease_ends(line: Line) -> None:
+    line.put("a", body=b"x")
+    lease = line.take("c")
+    answers = []
+    for now_ms in (lease.until - 1, lease.until):
+        bodies = line.store.bodies(line.uid, ["a"], actor=Consumer("c"), now_ms=now_ms)
+        answers.append((bodies.found, words(bodies.refused)))
+    assert answers == [({"a": b"x"}, []), ({}, ["lapsed"])]
+
+
+# Held and owned
+
+
+def test_held_messages_include_lapsed_leases(line: Line) -> None:
+    line.put("lapsed", "other", "free")
+    line.lease(("lapsed", NOW), consumer="c", lease_ms=10)
+    line.lease(("other", NOW), consumer="d")
+    line.now = NOW + 10
+    line.put("live")
+    line.lease(("live", line.now), consumer="c")
+    assert sorted(ids(held(line, "c").messages)) == ["lapsed", "live"]
+    assert ids(held(line, "d").messages) == ["other"]
+    assert held(line, "nobody") == Page(messages=(), more=False)
+
+
+@pytest.mark.parametrize(("limit", "more"), [(2, True), (3, False)])
+def test_held_messages_up_to_a_limit(line: Line, limit: int, more: bool) -> None:
+    line.put("a", "b", "c")
+    line.reserve("c")
+    page = held(line, limit=limit)
+    assert len(page.messages) == limit
+    assert page.more == more
+
+
+def test_what_was_given_back_is_no_longer_held(line: Line) -> None:
+    line.put("a", "b", "c", "d")
+    a, b, c, d = sorted((each.lease for each in line.reserve().leased), key=lambda each: each.id)
+    line.release(a, NOW + 10)
+    line.retry(b, NOW + 10)
+    line.unreserve(c)
+    line.ack(d)
+    assert held(line).messages == ()
+
+
+def test_owned_messages_come_by_id_and_in_pages(line: Line) -> None:
+    names = ["Z", "a", "B", "aa", "é", "z", "\uffff", "📅", "a b", "_"]
+    line.put(*names)
+    line.put("other", producer_group="others")
+    in_order = sorted(names)
+    assert ids(owned(line).messages) == in_order
+    seen: list[str] = []
+    more = True
+    while more:
+        page = owned(line, after=seen[-1] if seen else "", limit=3)
+        seen += ids(page.messages)
+        more = page.more
+    assert seen == in_order
+    assert ids(owned(line, "others").messages) == ["other"]
+    assert owned(line, "nobody") == Page(messages=(), more=False)
+
+
+# Next ts
+
+
+def test_next_ts_is_that_of_the_oldest_message(line: Line) -> None:
+    assert line.next_ts() is None
+    line.put("b", due=NOW + 50)
+    assert line.next_ts() == NOW + 50
+    line.put("a", due=NOW - 50)
+    assert line.next_ts() == NOW - 50
+    line.take(lease_ms=500)
+    assert line.next_ts() == NOW + 50
+    line.reschedule(("b", NOW + 900))
+    assert line.next_ts() == NOW + 500
+
+
+def test_next_ts_of_some_ranges(make_line: MakeLine) -> None:
+    line = make_line(buckets=4)
+    names = [f"m{number}" for number in range(20)]
+    line.create(*(new(each, NOW + number) for number, each in enumerate(names)))
+    for bucket in range(4):
+        expected = min(line[each].ts for each in names if line[each].bucket == bucket)
+        assert line.store.next_ts(line.uid, [BucketRange(bucket, bucket + 1)]) == expected
+    assert line.store.next_ts(line.uid, []) is None
+
+
+# Count and forecast
+
+
+def test_count_by_status_at_the_three_instants(line: Line) -> None:
+    line.put("leased", due=NOW - 1_000)
+    line.take(lease_ms=100)
+    line.put("free", due=NOW + 100)
+    assert line["leased"].ts == line["free"].ts == NOW + 100
+    counts = {}
+    for line.now in (NOW + 99, NOW + 100, NOW + 101):
+        counts[line.now - NOW] = count(line)
+    assert counts == {
+        99: Counts(processing=1, waiting=1),
+        100: Counts(available=2),
+        101: Counts(available=2),
+    }
+    assert counts[99].total == 2
+
+
+def test_count_from_start_up_to_but_not_including_end(line: Line) -> None:
+    line.create(*(new(f"m{ts}", NOW + ts) for ts in (9, 10, 15, 19, 20)))
+    assert count(line, NOW + 10, NOW + 20).total == 3
+    assert count(line, NOW + 10, NOW + 10).total == 0
+    assert count(line, NOW + 10, NOW + 11).total == 1
+
+
+def test_count_some_ranges(make_line: MakeLine) -> None:
+    line = make_line(buckets=4)
+    names = [f"m{number}" for number in range(40)]
+    line.put(*names)
+    in_one = sum(line[each].bucket == 1 for each in names)
+    counted = line.store.count(line.uid, [BucketRange(1, 2)], start=0, end=NOW + 1, now_ms=NOW)
+    assert counted == Counts(available=in_one)
+    assert line.store.count(line.uid, [], start=0, end=NOW + 1, now_ms=NOW) == Counts()
+
+
+def test_a_forecast_counts_each_step_and_shows_the_empty_ones(line: Line) -> None:
+    line.put("leased", due=NOW - 5)
+    line.take(lease_ms=25)
+    line.create(*(new(f"m{ts}", NOW + ts) for ts in (-1, 0, 9, 10, 29, 34, 35)))
+    steps = forecast(line, NOW - 1, NOW + 35, 10)
+    assert steps == [
+        ForecastStep(start=NOW - 1, counts=Counts(available=2)),
+        ForecastStep(start=NOW + 9, counts=Counts(waiting=2)),
+        ForecastStep(start=NOW + 19, counts=Counts(processing=1)),
+        ForecastStep(start=NOW + 29, counts=Counts(waiting=2)),
+    ]
+
+
+def test_a_forecast_of_nothing(line: Line) -> None:
+    assert forecast(line, NOW, NOW, 10) == []
+    assert forecast(line, NOW, NOW + 15, 10) == [
+        ForecastStep(start=NOW, counts=Counts()),
+        ForecastStep(start=NOW + 10, counts=Counts()),
+    ]
+
+
+def test_a_forecast_has_at_most_100_000_steps(line: Line) -> None:
+    line.put("a", due=NOW + 99_999)
+    steps = forecast(line, NOW, NOW + 100_000, 1)
+    assert len(steps) == 100_000
+    assert steps[-1].counts == Counts(waiting=1)
+    with pytest.raises(InvalidInput, match="at most 100000 steps, not 100001"):
+        forecast(line, NOW, NOW + 100_001, 1)

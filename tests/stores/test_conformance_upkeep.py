@@ -1,0 +1,190 @@
+"""Purging removes what nobody needs any more, and nothing else. Closing ends everything."""
+
+from collections.abc import Callable
+
+import pytest
+
+from chronoline.core.errors import InvalidInput, StoreClosed
+from chronoline.stores.contract import Store
+from tests.stores.conftest import Engine
+from tests.stores.line import NOW, Line, MakeLine, ids, new
+from tests.stores.test_conformance_dropped import CALLS, fill
+
+DEDUPE = 1_000
+
+
+def test_a_purge_of_an_empty_store(store: Store) -> None:
+    assert store.purge(now_ms=NOW) == 0
+
+
+def test_marks_are_purged_when_their_dedupe_time_is_over(make_line: MakeLine) -> None:
+    line = make_line(dedupe_ms=DEDUPE)
+    line.put("acked", "cancelled")
+    line.cancel("cancelled")
+    line.ack(line.take())
+    removed = []
+    for line.now in (NOW, NOW + DEDUPE - 1, NOW + DEDUPE, NOW + DEDUPE + 1):
+        removed.append(line.purge())
+    assert removed == [0, 0, 2, 0]
+    assert line.create(new("acked"), new("cancelled")) == ["done", "done"]
+
+
+def test_a_purge_within_the_dedupe_time_forgets_nothing(make_line: MakeLine) -> None:
+    line = make_line(dedupe_ms=DEDUPE)
+    line.put("acked")
+    lease = line.take()
+    line.ack(lease)
+    line.now = NOW + DEDUPE - 1
+    line.purge()
+    assert line.create(new("acked")) == ["exists"]
+    assert line.ack(lease) == ["done"]
+
+
+def test_a_purge_keeps_to_its_limit(make_line: MakeLine) -> None:
+    line = make_line(dedupe_ms=DEDUPE)
+    line.put(*(f"m{number}" for number in range(25)))
+    line.cancel(*(f"m{number}" for number in range(25)))
+    line.now = NOW + DEDUPE
+    assert [line.purge(limit=10) for _ in range(4)] == [10, 10, 5, 0]
+
+
+def test_a_purge_leaves_live_messages_and_leases_alone(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=1)
+    fill(line)
+    line.put("old", due=0, expires=1)
+    line.put("lapsed")
+    line.lease(("lapsed", NOW), lease_ms=10)
+    names = ["leased", "a", "old", "lapsed"]
+    before = line.store.lookup(line.uid, names)
+    assert len(before) == 4
+    line.now = NOW + 10**9
+    assert line.purge() == 0
+    assert line.store.lookup(line.uid, names) == before
+    assert ids(line.dead()) == ["dead"]
+
+
+def test_dead_letters_of_topics_that_keep_none_are_purged(make_line: MakeLine) -> None:
+    keeping, other = make_line(max_attempts=1), make_line(max_attempts=1, dead_letters=False)
+    for line in (keeping, other):
+        line.put("dead")
+        line.retry(line.take(), NOW + 100)
+        line.put("alive")
+    other.now = NOW + 1_000
+    assert other.purge() == 1
+    assert ids(keeping.dead()) == ["dead"]
+    assert other.dead() == []
+    assert "alive" in other
+    assert other.create(new("dead")) == ["done"]
+
+
+def test_what_is_left_of_a_dropped_topic_is_purged_in_steps(make_line: MakeLine) -> None:
+    line, other = make_line(max_attempts=1), make_line()
+    fill(line)
+    line.put(*(f"m{number}" for number in range(20)), body=b"x" * 5_000)
+    kept = other.put("kept")
+    line.drop()
+    removed: list[int] = []
+    while not removed or removed[-1]:
+        removed.append(line.purge(limit=7))
+    assert max(removed) == 7
+    assert sum(removed) >= 23
+    assert other["kept"] == kept
+    assert line.store.create_topic(line.topic.name, now_ms=NOW).name == line.topic.name
+
+
+def test_a_live_lease_does_not_keep_a_dropped_topic(make_line: MakeLine) -> None:
+    line = make_line()
+    line.put("a")
+    line.take()
+    line.drop()
+    assert line.purge() >= 1
+    assert line.store.create_topic(line.topic.name, now_ms=NOW).uid != line.uid
+
+
+def test_two_stores_purge_at_once(make_line: MakeLine, other_store: Store) -> None:
+    line = make_line(dedupe_ms=DEDUPE)
+    names = [f"m{number}" for number in range(10)]
+    line.put(*names)
+    line.cancel(*names)
+    removed = [
+        each.purge(limit=4, now_ms=NOW + DEDUPE)
+        for each in (line.store, other_store, line.store, other_store)
+    ]
+    assert removed == [4, 4, 2, 0]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001, 1.5, None])
+def test_a_purge_with_a_limit_that_makes_no_sense(make_line: MakeLine, limit: int) -> None:
+    line = make_line(dedupe_ms=DEDUPE)
+    line.put("a")
+    line.cancel("a")
+    line.now = NOW + DEDUPE
+    with pytest.raises(InvalidInput, match="limit"):
+        line.purge(limit)
+    assert line.purge() == 1
+
+
+# Closing
+
+
+def closed_line(engine: Engine) -> Line:
+    store = engine.open()
+    topic = store.create_topic("closing", now_ms=NOW)
+    line = Line(store, topic)
+    line.put("a")
+    store.drop_topic(topic.uid, now_ms=NOW)
+    while store.purge(now_ms=NOW):
+        pass
+    store.close()
+    return line
+
+
+WITHOUT_TOPIC: dict[str, Callable[[Store], object]] = {
+    "create_topic": lambda store: store.create_topic("t", now_ms=NOW),
+    "find_topic": lambda store: store.find_topic("t"),
+    "list_topics": lambda store: store.list_topics(),
+    "drop_topic": lambda store: store.drop_topic(7, now_ms=NOW),
+    "purge": lambda store: store.purge(now_ms=NOW),
+    "watch": lambda store: store.watch(),
+}
+
+
+@pytest.mark.usefixtures("store")
+def test_closing_twice_is_fine(engine: Engine) -> None:
+    store = engine.open()
+    store.close()
+    store.close()
+
+
+@pytest.mark.usefixtures("store")
+def test_every_other_call_on_a_closed_store_is_refused(engine: Engine) -> None:
+    line = closed_line(engine)
+    for call in CALLS.values():
+        with pytest.raises(StoreClosed):
+            call(line)
+    for ask in WITHOUT_TOPIC.values():
+        with pytest.raises(StoreClosed):
+            ask(line.store)
+
+
+def test_a_store_is_closed_at_the_end_of_its_block(engine: Engine, store: Store) -> None:
+    with engine.open() as inner:
+        assert isinstance(inner.list_topics(), list)
+    with pytest.raises(StoreClosed):
+        inner.list_topics()
+    assert store.list_topics() == []
+
+
+def test_what_was_answered_is_there_when_the_store_is_opened_again(
+    engine: Engine, store: Store
+) -> None:
+    with engine.open() as first:
+        line = Line(first, first.create_topic("durable", now_ms=NOW))
+        before = line.put("a", body=b"x" * 5_000)
+    with engine.open() as second:
+        if not store.capabilities.durable:
+            assert second.list_topics() == []
+            return
+        line = Line(second, second.get_topic(line.uid))
+        assert line["a"] == before
+        assert [each.body for each in line.reserve().leased] == [b"x" * 5_000]

@@ -1,0 +1,150 @@
+"""Watches: a sleeper hears of what falls due soon, from its own store and from others."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from chronoline.stores.contract import NOTICE_HORIZON_MS, Store, Watch
+from tests.stores.line import NOW, Line, MakeLine, new
+
+PATIENCE_S = 30.0
+"""Far longer than any engine needs; a wait ends when something is noticed."""
+
+
+def hears(watch: Watch, line: Line, due: int) -> bool:
+    """Whether the watch tells of a message at `due`, or at least that one must look."""
+    give_up = threading.Event()
+    timer = threading.Timer(PATIENCE_S, give_up.set)
+    timer.start()
+    try:
+        while not give_up.is_set():
+            for notice in watch.wait(PATIENCE_S):
+                mine = notice.topic_uid in (None, line.uid)
+                if mine and (notice.due is None or notice.due <= due):
+                    return True
+    finally:
+        timer.cancel()
+    return False
+
+
+def drain(watch: Watch) -> None:
+    """Takes what was told so far."""
+    watch.wait(0)
+
+
+CHANGES: dict[str, tuple[Callable[[Line], object], int]] = {
+    "create": (lambda line: line.create(new("new", NOW + 50)), NOW + 50),
+    "create in the past": (lambda line: line.create(new("new", 0)), 0),
+    "create at the horizon": (
+        lambda line: line.create(new("new", NOW + NOTICE_HORIZON_MS)),
+        NOW + NOTICE_HORIZON_MS,
+    ),
+    "one of a batch": (
+        lambda line: line.create(new("far", NOW + 10**9), new("new", NOW + 50)),
+        NOW + 50,
+    ),
+    "replace": (lambda line: line.create(new("far", NOW + 5), if_exists="replace"), NOW + 5),
+    "reschedule": (lambda line: line.reschedule(("far", NOW + 5)), NOW + 5),
+    "release": (lambda line: line.release(line.take(), NOW + 50), NOW + 50),
+    "retry": (lambda line: line.retry(line.take(), NOW + 50), NOW + 50),
+    "unreserve": (lambda line: line.unreserve(line.take()), NOW),
+    "redrive": (lambda line: line.redrive("dead", due=NOW + 5), NOW + 5),
+}
+
+
+def prepare(make_line: MakeLine) -> Line:
+    line = make_line(max_attempts=2)
+    line.put("dead")
+    line.retry(line.take(), NOW + 10)
+    line.now = NOW + 10
+    line.retry(line.take(), NOW + 20)
+    line.now = NOW
+    line.put("far", due=NOW + 10**9)
+    line.put("free")
+    return line
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_falls_due_soon_is_noticed(make_line: MakeLine, change: str) -> None:
+    line = prepare(make_line)
+    act, due = CHANGES[change]
+    with line.store.watch() as watch:
+        drain(watch)
+        act(line)
+        assert hears(watch, line, due)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_stores_change_is_noticed(
+    make_line: MakeLine, other_store: Store, change: str
+) -> None:
+    line = prepare(make_line)
+    act, due = CHANGES[change]
+    with other_store.watch() as watch:
+        drain(watch)
+        act(line)
+        assert hears(watch, line, due)
+
+
+def test_every_watch_is_told(line: Line) -> None:
+    with line.store.watch() as one, line.store.watch() as other:
+        line.put("a")
+        assert hears(one, line, NOW)
+        assert hears(other, line, NOW)
+
+
+def test_a_sleeping_watch_is_woken_by_a_change(line: Line) -> None:
+    heard: list[bool] = []
+    with line.store.watch() as watch:
+        sleeper = threading.Thread(target=lambda: heard.append(hears(watch, line, NOW)))
+        sleeper.start()
+        line.put("a")
+        sleeper.join(2 * PATIENCE_S)
+    assert heard == [True]
+
+
+def test_a_wait_ends_when_its_time_is_over(store: Store) -> None:
+    with store.watch() as watch:
+        drain(watch)
+        assert isinstance(watch.wait(0.01), list)
+
+
+def test_wake_ends_a_wait_from_another_thread(store: Store) -> None:
+    with store.watch() as watch:
+        drain(watch)
+        sleeper = threading.Thread(target=watch.wait, args=(10 * PATIENCE_S,))
+        sleeper.start()
+        watch.wake()
+        sleeper.join(PATIENCE_S)
+        assert not sleeper.is_alive()
+
+
+def test_wake_ends_the_next_wait_if_nobody_waits(store: Store) -> None:
+    with store.watch() as watch:
+        drain(watch)
+        watch.wake()
+        sleeper = threading.Thread(target=watch.wait, args=(10 * PATIENCE_S,))
+        sleeper.start()
+        sleeper.join(PATIENCE_S)
+        assert not sleeper.is_alive()
+
+
+def test_close_ends_a_wait_and_may_be_called_twice(store: Store) -> None:
+    watch = store.watch()
+    sleeper = threading.Thread(target=watch.wait, args=(10 * PATIENCE_S,))
+    sleeper.start()
+    watch.close()
+    sleeper.join(PATIENCE_S)
+    assert not sleeper.is_alive()
+    watch.close()
+
+
+def test_a_flood_of_notices_stays_bounded_and_is_told_as_look(line: Line) -> None:
+    with line.store.watch() as watch:
+        for number in range(0, 1_100, 100):
+            line.put(*(f"m{number + each}" for each in range(100)))
+        for number in range(1_100):
+            line.reschedule((f"m{number}", NOW + number))
+        notices = watch.wait(PATIENCE_S)
+        assert 0 < len(notices) <= 1_001

@@ -1,0 +1,276 @@
+"""Crashes: whoever is killed while writing, what was answered holds.
+
+Writers are killed twenty times on each durable engine, and PostgreSQL's server several times under a
+client that goes on by itself.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from chronoline.clock import SystemClock
+from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
+from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.topic import TopicSettings
+from chronoline.stores.contract import Store
+from chronoline.stores.opening import open_store
+from chronoline.testing.postgres import PostgresServer
+from tests.stores.conftest import Engine
+from tests.stores.line import NOW, OWNERS, Line, new
+
+ROOT = Path(__file__).parents[2]
+KILLS = 20
+SERVER_KILLS = 4
+PATIENCE_S = 60
+FOREVER = TopicSettings(dedupe_ms=MAX_TIME_MS // 2)
+
+
+@dataclass
+class Diary:
+    """What writers said they were about to do, and what the store answered."""
+
+    created: set[str] = field(default_factory=set)
+    """Their creation was answered."""
+    deleted: set[str] = field(default_factory=set)
+    """Their ack or cancel was answered."""
+    doubtful: set[str] = field(default_factory=set)
+    """An ack or cancel was on its way."""
+
+    def note(self, step: str, did: str, ids: Iterable[str]) -> None:
+        if did == "create":
+            self.created |= set(ids) if step == "done" else set()
+        elif step == "done":
+            self.deleted |= set(ids)
+        else:
+            self.doubtful |= set(ids)
+
+    def check(self, store: Store, uid: int) -> None:
+        """Every answered create is there, and no answered deletion has come back."""
+        there = set(in_batches(store, uid, self.created | self.deleted))
+        assert self.created - self.doubtful - there == set()
+        assert self.deleted & there == set()
+
+
+def in_batches(store: Store, uid: int, ids: Iterable[str]) -> Iterator[str]:
+    wanted = sorted(ids)
+    for place in range(0, len(wanted), 5_000):
+        yield from store.lookup(uid, wanted[place : place + 5_000])
+
+
+# Writers
+
+
+def write_and_be_killed(url: str, uid: int, run: str, diary: Diary, chance: random.Random) -> None:
+    """Starts a writer, lets it work for a while, and kills it at a moment of its own."""
+    command = [sys.executable, "-m", "tests.stores.writer", url, str(uid), run]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        for _ in range(chance.randrange(2, 60)):
+            diary.note(*json.loads(writer.stdout.readline()))
+        time.sleep(chance.uniform(0, 0.003))  # into the midst of whatever comes next
+        writer.kill()
+        # What it had said before it died counts; a line that it could not finish does not.
+        for line in writer.stdout:
+            if line.endswith(b"\n"):
+                diary.note(*json.loads(line))
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
+def test_what_was_answered_survives_the_death_of_the_writer(engine: Engine) -> None:
+    chance, diary = random.Random(20), Diary()
+    with engine.open() as store:
+        uid = store.create_topic(f"crashes of {engine.name}", FOREVER, now_ms=NOW).uid
+    for number in range(KILLS):
+        write_and_be_killed(engine.url, uid, f"run{number}", diary, chance)
+        with engine.open() as store:
+            diary.check(store, uid)
+    assert len(diary.created) > KILLS
+    assert diary.deleted
+    with engine.open() as store:
+        drained = drain(store, uid)
+        assert drained & diary.deleted == set()
+        assert diary.created - diary.doubtful - drained == set()
+
+
+def drain(store: Store, uid: int) -> set[str]:
+    """Leases everything that is left, long after all leases have ended."""
+    found: set[str] = set()
+    topic = store.get_topic(uid)
+    while True:
+        grant = store.reserve(
+            uid,
+            topic.all_buckets,
+            consumer="drain",
+            limit=5_000,
+            lease_ms=60_000,
+            now_ms=SystemClock().now_ms() + 3_600_000,
+        )
+        if not grant.leased:
+            return found
+        assert {each.body for each in grant.leased} == {bytes(4_000)}
+        found |= {each.lease.id for each in grant.leased}
+
+
+# The server
+
+
+class Client:
+    """Creates, acks and cancels on one store, whatever happens to the server."""
+
+    def __init__(self, store: Store, uid: int) -> None:
+        self.diary = Diary()
+        self.answers = 0
+        self.errors: list[Exception] = []
+        self.broken: Exception | None = None
+        """What it should never have been told."""
+        self.changed = threading.Condition()
+        self._store, self._uid = store, uid
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Client":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def wait_for_answers(self, more: int) -> None:
+        wanted = self.answers + more
+        self._wait_for(lambda: self.answers >= wanted)
+
+    def wait_for_error(self, count: int) -> None:
+        self._wait_for(lambda: len(self.errors) >= count)
+
+    def _wait_for(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: condition() or self.broken, PATIENCE_S)
+        assert self.broken is None
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopped.is_set():
+            number += 1
+            try:
+                self._write(number)
+            except (OutcomeUnknown, StoreUnavailable) as error:
+                with self.changed:
+                    self.errors.append(error)
+                    self.changed.notify_all()
+            except Exception as error:
+                with self.changed:
+                    self.broken = error
+                    self.changed.notify_all()
+                return
+
+    def _write(self, number: int) -> None:
+        ids = [f"{number}-{place}" for place in range(10)]
+        outcomes = self._store.create(self._uid, [new(each) for each in ids], now_ms=NOW)
+        self._answered("create", [each.id for each in outcomes if each.done])
+        self.diary.note("try", "cancel", ids[:5])
+        gone = self._store.cancel(self._uid, ids[:5], producer_group=OWNERS, now_ms=NOW)
+        self._answered("cancel", [each.id for each in gone if each.done])
+        wanted = [(each, NOW) for each in ids[5:8]]
+        leased = self._store.lease(
+            self._uid, wanted, consumer="c", lease_ms=1_000, now_ms=NOW
+        ).leased
+        self.diary.note("try", "ack", ids[5:8])
+        acked = self._store.ack(self._uid, [each.lease for each in leased], now_ms=NOW)
+        self._answered("ack", [each.id for each in acked if each.done])
+
+    def _answered(self, did: str, ids: list[str]) -> None:
+        with self.changed:
+            self.diary.note("done", did, ids)
+            self.answers += 1
+            self.changed.notify_all()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[PostgresServer]:
+    """A server that may be killed: the others share theirs."""
+    with PostgresServer(tmp_path / "data") as server:
+        yield server
+
+
+def test_what_was_answered_survives_the_death_of_the_server(own_server: PostgresServer) -> None:
+    with open_store(own_server.create_database("crashes")) as store:
+        uid = store.create_topic("t", FOREVER, now_ms=NOW).uid
+        with Client(store, uid) as client:
+            for number in range(SERVER_KILLS):
+                client.wait_for_answers(20)
+                own_server.kill()
+                client.wait_for_error(number + 1)
+                own_server.start()
+            client.wait_for_answers(20)  # on the same store, by itself
+        client.diary.check(store, uid)
+        assert len(client.diary.deleted) > SERVER_KILLS
+
+
+# A store that fails between a change and the look that would name its refusals
+
+
+def fail(*_: object, **__: object) -> None:
+    raise StoreUnavailable("the store is gone")
+
+
+def test_a_create_that_is_partly_done_is_not_called_unchanged(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.put("taken")
+    monkeypatch.setattr(line.store, "_rows", fail)
+    with pytest.raises(OutcomeUnknown):
+        line.create(new("a"), new("taken"))
+    assert "a" in line
+
+
+def test_a_change_that_is_partly_done_is_not_called_unchanged(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.put("a")
+    monkeypatch.setattr(line.store, "_rows", fail)
+    with pytest.raises(OutcomeUnknown):
+        line.cancel("a", "no such message")
+    assert "a" not in line
+
+
+def test_a_lease_that_is_partly_granted_is_not_called_unchanged(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.put("a")
+    monkeypatch.setattr(line.store, "_rows", fail)
+    with pytest.raises(OutcomeUnknown):
+        line.lease(("a", NOW), ("no such message", 1))
+    assert line["a"].lock_consumer == "c"
+
+
+def test_a_second_round_that_fails_does_not_make_the_first_undone(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = vars(type(line.store))["_create"]
+    rounds = iter([create, fail])
+
+    def create_once(*arguments: object) -> object:
+        return next(rounds)(*arguments)
+
+    monkeypatch.setattr(type(line.store), "_create", create_once)
+    with pytest.raises(OutcomeUnknown):
+        line.create(new("a"), new("a"))
+    assert "a" in line
+
+
+def test_a_batch_of_which_nothing_was_done_may_be_called_unchanged(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.put("taken")
+    monkeypatch.setattr(line.store, "_rows", fail)
+    with pytest.raises(StoreUnavailable):
+        line.create(new("taken"))

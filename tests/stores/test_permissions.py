@@ -1,0 +1,272 @@
+"""Walks the whole table role × operation × state on every engine.
+
+A message is brought into each state by real operations, each role tries each operation, and the
+answer is what the table says. A refusal has changed nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from itertools import product
+
+import pytest
+
+from chronoline.core.message import Lease
+from chronoline.core.outcome import Grant, Outcome, Refusal
+from chronoline.core.permissions import (
+    PERMISSIONS,
+    Actor,
+    Consumer,
+    Operation,
+    Producer,
+    Role,
+    System,
+)
+from chronoline.core.status import State
+from chronoline.stores.contract import Store
+from tests.stores.line import NOW, OWNERS, Line, MakeLine, new
+
+LATER = NOW + 1_000
+DEDUPE = 5_000
+HOLDER = "holder"
+ID = "a"
+
+ACTORS: dict[Role, Actor] = {
+    Role.OWNER: Producer(OWNERS),
+    Role.OTHER_PRODUCER: Producer("others"),
+    Role.HOLDER: Consumer(HOLDER),
+    Role.OTHER_CONSUMER: Consumer("another"),
+    Role.SYSTEM: System(),
+}
+PRODUCERS = (Role.OWNER, Role.OTHER_PRODUCER)
+CONSUMERS = (Role.HOLDER, Role.OTHER_CONSUMER)
+
+ROLES: dict[Operation, tuple[Role, ...]] = {
+    Operation.CREATE: PRODUCERS,
+    Operation.READ_BODY: tuple(Role),
+    Operation.UPDATE_BODY: (),
+    Operation.LEASE: CONSUMERS,
+    Operation.EXTEND: CONSUMERS,
+    Operation.RELEASE: CONSUMERS,
+    Operation.RETRY: CONSUMERS,
+    Operation.UNRESERVE: CONSUMERS,
+    Operation.ACK: CONSUMERS,
+    Operation.RESCHEDULE: PRODUCERS,
+    Operation.CANCEL: PRODUCERS,
+    Operation.DEAD_LETTER: (Role.SYSTEM,),
+    Operation.PURGE: (Role.SYSTEM,),
+    Operation.REDRIVE: (Role.SYSTEM,),
+    Operation.DISCARD: (Role.SYSTEM,),
+}
+"""Who can be the one that calls: the contract has no way to say that another role does it."""
+
+METHODS: dict[str, Operation | None] = {
+    "create": Operation.CREATE,
+    "bodies": Operation.READ_BODY,
+    "reserve": Operation.LEASE,
+    "lease": Operation.LEASE,
+    "extend": Operation.EXTEND,
+    "release": Operation.RELEASE,
+    "retry": Operation.RETRY,
+    "unreserve": Operation.UNRESERVE,
+    "ack": Operation.ACK,
+    "reschedule": Operation.RESCHEDULE,
+    "cancel": Operation.CANCEL,
+    "purge": Operation.PURGE,
+    "redrive": Operation.REDRIVE,
+    "discard": Operation.DISCARD,
+    # They hand out what the table's lines for leases allow already, or look without a body.
+    **dict.fromkeys(("resume", "select", "lookup", "select_held", "select_owned", "next_ts")),
+    **dict.fromkeys(("count", "forecast", "dead_letters", "watch", "close")),
+    **dict.fromkeys(("create_topic", "get_topic", "find_topic", "list_topics", "drop_topic")),
+}
+PAIRS = [(role, operation) for operation, roles in ROLES.items() for role in roles]
+
+
+@dataclass
+class Met:
+    """A message in a state, and the last lease that the holder was given on it."""
+
+    line: Line
+    state: State
+    lease: Lease
+
+    @property
+    def version(self) -> int:
+        found = self.line.store.lookup(self.line.uid, [ID])
+        return found[ID].version if found else self.lease.version
+
+    def snapshot(self) -> object:
+        """Everything that can be seen of the message, and of the mark that it left."""
+        line = self.line
+        bodies = line.store.bodies(line.uid, [ID], actor=System(), now_ms=line.now)
+        mark = None
+        if self.state is State.DELETED:
+            mark = line.store.ack(line.uid, [self.lease], now_ms=line.now)
+        return line.store.lookup(line.uid, [ID]), line.dead(), bodies, line.next_ts(), mark
+
+
+def meet(line: Line, state: State, *, expires: bool) -> Met:
+    """Brings a message into a state, which it is in at NOW; if it expires, then right after due."""
+    line.now = NOW - 500
+    no_lease = Lease(id=ID, consumer=HOLDER, version=NOW, until=NOW)
+    if state is State.NEW:
+        line.now = NOW
+        return Met(line, state, no_lease)
+    due = LATER if state is State.WAITING else line.now
+    line.put(ID, due=due, expires=due + 1 if expires else None, body=b"x")
+    if state in (State.WAITING, State.AVAILABLE):
+        line.now = NOW
+        return Met(line, state, no_lease)
+    lease = line.take(HOLDER, lease_ms=100 if state is State.LOST else 5_000)
+    match state:
+        case State.RELEASED:
+            assert line.release(lease, LATER) == "done"
+        case State.DELETED:
+            assert line.ack(lease) == ["done"]
+        case State.DEAD:
+            assert line.retry(lease, LATER) == "done"
+    line.now = NOW
+    return Met(line, state, lease)
+
+
+def attempt(met: Met, operation: Operation, actor: Actor) -> Refusal | None:  # noqa: PLR0911
+    """Does it through the store and answers the refusal."""
+    store, uid, now = met.line.store, met.line.uid, met.line.now
+    match operation, actor:
+        case Operation.READ_BODY, _:
+            bodies = store.bodies(uid, [ID], actor=actor, now_ms=now)
+            return None if bodies.found == {ID: b"x"} else only(bodies.refused)
+        case Operation.CREATE, Producer(group):
+            young = new(ID, producer_group=group)
+            return only(store.create(uid, [young], now_ms=now))
+        case Operation.RESCHEDULE, Producer(group):
+            return only(store.reschedule(uid, [(ID, LATER)], producer_group=group, now_ms=now))
+        case Operation.CANCEL, Producer(group):
+            return only(store.cancel(uid, [ID], producer_group=group, now_ms=now))
+        case Operation.LEASE, Consumer(name):
+            return leased(met, name)
+        case _, Consumer(name):
+            return with_lease(met, operation, name)
+        case Operation.REDRIVE, System():
+            return only(store.redrive(uid, [ID], due=NOW, now_ms=now))
+        case Operation.DISCARD, System():
+            return only(store.discard(uid, [ID], now_ms=now))
+        case Operation.DEAD_LETTER, System():
+            return dead_lettered(met)
+        case Operation.PURGE, System():
+            return purged(met)
+    raise AssertionError(f"there is no way to {operation} as {actor}")
+
+
+def only(outcomes: list[Outcome] | tuple[Outcome, ...]) -> Refusal | None:
+    (outcome,) = outcomes
+    return outcome.refusal
+
+
+def with_lease(met: Met, operation: Operation, consumer: str) -> Refusal | None:
+    """A lease that names the current version, and so is refused for no other reason than its state.
+
+    The mark of an ack is the exception: there it would be a repeated ack, which is done.
+    """
+    version = met.version - 1 if met.state is State.DELETED else met.version
+    lease = Lease(id=ID, consumer=consumer, version=version, until=LATER)
+    method = getattr(met.line.store, operation.value)
+    timed = operation in (Operation.EXTEND, Operation.RELEASE, Operation.RETRY)
+    return only(method(met.line.uid, [(lease, LATER) if timed else lease], now_ms=met.line.now))
+
+
+def leased(met: Met, consumer: str) -> Refusal | None:
+    """By (id, version), and by range, which must agree."""
+    before = met.snapshot()
+    by_id = met.line.lease((ID, met.version), consumer=consumer)
+    if not by_id.leased:
+        assert met.snapshot() == before
+        assert met.line.reserve(consumer) == Grant()
+        return only(by_id.refused)
+    (taken,) = by_id.leased
+    assert taken.lease.consumer == consumer
+    return None
+
+
+def dead_lettered(met: Met) -> Refusal | None:
+    """The system sends a message to the dead letters when someone would lease it, and it expired."""
+    grant = met.line.lease((ID, met.version), consumer="reaper")
+    assert grant.leased == ()
+    (outcome,) = grant.refused
+    if "sent to the dead letters" in outcome.reason:
+        assert [letter.reason for letter in met.line.dead()] == ["expired"]
+        return None
+    return outcome.refusal
+
+
+def purged(met: Met) -> Refusal | None:
+    """A purge names no ids: what it leaves is refused as the table says.
+
+    What it may remove is a mark, and that when the dedupe time is over.
+    """
+    before = met.snapshot()
+    assert met.line.purge() == 0
+    assert met.snapshot() == before
+    met.line.now += DEDUPE
+    removed = met.line.purge() == 1
+    met.line.now -= DEDUPE
+    return None if removed else PERMISSIONS[Role.SYSTEM, Operation.PURGE][met.state]
+
+
+@pytest.mark.parametrize(("role", "operation"), PAIRS)
+def test_the_table_on_every_engine(make_line: MakeLine, role: Role, operation: Operation) -> None:
+    answers: dict[State, Refusal | None] = {}
+    for state in State:
+        line = make_line(max_attempts=1 if state is State.DEAD else 20, dedupe_ms=DEDUPE)
+        met = meet(line, state, expires=operation is Operation.DEAD_LETTER)
+        before = met.snapshot()
+        answers[state] = attempt(met, operation, ACTORS[role])
+        if answers[state] is not None or operation is Operation.READ_BODY:
+            assert met.snapshot() == before
+        else:
+            assert met.snapshot() != before
+    assert answers == PERMISSIONS[role, operation]
+
+
+@pytest.mark.parametrize(("role", "operation"), list(product(Role, Operation)))
+def test_what_cannot_be_said_is_allowed_to_nobody(role: Role, operation: Operation) -> None:
+    if role in ROLES[operation]:
+        assert any(verdict is None for verdict in PERMISSIONS[role, operation].values()) or (
+            role in (Role.OTHER_PRODUCER, Role.OTHER_CONSUMER)
+        )
+    else:
+        refusal = Refusal.IMMUTABLE if operation is Operation.UPDATE_BODY else Refusal.NOT_ALLOWED
+        assert set(PERMISSIONS[role, operation].values()) == {refusal}
+
+
+def test_the_contract_has_no_other_methods() -> None:
+    public = {name for name in vars(Store) if not name.startswith("_") and name != "capabilities"}
+    assert public == set(METHODS)
+    without_method = set(Operation) - set(METHODS.values())
+    # The system dead-letters inside of a lease; nobody updates a body.
+    assert without_method == {Operation.UPDATE_BODY, Operation.DEAD_LETTER}
+
+
+def says_who(method: str) -> set[str]:
+    """In which ways a caller can say who it is."""
+    parameters = signature(getattr(Store, method)).parameters
+    ways: dict[str, Callable[[str], bool]] = {
+        "producer": lambda name: name in ("producer_group", "messages"),
+        "consumer": lambda name: name in ("consumer", "leases"),
+        "anyone": lambda name: name == "actor",
+    }
+    return {way for way, fits in ways.items() if any(map(fits, parameters))}
+
+
+@pytest.mark.parametrize("method", [name for name, operation in METHODS.items() if operation])
+def test_a_method_is_called_in_one_kind_of_role(method: str) -> None:
+    operation = METHODS[method]
+    assert operation is not None
+    kinds = {
+        PRODUCERS: {"producer"},
+        CONSUMERS: {"consumer"},
+        tuple(Role): {"anyone"},
+        (Role.SYSTEM,): set(),
+    }
+    assert says_who(method) == kinds[ROLES[operation]]
