@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -17,7 +21,10 @@ _NAMES = "\n\n".join(f"[bold]{each.name}[/]: {each.summary}." for each in BENCHE
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help=f"What to measure.\n\n{_NAMES}", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help=f"What to measure.\n\n{_NAMES}", show_default=False),
+    ],
     quick: Annotated[
         bool, typer.Option("--quick", help="All cases, smaller: ends within a minute.")
     ] = False,
@@ -37,10 +44,25 @@ def bench(
     time, and the exit code is 1 if there were any.
     """
     chosen = find_bench(name)
-    report = run_bench(name, chosen.load(), quick=quick, show=Show(quiet=as_json))
+    with _cleaning_up_when_told_to_end():
+        report = run_bench(name, chosen.load(), quick=quick, show=Show(quiet=as_json))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
         Console().print(render(report))
     if not report.tally.clean:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _cleaning_up_when_told_to_end() -> Iterator[None]:
+    """A SIGTERM would leave gigabytes behind."""
+
+    def end(number: int, _: object) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

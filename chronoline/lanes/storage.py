@@ -30,7 +30,7 @@ from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange
 from chronoline.stores.contract import IfExists, Store
 
-_FEWEST_ROWS = 16
+_FEWEST_ROWS = 200  # the flush itself costs the same for one row and for many
 _MOST_ROWS = 5_000
 _SMOOTHING = 0.2
 

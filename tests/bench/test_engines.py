@@ -75,6 +75,13 @@ def test_a_filled_timeline_is_as_described(database: Database, shuffled: bool) -
     assert bodies.found == {filling.id(0): bytes(filling.body_bytes)}
 
 
+def test_a_closed_database_is_gone(engine: Engine) -> None:
+    for _ in range(2):
+        with engine.open("again") as database:
+            assert database.store.list_topics() == []
+            database.store.create_topic("t", now_ms=NOW)
+
+
 def test_a_shuffled_filling_has_every_place_once() -> None:
     filling = Filling(total=20_000, start_ms=0, span_ms=20_000, now_ms=0)
     dues = [filling.due(number) for number in range(filling.total)]

@@ -1,16 +1,21 @@
 """A tiny run of each bench: that it works and finds nothing wrong. How fast it was is not asked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import pytest
 
 from chronoline.bench import bodies
-from chronoline.bench.cases.batches import BatchSizes
+from chronoline.bench.cases.batches import BatchSizes, measure_batches
 from chronoline.bench.cases.head import HeadSizes
-from chronoline.bench.cases.large import LargeSizes
+from chronoline.bench.cases.large import WARM_UPS, LargeSizes
 from chronoline.bench.cases.singles import SingleSizes
-from chronoline.bench.engines.sqlite import SqliteEngine
+from chronoline.bench.engines.sqlite import SqliteDatabase, SqliteEngine
 from chronoline.bench.report import Report
+from chronoline.bench.serving import SERVE_BATCH
 from chronoline.bench.session import Session, run_bench
 from chronoline.bench.store import FULL, QUICK, Sizes, measure_engine
+from chronoline.core.message import NewMessage
+from chronoline.core.outcome import Outcome
 
 TINY = Sizes(
     batches=BatchSizes(rounds=1, messages=1_200),
@@ -56,15 +61,52 @@ def test_the_store_is_measured() -> None:
         assert wanted in metrics
 
 
+class _Forgetful(SqliteEngine):
+    """Its stores answer for every message, and keep all of a batch but the last."""
+
+    def open(self, name: str) -> SqliteDatabase:
+        database = super().open(name)
+        create = database.store.create
+
+        def forget(topic_uid: int, messages: Sequence[NewMessage], *, now_ms: int) -> list[Outcome]:
+            last = Outcome(id=messages[-1].id, version=now_ms)
+            return [*create(topic_uid, messages[:-1], now_ms=now_ms), last]
+
+        setattr(database.store, "create", forget)  # noqa: B010  # mypy forbids the plain way
+        return database
+
+
+def test_a_store_that_loses_messages_is_found_out() -> None:
+    def measure(session: Session) -> None:
+        measure_batches(session, _Forgetful(session.folder), BatchSizes(rounds=1, messages=1_200))
+
+    report = run_bench("tiny", measure)
+    # Two batches by each of three measures, in a warm-up and a round.
+    assert report.tally.lost == 2 * 3 * 2
+
+
 def test_bodies_are_measured() -> None:
     sizes = bodies.BodySizes(rounds=1, messages=20, most_bytes=1_000_000, sizes=(256, 4_096))
     report = run(lambda session, engine: bodies.measure_engine(session, engine, sizes))
     check(report)
-    assert len(report.rows) == 4
-    assert len(report.notes) == 2
+    assert len(report.rows) == 2 * 3
+    assert len(report.notes) == 3
 
 
 def test_the_rounds_of_a_lease_find_enough_that_is_due() -> None:
     for sizes in (*FULL.values(), *QUICK.values()):
-        leased = (sizes.large.rounds + 2) * 500
-        assert leased + 500 <= sizes.large.half
+        leased = (sizes.large.rounds + WARM_UPS) * SERVE_BATCH
+        assert leased + SERVE_BATCH <= sizes.large.half
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ({256: 0.8, 1024: 1.0, 2048: 1.1, 4096: 0.95, 8192: 1.5}, "apart was faster from 2 KiB on"),
+        ({256: 1.2, 1024: 0.8, 2048: 1.0, 4096: 1.4}, "apart was faster from 4 KiB on"),
+        ({256: 1.2, 1024: 1.1}, "apart was faster from 256 B on"),
+        ({256: 1.2, 1024: 0.8}, "apart was nowhere clearly faster"),
+    ],
+)
+def test_where_the_border_lies(ratios: dict[int, float], said: str) -> None:
+    assert bodies.border(ratios) == said

@@ -16,7 +16,7 @@ from chronoline.bench.tally import Served
 from chronoline.core.topic import Topic
 
 SAME_TIME = Wanted(at_most=1.5)
-_LEFT = 20_000
+_LEFT = 10_000
 """So many are due still when the others have been served."""
 _DUE_SPAN_MS = 60_000
 

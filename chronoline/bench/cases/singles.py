@@ -13,6 +13,7 @@ from chronoline.bench.report import Row, Wanted
 from chronoline.bench.rounds import interleave, medians
 from chronoline.bench.session import Session
 from chronoline.core.message import NewMessage
+from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
 from chronoline.lanes.storage import StorageLanes
 
@@ -69,20 +70,19 @@ class _Singles:
 
     def create(self) -> float:
         """Every thread waits for its answer before it sends the next."""
-        done = [0] * THREADS
+        answers: list[list[Outcome]] = [[] for _ in range(THREADS)]
         problems: list[BaseException] = []
         end = time.perf_counter() + self._seconds
 
-        def send(place: int) -> None:
+        def send(answered: list[Outcome]) -> None:
             try:
                 while time.perf_counter() < end:
                     answer = self._lanes.create(self._topic.uid, [self._message()])
-                    self._session.tally.expect_done(answer.result())
-                    done[place] += 1
+                    answered += answer.result()
             except BaseException as error:  # it is told where the threads are waited for
                 problems.append(error)
 
-        threads = [threading.Thread(target=send, args=(place,)) for place in range(THREADS)]
+        threads = [threading.Thread(target=send, args=(answered,)) for answered in answers]
         started = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -91,8 +91,10 @@ class _Singles:
         took_s = time.perf_counter() - started
         if problems:
             raise problems[0]
-        self.created += sum(done)
-        return sum(done) / took_s
+        outcomes = [outcome for answered in answers for outcome in answered]
+        self._session.tally.expect_done(outcomes)
+        self.created += len(outcomes)
+        return len(outcomes) / took_s
 
     def commit(self) -> float:
         started = now = time.perf_counter()

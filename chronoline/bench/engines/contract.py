@@ -101,7 +101,8 @@ class Database(ABC):
         """Within the block the store keeps new bodies there, of whatever size."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Removes the database: large ones must not stand in the way of the next."""
 
     def __enter__(self) -> Self:
         return self

@@ -54,9 +54,11 @@ class PostgresDatabase(Database):
     bulk_name = "COPY"
     settling = "VACUUM ANALYZE and a checkpoint"
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self.store = open_store(url)
+    def __init__(self, server: PostgresServer, name: str) -> None:
+        self._server = server
+        self._name = name
+        self._url = server.create_database(name)
+        self.store = open_store(self._url)
         self._raw = self._connect()
 
     def insert_many(self, rows: Sequence[RawRow]) -> None:
@@ -119,6 +121,8 @@ class PostgresDatabase(Database):
     def close(self) -> None:
         self._raw.close()
         self.store.close()
+        with psycopg.connect(self._server.url(), autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE "{self._name}" WITH (FORCE)'.encode())
 
     def _store_bodies(self, storage: str) -> None:
         self._raw.execute(f"ALTER TABLE {_TABLE} ALTER COLUMN body SET STORAGE {storage}".encode())
@@ -150,7 +154,7 @@ class PostgresEngine(Engine):
             raise
 
     def open(self, name: str) -> PostgresDatabase:
-        return PostgresDatabase(self._server.create_database(name))
+        return PostgresDatabase(self._server, name)
 
     def close(self) -> None:
         self._server.stop()

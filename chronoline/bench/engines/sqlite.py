@@ -89,6 +89,8 @@ class SqliteDatabase(Database):
     def close(self) -> None:
         self._raw.close()
         self.store.close()
+        for path in self._path.parent.glob(f"{self._path.name}*"):
+            path.unlink()
 
 
 class SqliteEngine(Engine):

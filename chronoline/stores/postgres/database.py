@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import psycopg_pool
+from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from chronoline.core.errors import (
@@ -22,6 +26,9 @@ from chronoline.core.errors import (
 from chronoline.stores.queries import load_migrations
 
 CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 60.0
+"""For so long a statement is waited for; then its outcome is unknown."""
+_LOOK_EVERY_S = 0.1
 _MOST_CONNECTIONS = 8
 _TRIES = 5
 _MIGRATION_LOCK = 0x6368726F6E6F
@@ -46,6 +53,19 @@ logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Row = tuple[Any, ...]
+Answer = TypeVar("Answer")
+
+
+class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
+    """Gives up on a server that holds the line and says nothing."""
+
+    def wait(
+        self,
+        gen: PQGen[Answer],
+        interval: float = _LOOK_EVERY_S,
+        timeout: float | None = None,
+    ) -> Answer:
+        return super().wait(gen, interval, timeout or ANSWER_TIMEOUT_S)
 
 
 class Database:
@@ -60,6 +80,7 @@ class Database:
         self._migrate()
         self._pool = psycopg_pool.ConnectionPool[Connection](
             url,
+            connection_class=_ImpatientConnection,
             min_size=1,
             max_size=_MOST_CONNECTIONS,
             timeout=CONNECT_TIMEOUT_S,
@@ -90,6 +111,7 @@ class Database:
                     raise StoreUnavailable(
                         f"the server gave the statement up {_TRIES} times; nothing was changed: {error}"
                     ) from error
+                time.sleep(random.uniform(0.001, 0.01))  # so that the same two do not meet again
             except psycopg.errors.DiskFull as error:
                 raise StoreFull(
                     f"the server has no room left; nothing was changed: {error}"
@@ -113,6 +135,10 @@ class Database:
             ) from error
         try:
             yield connection
+        except psycopg.OperationalError:
+            if connection.info.transaction_status is TransactionStatus.ACTIVE:
+                connection.close()  # the answer may still come, and would be taken for another's
+            raise
         finally:
             self._pool.putconn(connection)
 

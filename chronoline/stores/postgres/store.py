@@ -236,6 +236,15 @@ class PostgresStore(EngineStore):
 
     def _purge(self, limit: int, now_ms: int) -> int:
         removed = len(self._run("purge_marks", {"now": now_ms, "limit": limit}))
+        try:
+            return removed + self._purge_topics(limit - removed, now_ms)
+        except StoreUnavailable as error:
+            if not removed:
+                raise
+            raise OutcomeUnknown(f"a part is purged: {error}") from error
+
+    def _purge_topics(self, limit: int, now_ms: int) -> int:
+        removed = 0
         for (topic,) in self._read("topics_without_dead_letters", {}):
             values = {"topic": topic, "now": now_ms, "limit": limit - removed}
             removed += len(self._run("purge_dead", values))

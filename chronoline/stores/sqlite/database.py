@@ -117,7 +117,8 @@ class Database:
         try:
             if self._closed:
                 return None
-            value: int = self._writer.execute("PRAGMA data_version").fetchone()[0]
+            with self._translated():
+                value: int = self._writer.execute("PRAGMA data_version").fetchone()[0]
             return value
         finally:
             self._lock.release()
@@ -170,7 +171,7 @@ class Database:
     def _commit(self) -> None:
         try:
             self._retried(lambda: self._writer.execute("COMMIT"))
-        except sqlite3.OperationalError:
+        except BaseException:
             self._roll_back()
             raise
 

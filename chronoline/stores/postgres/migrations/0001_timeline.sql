@@ -30,7 +30,7 @@ CREATE TABLE chronoline.messages (
     PRIMARY KEY (topic, bucket, id)
 ) WITH (
     -- A timeline is a queue at its head: dead rows there cost every reader, so they go early.
-    autovacuum_vacuum_scale_factor = 0.0,
+    autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_insert_scale_factor = 0.1,
     autovacuum_vacuum_cost_delay = 0,

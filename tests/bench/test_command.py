@@ -1,0 +1,78 @@
+"""`chronoline bench`, with a bench that takes no time."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from chronoline.bench.registry import BENCHES, Bench
+from chronoline.bench.report import Row
+from chronoline.bench.session import Session
+from chronoline.cli.bench import bench
+from chronoline.core.errors import InvalidInput
+
+
+def measure(session: Session) -> None:
+    assert session.folder.is_dir()
+    unit = "quick" if session.quick else "full"
+    row = Row(case="c", metric="m", value=2, unit=unit, reference="r", reference_value=4)
+    session.rows.append(row)
+    with session.show.work("work", 1) as advance:
+        advance(1)
+
+
+def lose(session: Session) -> None:
+    session.tally.lost = 1
+
+
+@pytest.fixture(autouse=True)
+def benches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, function in (("fake", measure), ("lossy", lose)):
+        module = f"{name}_bench"
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(measure=function))
+        monkeypatch.setitem(BENCHES, name, Bench(name=name, summary="nothing", module=module))
+
+
+def run(*arguments: str) -> Result:
+    app = typer.Typer(rich_markup_mode="rich")
+    app.command()(bench)
+    return CliRunner().invoke(app, arguments)
+
+
+def test_json_is_the_only_output() -> None:
+    result = run("fake", "--json", "--quick")
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert answer["bench"] == "fake"
+    assert answer["rows"][0]["unit"] == "quick"
+    assert answer["rows"][0]["ratio"] == 0.5
+    assert result.stderr == ""
+
+
+def test_the_table_is_for_people() -> None:
+    result = run("fake")
+    assert result.exit_code == 0
+    assert "bench fake" in result.stdout
+    assert "2.00 full" in result.stdout
+    assert "lost 0, duplicated 0, early 0" in result.stdout
+
+
+def test_a_lost_message_is_a_failure() -> None:
+    result = run("lossy", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["lost"] == 1
+
+
+def test_an_unknown_name_is_named() -> None:
+    result = run("speed")
+    assert isinstance(result.exception, InvalidInput)
+
+
+def test_help_names_every_bench() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in ("store", "bodies"):
+        assert name in result.stdout
