@@ -1,11 +1,27 @@
 """Put a message on a timeline, get it back at its millisecond."""
 
-from chronoline.clock import Clock, SystemClock
-from chronoline.core.errors import ChronolineError
+from chronoline.clock import Clock, SystemClock, to_ms
+from chronoline.core.errors import (
+    ChronolineError,
+    InvalidInput,
+    MissingExtra,
+    OutcomeUnknown,
+    Refused,
+    SchemaTooNew,
+    StoreBusy,
+    StoreClosed,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    TopicExists,
+    TopicNotFound,
+)
 from chronoline.core.message import DeadLetter, Lease, LeasedMessage, Message, NewMessage
 from chronoline.core.outcome import Grant, Outcome, Refusal, raise_for_refused
+from chronoline.core.permissions import Consumer, Producer, System
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.naming import new_id
 from chronoline.stores.contract import Store
 from chronoline.stores.opening import open_store
 
@@ -15,18 +31,35 @@ __all__ = [
     "BucketRange",
     "ChronolineError",
     "Clock",
+    "Consumer",
     "DeadLetter",
     "Grant",
+    "InvalidInput",
     "Lease",
     "LeasedMessage",
     "Message",
+    "MissingExtra",
     "NewMessage",
     "Outcome",
+    "OutcomeUnknown",
+    "Producer",
     "Refusal",
+    "Refused",
+    "SchemaTooNew",
     "Store",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "System",
     "SystemClock",
     "Topic",
+    "TopicExists",
+    "TopicNotFound",
     "TopicSettings",
+    "new_id",
     "open_store",
     "raise_for_refused",
+    "to_ms",
 ]

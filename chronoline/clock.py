@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+from chronoline.core.errors import InvalidInput
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
@@ -14,6 +20,13 @@ class Clock(Protocol):
     def seconds_until(self, moment_ms: int) -> float:
         """How long to sleep until a moment, to the fraction of a millisecond; 0 if it is over."""
         ...
+
+
+def to_ms(moment: datetime, what: str = "the moment") -> int:
+    """A moment as whole milliseconds since 1970, UTC, fractions rounded up. It must know its zone."""
+    if moment.utcoffset() is None:
+        raise InvalidInput(f"{what} {moment} has no time zone: say which, such as datetime.UTC")
+    return -((_EPOCH - moment) // _MS)
 
 
 class SystemClock:

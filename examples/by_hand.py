@@ -1,4 +1,4 @@
-"""Everything that can be done to a message, by hand: time is an argument, so nothing has to wait."""
+"""What can be done to a message, by hand: time is an argument, so nothing has to wait."""
 
 from chronoline import NewMessage, TopicSettings, open_store
 
@@ -27,8 +27,11 @@ with open_store("memory:") as store:
         uid, topic.all_buckets, consumer="billing-1", limit=10, lease_ms=30_000, now_ms=now
     )
     third, fourth, fifth = grant.leased
-    print(store.extend(uid, [(third.lease, now + 60_000)], now_ms=now)[0].done)  # True
+    (extended,) = store.extend(uid, [(third.lease, now + 60_000)], now_ms=now)
     print(store.ack(uid, [third.lease], now_ms=now)[0].refusal)  # stale: it was extended since
+    lease = third.lease.extended(extended.version, now + 60_000)  # this is what to ack
+    counts = store.count(uid, topic.all_buckets, start=0, end=now + 9 * HOUR, now_ms=now)
+    print(counts.processing, counts.waiting)  # 3 1
     store.release(uid, [(fourth.lease, now + HOUR)], now_ms=now)  # not now
     store.retry(uid, [(fifth.lease, now + HOUR)], now_ms=now)  # it failed, try again later
 
@@ -38,4 +41,5 @@ with open_store("memory:") as store:
         uid, topic.all_buckets, consumer="billing-2", limit=10, lease_ms=30_000, now_ms=now
     )
     print([(each.message.id, each.redelivered) for each in again.leased])  # [('invoice-3', True)]
+    print(store.ack(uid, [lease], now_ms=now)[0].refusal)  # not_holder: it woke up too late
     print(store.ack(uid, [again.leased[0].lease], now_ms=now)[0].done)  # True

@@ -10,12 +10,14 @@ import psycopg
 from chronoline import NewMessage, SystemClock
 from chronoline.stores.postgres import PostgresStore
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 url = sys.argv[1]
 now = SystemClock().now_ms()
 tomorrow = now + 86_400_000
 
 with PostgresStore(url) as store, psycopg.connect(url) as connection:
-    topic = store.find_topic("welcome") or store.create_topic("welcome", now_ms=now)
+    topic = store.ensure_topic("welcome", now_ms=now)
     connection.execute("CREATE TABLE IF NOT EXISTS users (name text)")
     connection.commit()
 

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Sequence
 
 from chronoline import LeasedMessage, NewMessage, SystemClock, open_store, raise_for_refused
 from chronoline.lanes.firing import FiringLane
@@ -11,16 +10,15 @@ clock = SystemClock()
 served = threading.Semaphore(0)
 
 
-def remind(messages: Sequence[LeasedMessage]) -> None:
-    for leased in messages:
-        late_ms = time.time() * 1000 - leased.message.due
-        print(f"{(leased.body or b'').decode()}, {late_ms:.1f} ms late")
-        served.release()
+def remind(leased: LeasedMessage) -> None:
+    late_ms = time.time() * 1000 - leased.message.due
+    print(f"{(leased.body or b'').decode()}, {late_ms:.1f} ms late")
+    served.release()
 
 
 with open_store("sqlite:///reminders.db") as store:
     now = clock.now_ms()
-    topic = store.find_topic("reminders") or store.create_topic("reminders", now_ms=now)
+    topic = store.ensure_topic("reminders", now_ms=now)
     reminders = [
         NewMessage(id=name, due=now + delay_ms, body=f"remember the {name}".encode())
         for name, delay_ms in (("milk", 300), ("bread", 600), ("cake", 900))
@@ -28,8 +26,6 @@ with open_store("sqlite:///reminders.db") as store:
     outcomes = store.create(topic.uid, reminders, if_exists="replace", now_ms=now)
     raise_for_refused(outcomes)
 
-    lane = FiringLane(store, topic, remind, consumer="example")
-    lane.start()
-    for _ in reminders:
-        served.acquire(timeout=10)
-    lane.stop()
+    with FiringLane(store, topic, remind, consumer="example"):
+        for _ in reminders:
+            served.acquire(timeout=10)

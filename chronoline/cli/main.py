@@ -45,5 +45,7 @@ def run() -> None:
     try:
         app()
     except ChronolineError as error:
-        Console(stderr=True).print(f"[bold red]chronoline:[/] {error}", highlight=False)
+        Console(stderr=True).print(
+            f"chronoline: {error}", markup=False, highlight=False, soft_wrap=True
+        )
         sys.exit(1)

@@ -15,7 +15,8 @@ cannot be due before the next tick. A notice of a message inside the covered str
 tick and is reserved at once. Without any word it looks again after `max_sleep_ms`, which bounds what
 a lost notice can cost.
 
-Delivering. Nothing leaves before its `due`, and only while its lease lives with `margin_ms` to spare.
+Delivering. Nothing leaves before its `due` or after it expired, and only while its lease lives with
+`margin_ms` to spare.
 """
 
 from __future__ import annotations
@@ -103,14 +104,18 @@ class Agenda:
         """When to reserve next; `now_ms` or earlier means now, None not before there is room."""
         if not self.room():
             return None
-        return now_ms if self._reserve_at is None else self._reserve_at
+        if self._reserve_at is None or self._reserve_at > now_ms + self._max_sleep_ms:
+            return now_ms  # nothing lies further away, unless the clock was put back
+        return self._reserve_at
 
-    def deliver(self, now_ms: int) -> list[LeasedMessage]:
+    def deliver(self, now_ms: int, limit: int | None = None) -> list[LeasedMessage]:
         """Takes out what is due, in order of `due`; what lapsed meanwhile is kept for `lapsed`."""
-        ready = []
-        while self._heap and self._heap[0][0] <= now_ms:
+        ready: list[LeasedMessage] = []
+        while self._heap and self._heap[0][0] <= now_ms and len(ready) != limit:
             message = heapq.heappop(self._heap)[2]
-            if message.lease.until - self._margin_ms > now_ms:
+            expires = message.message.expires
+            lives = message.lease.until - self._margin_ms > now_ms
+            if lives and (expires is None or expires > now_ms):
                 ready.append(message)
             else:
                 self._lapsed.append(message)
@@ -120,6 +125,17 @@ class Agenda:
         """Takes out what can no longer be delivered because its lease is over, or nearly."""
         lapsed, self._lapsed = self._lapsed, []
         return lapsed
+
+    def ending(self, until_ms: int) -> list[LeasedMessage]:
+        """Takes out what is held under a lease that ends by a moment, to be unreserved.
+
+        Nothing is, as long as deliveries go on; whoever delivers is stuck, and others should get it.
+        """
+        ending = [entry for entry in self._heap if entry[2].lease.until <= until_ms]
+        if ending:
+            self._heap = [entry for entry in self._heap if entry[2].lease.until > until_ms]
+            heapq.heapify(self._heap)
+        return [message for _, _, message in sorted(ending)]
 
     def give_back(self) -> list[LeasedMessage]:
         """Takes out everything, to be unreserved."""

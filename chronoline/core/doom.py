@@ -21,7 +21,7 @@ def death_of(
     """Why a message that is about to be leased, or given back, must go to the dead letters instead."""
     if attempts >= settings.max_attempts:
         return DeathReason.ATTEMPTS
-    if message.expires is not None and message.expires <= now_ms:
+    if message.expires is not None and message.expires <= max(message.due, now_ms):
         return DeathReason.EXPIRED
     lateness_ms = settings.max_lateness_ms
     if lateness_ms is not None and message.due + lateness_ms < now_ms:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Header = tuple[str, bytes | None]
 """A header's name and value. Headers keep their order, and names may repeat."""
@@ -60,6 +60,10 @@ class Lease:
     version: int
     until: int
     """At this millisecond the lease is over."""
+
+    def extended(self, version: int, until: int) -> Lease:
+        """The lease from now on, after an `extend` was answered with this version."""
+        return replace(self, version=version, until=until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

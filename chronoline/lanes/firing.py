@@ -1,41 +1,60 @@
 """A firing lane: serves the due messages of some buckets, each at its millisecond.
 
 Two threads share an agenda. The *storing* thread reserves ahead, deletes what was delivered in batches, and
-sleeps in between on the store's watch. The *firing* thread sleeps until the next message is due and
-delivers it. Neither looks at regular intervals: the agenda says when.
+sleeps in between on the store's watch. The *firing* thread sleeps until the next message is due and hands it
+to `deliver`. Neither looks at regular intervals: the agenda says when.
 
-What is delivered is acked after `deliver` returned, so a message is delivered at least once: if the
-process dies in between, or the ack comes too late, its lease lapses and it is served again. If `deliver`
-raises, the batch is given back by `retry` with `retry_ms`. If the store fails, the lane waits
-`_STORE_FAILED_MS` and goes on; what it holds is delivered as long as its leases live.
+Delivering. `deliver` gets one message at a time. When it returns, the message is acked; when it raises, the
+message is given back by `retry`, `retry_ms` into the future. So a message is delivered at least once: if the
+process dies in between, or the ack comes too late, its lease lapses and it is served again.
+
+A slow `deliver`. The lease of the message that is being delivered is extended for as long as it takes. What
+waits behind it is given back before its lease ends, without counting an attempt, so that others can serve
+it; and nothing more is reserved until the delivery is over.
+
+Failures. If the store fails, the lane waits a moment and goes on; what it holds is delivered as long as its
+leases live. If the topic is dropped, the lane ends.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
 
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.agenda import Agenda
-from chronoline.core.errors import StoreError, TopicNotFound
+from chronoline.core.errors import InvalidInput, StoreClosed, StoreError, TopicNotFound
+from chronoline.core.limits import MIN_LEASE_MS, name_problem
 from chronoline.core.message import Lease, LeasedMessage
-from chronoline.core.ranges import BucketRange
+from chronoline.core.outcome import Outcome
+from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import MAX_BATCH, Store, Watch
 
 DEFAULT_HOLD_MS = 5_000
 DEFAULT_RETRY_MS = 1_000
+_SHORTEST_HOLD_MS = 10 * MIN_LEASE_MS
 _RESERVE_ROWS = 500
+_MOST_OVERDUE = 4 * _RESERVE_ROWS
+"""With so many held and waiting to be delivered, no more are reserved."""
 _STORE_FAILED_MS = 200
 
 logger = logging.getLogger(__name__)
 
-Deliver = Callable[[Sequence[LeasedMessage]], None]
+Deliver = Callable[[LeasedMessage], object]
+"""Handles one message; what it returns is ignored."""
 
 
 class FiringLane:
-    """Starts and stops like every service: stopping twice, or before the start, is fine."""
+    """Serves messages between `start` and `stop`, or inside a `with` block.
+
+    `hold_ms` is how long it holds what it reserved: after a crash others serve it that much later. Stopping
+    twice, or before the start, is fine, and a lane that was stopped can be started again.
+    """
 
     def __init__(
         self,
@@ -50,32 +69,42 @@ class FiringLane:
         hold_ms: int = DEFAULT_HOLD_MS,
         retry_ms: int = DEFAULT_RETRY_MS,
     ) -> None:
+        _check(deliver, consumer, hold_ms, retry_ms)
         self._store = store
         self._topic = topic
         self._deliver = deliver
         self._consumer = consumer
-        self._ranges = topic.all_buckets if ranges is None else tuple(ranges)
+        wanted = topic.all_buckets if ranges is None else ranges
+        self._ranges = merge_ranges(wanted, topic.settings.buckets)
         self._clock = clock or SystemClock()
         self._hold_ms = hold_ms
         self._retry_ms = retry_ms
-        # Guards the agenda, the lists below and `_stopped`; tells the firing thread of news.
+        # Guards the agenda and all below; tells the firing thread of news.
         self._changed = threading.Condition()
         self._agenda = Agenda() if agenda is None else agenda  # an empty one is false
+        self._delivering: Lease | None = None
+        self._begun_ms = 0
         self._delivered: list[Lease] = []
         self._failed: list[Lease] = []
         self._flush_at: int | None = None
-        self._stopped = False
+        self._stopped = True
         self._watch: Watch | None = None
-        self._threads: list[threading.Thread] = []
+        self._storing: threading.Thread | None = None
+        self._firing: threading.Thread | None = None
 
     def start(self) -> None:
+        if self._storing is not None:
+            raise InvalidInput("the lane runs already")
         self._watch = self._store.watch()
-        self._threads = [
-            threading.Thread(target=self._store_loop, name="chronoline-storing", daemon=True),
-            threading.Thread(target=self._fire_loop, name="chronoline-firing", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._stopped = False
+        self._storing = threading.Thread(
+            target=self._store_loop, name="chronoline-storing", daemon=True
+        )
+        self._firing = threading.Thread(
+            target=self._fire_loop, name="chronoline-firing", daemon=True
+        )
+        self._firing.start()
+        self._storing.start()
 
     def stop(self) -> None:
         """Acks what was delivered, gives back what was not, and ends the threads."""
@@ -84,11 +113,26 @@ class FiringLane:
             self._changed.notify_all()
         if self._watch is not None:
             self._watch.wake()
-        for thread in reversed(self._threads):
-            thread.join()
+        if threading.current_thread() is self._firing:
+            return  # called from inside a delivery: the threads end when it is over
+        for thread in (self._storing, self._firing):
+            if thread is not None:
+                thread.join()
         if self._watch is not None:
             self._watch.close()
-        self._threads, self._watch = [], None
+        self._storing = self._firing = self._watch = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
 
     # The firing thread
 
@@ -97,69 +141,115 @@ class FiringLane:
             with self._changed:
                 if self._stopped:
                     return
-                due = self._agenda.deliver(self._clock.now_ms())
+                now_ms = self._clock.now_ms()
+                due = self._agenda.deliver(now_ms, 1)
                 if not due:
                     next_due = self._agenda.deliver_at()
                     self._changed.wait(
                         None if next_due is None else self._clock.seconds_until(next_due)
                     )
                     continue
-            self._fire(due)
+                self._delivering, self._begun_ms = due[0].lease, now_ms
+            delivered = self._fire(due[0])
+            with self._changed:
+                self._fired(delivered)
 
-    def _fire(self, due: Sequence[LeasedMessage]) -> None:
-        leases = [message.lease for message in due]
+    def _fire(self, message: LeasedMessage) -> bool:
         try:
-            self._deliver(due)
-        except Exception:
-            logger.exception("delivering %d messages failed; they are tried again", len(due))
-            delivered = False
-        else:
-            delivered = True
-        with self._changed:
-            (self._delivered if delivered else self._failed).extend(leases)
-            if self._flush_at is None:
-                self._flush_at = self._clock.now_ms() + self._agenda.reserve_ahead_ms // 2
-                if self._watch is not None:
-                    self._watch.wake()  # so that the storing thread sleeps until then, not longer
+            answer = self._deliver(message)
+            if inspect.isawaitable(answer):
+                raise InvalidInput("deliver answered something to await, which nobody does here")
+        except BaseException:  # also an exit: this thread must go on, for the others
+            logger.exception("delivering message %r failed; it is tried again", message.lease.id)
+            return False
+        return True
+
+    def _fired(self, delivered: bool) -> None:
+        if self._delivering is not None:  # else its lease was lost meanwhile
+            (self._delivered if delivered else self._failed).append(self._delivering)
+            self._delivering = None
+        running_low = len(self._agenda) == _MOST_OVERDUE // 2
+        if running_low and self._watch is not None:
+            self._watch.wake()
+        if self._flush_at is None:
+            self._flush_at = self._clock.now_ms() + self._agenda.reserve_ahead_ms // 2
+            if self._watch is not None:
+                self._watch.wake()  # so that the storing thread sleeps until then, not longer
 
     # The storing thread
 
     def _store_loop(self) -> None:
+        tries_left = (
+            self._hold_ms // _STORE_FAILED_MS + 1
+        )  # to finish; after that all leases are over
         while True:
             with self._changed:
                 stopped = self._stopped
             try:
                 if stopped:
-                    self._threads[1].join()  # what is being delivered is acked below
                     self._finish()
                     return
+                self._keep()
                 self._flush()
                 self._reserve()
                 self._sleep()
-            except TopicNotFound:
-                logger.warning("the topic %r was dropped; its lane has ended", self._topic.name)
+            except (TopicNotFound, StoreClosed) as error:
+                logger.warning("the lane of topic %r has ended: %s", self._topic.name, error)
+                self._end()
                 return
             except Exception as error:  # whatever it is, the lane goes on
                 logger.warning("the store failed, going on in a moment: %s", error)
-                if stopped:
-                    return
                 self._rest()
+                tries_left -= stopped
+                if not tries_left:
+                    return
+
+    def _keep(self) -> None:
+        """Extends the lease of a slow delivery, and gives back what waits behind it."""
+        now_ms = self._clock.now_ms()
+        half_ms = now_ms + self._hold_ms // 2
+        with self._changed:
+            lease = self._delivering
+            waiting = [message.lease for message in self._agenda.ending(half_ms)]
+        if waiting:
+            self._unreserve(waiting)
+        if lease is None or lease.until > half_ms:
+            return
+        until_ms = now_ms + self._hold_ms
+        (outcome,) = self._store.extend(self._topic.uid, [(lease, until_ms)], now_ms=now_ms)
+        with self._changed:
+            if self._delivering is not lease:  # it was over before we were
+                self._forget(lease, outcome, until_ms)
+            elif outcome.done:
+                self._delivering = lease.extended(outcome.version, until_ms)
+            else:
+                logger.warning("the lease of message %r was lost: %s", lease.id, outcome.reason)
+                self._delivering = None
+
+    def _forget(self, old: Lease, outcome: Outcome, until_ms: int) -> None:
+        """A delivery ended while its lease was extended: what is to be said of it names the new one."""
+        if outcome.done:
+            new = old.extended(outcome.version, until_ms)
+            self._delivered = [new if each is old else each for each in self._delivered]
+            self._failed = [new if each is old else each for each in self._failed]
 
     def _flush(self, *, at_once: bool = False) -> None:
         now_ms = self._clock.now_ms()
         with self._changed:
-            if self._flush_at is None or (now_ms < self._flush_at and not at_once):
-                return
+            soon_ms = now_ms + max(_STORE_FAILED_MS, self._agenda.reserve_ahead_ms)
+            if self._flush_at is None or (now_ms < self._flush_at <= soon_ms and not at_once):
+                return  # a moment that lies further ahead is from before the clock was put back
             delivered, self._delivered = self._delivered, []
             failed, self._failed = self._failed, []
             self._flush_at = None
         try:
             while delivered:
-                self._store.ack(self._topic.uid, delivered[:MAX_BATCH], now_ms=now_ms)
+                part = delivered[:MAX_BATCH]
+                _log_refused("ack", self._store.ack(self._topic.uid, part, now_ms=now_ms))
                 del delivered[:MAX_BATCH]
             while failed:
                 moves = [(lease, now_ms + self._retry_ms) for lease in failed[:MAX_BATCH]]
-                self._store.retry(self._topic.uid, moves, now_ms=now_ms)
+                _log_refused("retry", self._store.retry(self._topic.uid, moves, now_ms=now_ms))
                 del failed[:MAX_BATCH]
         except StoreError:
             with self._changed:  # both can be said again: a repeated ack changes nothing
@@ -171,7 +261,7 @@ class FiringLane:
     def _reserve(self) -> None:
         now_ms = self._clock.now_ms()
         with self._changed:
-            reserve_at = self._agenda.reserve_at(now_ms)
+            reserve_at = self._reserve_at(now_ms)
             room = self._agenda.room()
         if reserve_at is None or reserve_at > now_ms:
             return
@@ -199,15 +289,27 @@ class FiringLane:
                     message.lease.id,
                 )
 
+    def _reserve_at(self, now_ms: int) -> int | None:
+        """When to reserve next; not while deliveries cannot keep up: others should serve the rest."""
+        next_due = self._agenda.deliver_at()
+        if self._delivering is not None and now_ms - self._begun_ms >= self._hold_ms // 4:
+            return None
+        if next_due is not None and next_due <= now_ms and len(self._agenda) >= _MOST_OVERDUE:
+            return None
+        return self._agenda.reserve_at(now_ms)
+
     def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
         with self._changed:
             if self._stopped or self._watch is None:
                 return
-            reserve_at = self._agenda.reserve_at(now_ms)
-            moments = [m for m in (reserve_at, self._flush_at) if m is not None]
-        # Without room to reserve, the next flush or a wake-up brings news.
-        timeout_s = self._clock.seconds_until(min(moments)) if moments else self._hold_ms / 1000
+            moments = [self._reserve_at(now_ms), self._flush_at]
+            if self._delivering is not None:
+                moments.append(self._delivering.until - self._hold_ms // 2)
+            known = [moment for moment in moments if moment is not None]
+        # Without room to reserve, the next delivery or a notice brings news.
+        wake_ms = min(known, default=now_ms + self._hold_ms // 4)
+        timeout_s = self._clock.seconds_until(min(wake_ms, now_ms + self._hold_ms // 4))
         for notice in self._watch.wait(timeout_s) if timeout_s > 0 else ():
             if notice.topic_uid in (None, self._topic.uid):
                 self._notice(notice.due)
@@ -224,12 +326,49 @@ class FiringLane:
         until_ms = self._clock.now_ms() + _STORE_FAILED_MS
         with self._changed:
             self._agenda.postponed(until_ms)
-            self._changed.wait_for(lambda: self._stopped, self._clock.seconds_until(until_ms))
+            before = self._stopped
+            self._changed.wait_for(
+                lambda: self._stopped != before, self._clock.seconds_until(until_ms)
+            )
+
+    def _end(self) -> None:
+        """There is nothing to serve any more: the firing thread ends too."""
+        with self._changed:
+            self._stopped = True
+            self._agenda.give_back()
+            self._changed.notify_all()
 
     def _finish(self) -> None:
+        """The last delivery is kept alive until it is over, then everything is said and given back."""
+        while self._firing is not None and self._firing.is_alive():
+            self._keep()
+            self._firing.join(self._hold_ms / 4000)
         self._flush(at_once=True)
         with self._changed:
             held = [message.lease for message in self._agenda.give_back()]
-        while held:
-            self._store.unreserve(self._topic.uid, held[:MAX_BATCH], now_ms=self._clock.now_ms())
-            del held[:MAX_BATCH]
+        self._unreserve(held)
+
+    def _unreserve(self, leases: list[Lease]) -> None:
+        for place in range(0, len(leases), MAX_BATCH):
+            part = leases[place : place + MAX_BATCH]
+            self._store.unreserve(self._topic.uid, part, now_ms=self._clock.now_ms())
+
+
+def _check(deliver: Deliver, consumer: str, hold_ms: int, retry_ms: int) -> None:
+    problem = name_problem("consumer", consumer)
+    if inspect.iscoroutinefunction(deliver):
+        problem = "deliver must be a plain function; an async one would never be awaited"
+    elif hold_ms < _SHORTEST_HOLD_MS:
+        problem = f"hold_ms must be at least {_SHORTEST_HOLD_MS}, not {hold_ms}"
+    elif retry_ms < MIN_LEASE_MS:
+        problem = f"retry_ms must be at least {MIN_LEASE_MS}, not {retry_ms}"
+    if problem:
+        raise InvalidInput(problem)
+
+
+def _log_refused(what: str, outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if not outcome.done:
+            logger.warning(
+                "the %s of message %r came too late: %s", what, outcome.id, outcome.reason
+            )

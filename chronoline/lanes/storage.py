@@ -24,7 +24,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from chronoline.clock import Clock, SystemClock
-from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreClosed, StoreUnavailable
+from chronoline.core.errors import (
+    OutcomeUnknown,
+    StoreBusy,
+    StoreClosed,
+    StoreError,
+    StoreUnavailable,
+)
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange
@@ -178,9 +184,11 @@ class _Lane:
         started = time.perf_counter()
         try:
             results = write(items, self._clock.now_ms())
-        except (
-            BaseException
-        ) as error:  # whatever it is, it is the callers' and must not end the lane
+        except BaseException as error:  # it is the callers', and must not end the lane
+            if len(parts) > 1 and not isinstance(error, StoreError):
+                for each in parts:  # one of them is at fault, and the others should not pay for it
+                    self._commit(queue, write, [each])
+                return
             for call, _ in parts:
                 with self._changed:
                     queue.drop(call)

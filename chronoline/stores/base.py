@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
-from chronoline.core.errors import InvalidInput, TopicNotFound
+from chronoline.core.errors import InvalidInput, OutcomeUnknown, TopicExists, TopicNotFound
 from chronoline.core.ids import MAX_UID, UID_ENTROPY_BYTES, bucket_of, make_topic_uid
 from chronoline.core.limits import MAX_TIME_MS, message_problem, name_problem, time_problem
 from chronoline.core.message import DeadLetter, Lease, LeasedMessage, Message, NewMessage
@@ -29,6 +31,7 @@ from chronoline.stores.batch import (
     check_size,
     check_span,
     check_time,
+    check_uid,
     check_whole,
     first_of_each,
     invalid,
@@ -61,6 +64,9 @@ from chronoline.stores.contract import (
 
 Key = tuple[int, str]
 """Where a row lies within its topic: bucket and id."""
+_UID_TRIES = 10
+_STATEMENT_BYTES = 16 * 1024 * 1024
+"""Of bodies: more are written in several statements."""
 _SYSTEM = "system"
 """The name of the hand that changes dead letters; no guard looks at it."""
 
@@ -82,12 +88,34 @@ class EngineStore(Store):
     ) -> Topic:
         check_topic_name(name)
         check_time("now_ms", now_ms)
-        uid = make_topic_uid(now_ms, self._random_bytes(UID_ENTROPY_BYTES))
-        topic = Topic(uid=uid, name=name, settings=settings)
-        self._insert_topic(topic)
-        return topic
+        if not isinstance(settings, TopicSettings):
+            raise InvalidInput(f"settings must be TopicSettings, not {type(settings).__name__}")
+        for _ in range(_UID_TRIES):
+            uid = make_topic_uid(now_ms, self._random_bytes(UID_ENTROPY_BYTES))
+            topic = Topic(uid=uid, name=name, settings=settings)
+            if self._insert_topic(topic):
+                self._known_topics[uid] = topic
+                return topic
+            if self._is_name_taken(name):
+                break
+        raise TopicExists(f"a topic named {name!r} exists, or is still being dropped")
+
+    def ensure_topic(
+        self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int
+    ) -> Topic:
+        found = self.find_topic(name)
+        if found is not None:
+            return found
+        try:
+            return self.create_topic(name, settings, now_ms=now_ms)
+        except TopicExists:
+            found = self.find_topic(name)  # another may have been faster
+            if found is None:
+                raise
+            return found
 
     def get_topic(self, uid: int) -> Topic:
+        check_uid(uid)
         topic = self._fetch_topic(uid) if 0 <= uid <= MAX_UID else None
         if topic is None:
             raise TopicNotFound(f"there is no topic with uid {uid}; it may have been dropped")
@@ -98,9 +126,11 @@ class EngineStore(Store):
 
     def drop_topic(self, uid: int, *, now_ms: int) -> bool:
         check_time("now_ms", now_ms)
+        check_uid(uid)
         return self._drop_topic(uid, now_ms) if 0 <= uid <= MAX_UID else False
 
     def _topic(self, uid: int) -> Topic:
+        check_uid(uid)
         topic = self._known_topics.get(uid)
         if topic is None:
             topic = self.get_topic(uid)
@@ -131,11 +161,12 @@ class EngineStore(Store):
 
         batch = new_message_batch(topic, messages, now_ms)
         with batch.honest():
-            for chosen in batch.rounds():
-                made = self._create(topic, chosen, replace, now_ms)
+            for chosen in batch.rounds(weight=_body_bytes, most=_STATEMENT_BYTES):
+                dues = {new.id: new.due for _, new in chosen}
+                with self._telling(topic, dues, now_ms) as made:
+                    made.update(self._create(topic, chosen, replace, now_ms))
                 keyed = {(bucket, new.id): (bucket, new) for bucket, new in chosen}
                 self._settle(batch, topic, keyed, made, name)
-                self._tell(topic, (new.due for _, new in chosen if new.id in made), now_ms)
         return batch.outcomes()
 
     def reschedule(
@@ -147,14 +178,16 @@ class EngineStore(Store):
         now_ms: int,
     ) -> list[Outcome]:
         check_name("producer group", producer_group)
-        items = [(message_id, producer_group, 0, due) for message_id, due in moves]
+        check_size(moves)
+        items = [pair_item(move, "(id, due)", producer_group) for move in moves]
         return self._change_all(Operation.RESCHEDULE, topic_uid, items, now_ms)
 
     def cancel(
         self, topic_uid: int, ids: Sequence[str], *, producer_group: str, now_ms: int
     ) -> list[Outcome]:
         check_name("producer group", producer_group)
-        items = [(message_id, producer_group, 0, now_ms) for message_id in ids]
+        check_size(ids)
+        items = [Asked(message_id, producer_group, 0, now_ms) for message_id in ids]
         return self._change_all(Operation.CANCEL, topic_uid, items, now_ms)
 
     # What consumers do
@@ -174,10 +207,10 @@ class EngineStore(Store):
         check_limit(limit)
         topic = self._topic(topic_uid)
         merged = merge_ranges(ranges, topic.settings.buckets)
-        taken = self._reserve(topic, merged, limit, request)
+        taken, more = self._reserve(topic, merged, limit, request)
         if not taken:
             self.get_topic(topic_uid)  # nothing to lease, or the topic was dropped
-        return _grant(taken, consumer, [], more=len(taken) >= limit)
+        return _grant(taken, consumer, [], more=more)
 
     def lease(
         self,
@@ -191,7 +224,9 @@ class EngineStore(Store):
     ) -> Grant:
         request = check_request(consumer, lease_ms, reserve_ahead_ms, now_ms)
         topic = self._topic(topic_uid)
-        items = [(message_id, consumer, version, now_ms) for message_id, version in wanted]
+        check_size(wanted)
+        pairs = [pair_item(pair, "(id, version)", consumer) for pair in wanted]
+        items = [each._replace(version=each.to, to=now_ms) for each in pairs]
         batch = change_batch(topic, items, now_ms)
         taken: list[Taken] = []
 
@@ -206,11 +241,15 @@ class EngineStore(Store):
                 self._settle(batch, topic, {change[:2]: change for change in chosen}, made, name)
         return _grant(taken, consumer, [o for o in batch.outcomes() if not o.done], more=False)
 
-    def resume(self, topic_uid: int, consumer: str, *, limit: int, now_ms: int) -> Grant:
+    def resume(
+        self, topic_uid: int, consumer: str, *, after: str = "", limit: int, now_ms: int
+    ) -> Grant:
         check_name("consumer", consumer)
+        if after != "":
+            check_name("after", after)
         check_time("now_ms", now_ms)
         check_limit(limit)
-        taken = self._resume(self._topic(topic_uid), consumer, limit, now_ms)
+        taken = self._resume(self._topic(topic_uid), consumer, after, limit, now_ms)
         if not taken:
             self.get_topic(topic_uid)  # nothing to resume, or the topic was dropped
         return _grant(taken, consumer, [], more=len(taken) >= limit)
@@ -231,12 +270,14 @@ class EngineStore(Store):
         return self._change_leases(Operation.RETRY, topic_uid, leases, now_ms)
 
     def unreserve(self, topic_uid: int, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
-        pairs = [(lease, now_ms) for lease in leases]
-        return self._change_leases(Operation.UNRESERVE, topic_uid, pairs, now_ms)
+        check_size(leases)
+        items = [lease_item(lease, now_ms) for lease in leases]
+        return self._change_all(Operation.UNRESERVE, topic_uid, items, now_ms)
 
     def ack(self, topic_uid: int, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
-        pairs = [(lease, now_ms) for lease in leases]
-        return self._change_leases(Operation.ACK, topic_uid, pairs, now_ms)
+        check_size(leases)
+        items = [lease_item(lease, now_ms) for lease in leases]
+        return self._change_all(Operation.ACK, topic_uid, items, now_ms)
 
     # Looking
 
@@ -257,6 +298,8 @@ class EngineStore(Store):
 
     def bodies(self, topic_uid: int, ids: Sequence[str], *, actor: Actor, now_ms: int) -> Bodies:
         check_batch(ids, now_ms)
+        if not isinstance(actor, Actor):
+            raise InvalidInput(f"actor must be a Producer, Consumer or System, not {actor!r}")
         topic = self.get_topic(topic_uid)
         found: dict[str, bytes | None] = {}
         denied: dict[str, Outcome] = {}
@@ -343,11 +386,13 @@ class EngineStore(Store):
         self, topic_uid: int, ids: Sequence[str], *, due: int, now_ms: int
     ) -> list[Outcome]:
         check_time("due", due)
-        items = [(message_id, _SYSTEM, 0, due) for message_id in ids]
+        check_size(ids)
+        items = [Asked(message_id, _SYSTEM, 0, due) for message_id in ids]
         return self._change_all(Operation.REDRIVE, topic_uid, items, now_ms)
 
     def discard(self, topic_uid: int, ids: Sequence[str], *, now_ms: int) -> list[Outcome]:
-        items = [(message_id, _SYSTEM, 0, now_ms) for message_id in ids]
+        check_size(ids)
+        items = [Asked(message_id, _SYSTEM, 0, now_ms) for message_id in ids]
         return self._change_all(Operation.DISCARD, topic_uid, items, now_ms)
 
     def purge(self, *, limit: int = 1_000, now_ms: int) -> int:
@@ -364,14 +409,19 @@ class EngineStore(Store):
         leases: Sequence[tuple[Lease, int]],
         now_ms: int,
     ) -> list[Outcome]:
-        items = [(lease.id, lease.consumer, lease.version, to) for lease, to in leases]
+        check_size(leases)
+        pairs = [pair_item(pair, "(lease, time)", "-") for pair in leases]
+        items = [
+            each if each.problem else lease_item(each.id, each.to)  # its first half is the lease
+            for each in pairs
+        ]
         return self._change_all(operation, topic_uid, items, now_ms)
 
     def _change_all(
         self,
         operation: Operation,
         topic_uid: int,
-        items: Sequence[tuple[str, str, int, int]],
+        items: Sequence[Asked],
         now_ms: int,
     ) -> list[Outcome]:
         topic = self._topic(topic_uid)
@@ -383,11 +433,10 @@ class EngineStore(Store):
         batch = change_batch(topic, items, now_ms)
         with batch.honest():
             for chosen in batch.rounds():
-                made = self._change(operation, topic, chosen, now_ms)
+                moved = {change.id: change.to for change in chosen} if operation in MOVES else {}
+                with self._telling(topic, moved, now_ms) as made:
+                    made.update(self._change(operation, topic, chosen, now_ms))
                 self._settle(batch, topic, {change[:2]: change for change in chosen}, made, name)
-                if operation in MOVES:
-                    moved = (change.to for change in chosen if change.id in made)
-                    self._tell(topic, moved, now_ms)
         return batch.outcomes()
 
     def _settle(
@@ -406,6 +455,19 @@ class EngineStore(Store):
             for key in left:
                 batch.settle(name(rows.get(key[1]), chosen[key]))
 
+    @contextmanager
+    def _telling(
+        self, topic: Topic, dues: Mapping[str, int], now_ms: int
+    ) -> Iterator[dict[str, int]]:
+        """Tells sleepers of what was put where; of all of it, if nobody knows what was done."""
+        made: dict[str, int] = {}
+        try:
+            yield made
+        except OutcomeUnknown:
+            self._tell(topic, dues.values(), now_ms)
+            raise
+        self._tell(topic, (due for each, due in dues.items() if each in made), now_ms)
+
     def _tell(self, topic: Topic, dues: Iterable[int], now_ms: int) -> None:
         earliest = min(dues, default=None)
         if earliest is not None and earliest <= now_ms + NOTICE_HORIZON_MS:
@@ -420,8 +482,12 @@ class EngineStore(Store):
     # The primitives of an engine
 
     @abstractmethod
-    def _insert_topic(self, topic: Topic) -> None:
-        """Raises `TopicExists` if the name is taken."""
+    def _insert_topic(self, topic: Topic) -> bool:
+        """False if its name or its uid is taken."""
+
+    @abstractmethod
+    def _is_name_taken(self, name: str) -> bool:
+        """Whether a topic of that name is there, or is still being dropped."""
 
     @abstractmethod
     def _fetch_topic(self, uid: int) -> Topic | None:
@@ -448,7 +514,8 @@ class EngineStore(Store):
     @abstractmethod
     def _reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
-    ) -> list[Taken]: ...
+    ) -> tuple[list[Taken], bool]:
+        """What it took, and whether there may be more."""
 
     @abstractmethod
     def _lease(
@@ -456,7 +523,9 @@ class EngineStore(Store):
     ) -> list[Taken]: ...
 
     @abstractmethod
-    def _resume(self, topic: Topic, consumer: str, limit: int, now_ms: int) -> list[Taken]: ...
+    def _resume(
+        self, topic: Topic, consumer: str, after: str, limit: int, now_ms: int
+    ) -> list[Taken]: ...
 
     @abstractmethod
     def _announce(self, notice: Notice) -> None:
@@ -515,6 +584,9 @@ def new_message_batch(
     settings = topic.settings
     batch: Batch[tuple[int, NewMessage]] = Batch(len(messages))
     for place, message in enumerate(messages):
+        if not isinstance(message, NewMessage):
+            batch.refuse(place, message, f"must be a NewMessage, not {type(message).__name__}")
+            continue
         problem = message_problem(message, settings.largest_body_bytes)
         if problem:
             batch.refuse(place, message.id, problem)
@@ -523,15 +595,39 @@ def new_message_batch(
     return batch
 
 
-def change_batch(
-    topic: Topic, items: Sequence[tuple[str, str, int, int]], now_ms: int
-) -> Batch[Change]:
-    """Changes from (id, name, version, new time); the invalid ones refused."""
+class Asked(NamedTuple):
+    """A change as its caller asked for it: nothing of it has been checked."""
+
+    id: Any
+    name: Any
+    version: Any
+    to: Any
+    problem: str = ""
+    """What is wrong with it as a whole."""
+
+
+def lease_item(lease: object, to: object) -> Asked:
+    """What is asked for on a lease."""
+    if isinstance(lease, Lease):
+        return Asked(lease.id, lease.consumer, lease.version, to)
+    return Asked(lease, "-", 0, 0, f"must be a Lease, not {type(lease).__name__}")
+
+
+def pair_item(pair: object, form: str, name: str) -> Asked:
+    """What is asked for by a pair."""
+    if isinstance(pair, tuple) and len(pair) == len(("first", "second")):
+        return Asked(pair[0], name, 0, pair[1])
+    return Asked(pair, name, 0, 0, f"must be a pair {form}, not {type(pair).__name__}")
+
+
+def change_batch(topic: Topic, items: Sequence[Asked], now_ms: int) -> Batch[Change]:
+    """Changes that are asked for; the invalid ones refused."""
     check_batch(items, now_ms)
     batch: Batch[Change] = Batch(len(items))
-    for place, (message_id, name, version, to) in enumerate(items):
+    for place, (message_id, name, version, to, wrong) in enumerate(items):
         problem = (
-            name_problem("id", message_id)
+            wrong
+            or name_problem("id", message_id)
             or name_problem("name", name)
             or time_problem("version", version)
             or time_problem("the new time", to)
@@ -542,6 +638,10 @@ def change_batch(
             bucket = bucket_of(message_id, topic.settings.buckets)
             batch.add(place, message_id, Change(bucket, message_id, name, version, to))
     return batch
+
+
+def _body_bytes(item: tuple[int, NewMessage]) -> int:
+    return len(item[1].body or b"")
 
 
 def _keys(topic: Topic, ids: Sequence[str]) -> list[Key]:

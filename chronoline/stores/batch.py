@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -41,12 +41,25 @@ class Batch(Generic[Item]):
         """Takes in an item that is not valid."""
         self._outcomes[place] = invalid(message_id, problem)
 
-    def rounds(self) -> Iterator[list[Item]]:
-        """The valid items; second occurrences of an id come after all first ones."""
+    def rounds(
+        self, weight: Callable[[Item], int] = lambda _: 0, most: int = 1
+    ) -> Iterator[list[Item]]:
+        """The valid items, in parts of about `most` by weight.
+
+        Second occurrences of an id come after all first ones.
+        """
         for chosen in self._rounds:
             self._chosen = chosen
-            if chosen:
-                yield [item for _, item in chosen.values()]
+            part: list[Item] = []
+            weighed = 0
+            for _, item in chosen.values():
+                part.append(item)
+                weighed += weight(item)
+                if weighed >= most:
+                    yield part
+                    part, weighed = [], 0
+            if part:
+                yield part
 
     def settle(self, outcome: Outcome) -> None:
         """Notes what became of an id in the current round."""
@@ -84,7 +97,14 @@ def check_batch(items: Sized, now_ms: int) -> None:
     check_size(items)
 
 
+def check_uid(uid: object) -> None:
+    if not isinstance(uid, int) or isinstance(uid, bool):
+        raise InvalidInput(f"a topic is named by its uid, a number, not by {type(uid).__name__}")
+
+
 def check_size(items: Sized) -> None:
+    if isinstance(items, str | bytes) or not isinstance(items, Sized):
+        raise InvalidInput(f"a batch must be a list or a tuple, not {type(items).__name__}")
     if len(items) > MAX_BATCH:
         raise InvalidInput(f"a batch holds at most {MAX_BATCH} items, not {len(items)}: split it")
 

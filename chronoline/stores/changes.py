@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from chronoline.core.doom import DeathReason
 from chronoline.core.limits import MIN_LEASE_MS
@@ -17,6 +17,7 @@ from chronoline.core.permissions import (
     refusal_of,
 )
 from chronoline.core.status import Life
+from chronoline.core.topic import Topic
 
 LEASE_OPERATIONS = frozenset(
     {
@@ -27,6 +28,7 @@ LEASE_OPERATIONS = frozenset(
         Operation.ACK,
     }
 )
+DELETIONS = frozenset({Operation.ACK, Operation.CANCEL, Operation.DISCARD})
 MOVES = frozenset(
     {
         Operation.RELEASE,
@@ -60,6 +62,7 @@ class StoredRow(NamedTuple):
     producer_group: str
     lock_consumer: str | None
     version: int
+    due: int
 
 
 class LeaseRequest(NamedTuple):
@@ -69,6 +72,30 @@ class LeaseRequest(NamedTuple):
     lease_ms: int
     reserve_ahead_ms: int
     now_ms: int
+
+
+def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
+    """What the SQL engines' queries for leases want to know."""
+    return {
+        "topic": topic.uid,
+        "now": request.now_ms,
+        "horizon": request.now_ms + request.reserve_ahead_ms,
+        "consumer": request.consumer,
+        "lease_ms": request.lease_ms,
+        "max_attempts": topic.settings.max_attempts,
+        "max_lateness_ms": topic.settings.max_lateness_ms,
+    }
+
+
+def change_values(topic: Topic, now_ms: int) -> dict[str, Any]:
+    """What the SQL engines' queries for changes want to know, apart from the change itself."""
+    return {
+        "topic": topic.uid,
+        "now": now_ms,
+        "min_lease_ms": MIN_LEASE_MS,
+        "max_attempts": topic.settings.max_attempts,
+        "until": now_ms + topic.settings.dedupe_ms,
+    }
 
 
 class Span(NamedTuple):
@@ -107,8 +134,11 @@ def explain(
         return refusal
     if operation in LEASE_OPERATIONS and row is not None and row.version != change.version:
         return Refusal.STALE
-    if operation in _NEEDS_TIME_AHEAD and change.to < now_ms + MIN_LEASE_MS:
-        return Refusal.TOO_SOON
+    if operation in _NEEDS_TIME_AHEAD:
+        # A lease that ended before the due would make the message available before it.
+        earliest = max(now_ms, row.due) if operation is Operation.EXTEND and row else now_ms
+        if change.to < earliest + MIN_LEASE_MS:
+            return Refusal.TOO_SOON
     return None
 
 

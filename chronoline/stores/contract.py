@@ -143,6 +143,12 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def ensure_topic(
+        self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int
+    ) -> Topic:
+        """The live topic with this name, made with these settings if there is none."""
+
+    @abstractmethod
     def get_topic(self, uid: int) -> Topic:
         """The live topic with this uid. Raises `TopicNotFound`."""
 
@@ -227,8 +233,8 @@ class Store(ABC):
         this moment is left for the next time. At most 60 s ahead. A lease ends at max(due, now) + `lease_ms`.
 
         A message whose last lease lapsed has one attempt more. One that has used up the topic's
-        `max_attempts`, is past its `expires` or later than `max_lateness_ms` goes to the dead letters
-        in the same write and is named in `refused`.
+        `max_attempts`, is past its `expires` (or would be at its due) or later than `max_lateness_ms` goes
+        to the dead letters in the same write and is named in `refused`.
         """
 
     @abstractmethod
@@ -248,8 +254,10 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def resume(self, topic_uid: int, consumer: str, *, limit: int, now_ms: int) -> Grant:
-        """Gives a returning consumer its live leases back, under new versions.
+    def resume(
+        self, topic_uid: int, consumer: str, *, after: str = "", limit: int, now_ms: int
+    ) -> Grant:
+        """Gives a returning consumer its live leases back, by id behind `after`, under new versions.
 
         The ends of the leases stay; the messages count as redelivered. Whoever held them under the old
         versions is refused from now on.
@@ -261,8 +269,8 @@ class Store(ABC):
     ) -> list[Outcome]:
         """Moves the end of live leases to a new time; `due` stays.
 
-        Guard: own live lease of this version, new end at least 10 ms ahead. The outcome's version
-        names the lease from now on.
+        Guard: own live lease of this version, new end at least 10 ms after now and after the due. The
+        outcome's version names the lease from now on.
         """
 
     @abstractmethod

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from chronoline.core.doom import DeathReason, death_of
-from chronoline.core.errors import StoreClosed, TopicExists
+from chronoline.core.errors import StoreClosed
 from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
@@ -41,7 +41,7 @@ class _Entry:
 
     def row(self) -> StoredRow:
         m = self.message
-        return StoredRow(self.life, m.ts, m.producer_group, m.lock_consumer, m.version)
+        return StoredRow(self.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due)
 
 
 @dataclass(slots=True)
@@ -67,12 +67,16 @@ class MemoryStore(EngineStore):
 
     # Topics
 
-    def _insert_topic(self, topic: Topic) -> None:
+    def _insert_topic(self, topic: Topic) -> bool:
         with self._open():
-            names = {timeline.topic.name for timeline in self._timelines.values()}
-            if topic.name in names or topic.uid in self._timelines:
-                raise TopicExists(f"a topic named {topic.name!r} exists, or is still being dropped")
+            if topic.uid in self._timelines or self._is_name_taken(topic.name):
+                return False
             self._timelines[topic.uid] = _Timeline(topic)
+            return True
+
+    def _is_name_taken(self, name: str) -> bool:
+        with self._open():
+            return any(each.topic.name == name for each in self._timelines.values())
 
     def _fetch_topic(self, uid: int) -> Topic | None:
         with self._open():
@@ -139,7 +143,7 @@ class MemoryStore(EngineStore):
 
     def _reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
-    ) -> list[Taken]:
+    ) -> tuple[list[Taken], bool]:
         horizon = request.now_ms + request.reserve_ahead_ms
         with self._open():
             ready = [
@@ -149,7 +153,8 @@ class MemoryStore(EngineStore):
                 or (entry.message.lock_consumer is None and entry.message.ts <= horizon)
             ]
             ready.sort(key=lambda entry: entry.message.ts)
-            return [_take(entry, topic, request) for entry in ready[:limit]]
+            taken = [_take(entry, topic, request) for entry in ready[:limit]]
+            return taken, len(taken) >= limit
 
     def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
         taken = []
@@ -161,12 +166,16 @@ class MemoryStore(EngineStore):
                     taken.append(_take(entry, topic, request))
         return taken
 
-    def _resume(self, topic: Topic, consumer: str, limit: int, now_ms: int) -> list[Taken]:
+    def _resume(
+        self, topic: Topic, consumer: str, after: str, limit: int, now_ms: int
+    ) -> list[Taken]:
         taken: list[Taken] = []
         with self._open():
-            for entry in self._live(topic, topic.all_buckets):
+            live = sorted(self._live(topic, topic.all_buckets), key=lambda each: each.message.id)
+            for entry in live:
                 old = entry.message
-                if old.lock_consumer == consumer and old.ts > now_ms and len(taken) < limit:
+                held = old.lock_consumer == consumer and old.ts > now_ms and old.id > after
+                if held and len(taken) < limit:
                     entry.message = replace(old, version=old.version + 1)
                     taken.append(Taken(entry.message, entry.body, True, None))
         return taken
@@ -244,7 +253,7 @@ class MemoryStore(EngineStore):
     def _dead_letters(self, topic: Topic, limit: int) -> list[DeadLetter]:
         with self._open():
             dead = [
-                DeadLetter(message=entry.message, reason=entry.death, died=entry.message.ts)
+                DeadLetter(message=entry.message, reason=entry.death.value, died=entry.message.ts)
                 for entry in (self._entries(topic) or {}).values()
                 if entry.death is not None
             ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
@@ -27,13 +28,12 @@ class LocalWatch(Watch):
         self._closed = False
 
     def wait(self, timeout_s: float) -> list[Notice]:
-        left_s = timeout_s
-        while left_s > 0:
+        end = time.monotonic() + timeout_s
+        while (left_s := end - time.monotonic()) > 0:
             slice_s = left_s if self._look is None else min(left_s, self._look_every_s)
             with self._changed:
                 if self._changed.wait_for(self._is_awake, slice_s):
                     break
-            left_s -= slice_s
             if self._look is not None and self._look():
                 self.tell(Notice())
         with self._changed:

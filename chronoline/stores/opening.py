@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from chronoline.core.errors import InvalidInput, MissingExtra
 from chronoline.stores.contract import Store
@@ -21,7 +21,10 @@ def open_store(url: str) -> Store:
     - ``sqlite:///relative.db`` and ``sqlite:////absolute.db`` are one file, for one machine.
     - ``postgresql://…`` is a database of a PostgreSQL server; needs ``chronoline[postgres]``.
     """
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(str(url)).scheme
+    except ValueError:
+        scheme = ""
     if scheme == "memory":
         from chronoline.stores.memory import MemoryStore
 
@@ -41,11 +44,18 @@ def open_store(url: str) -> Store:
             ) from error
         return PostgresStore(url)
     known = ", ".join(SCHEMES.values())
-    raise InvalidInput(f"no store has the URL scheme {scheme!r}; use one of: {known}")
+    raise InvalidInput(f"{url!r} is not the URL of a store; use one of: {known}")
 
 
 def _sqlite_path(url: str) -> str:
     prefix = "sqlite:///"
-    if not url.startswith(prefix) or len(url) == len(prefix):
+    path = unquote(url[len(prefix) :])
+    if not url.lower().startswith(prefix) or not path:
         raise InvalidInput(f"{url!r} names no file; write {SCHEMES['sqlite']}")
-    return url[len(prefix) :]
+    if path == ":memory:":
+        raise InvalidInput(
+            "a SQLite database in memory would be another for each connection; write memory:"
+        )
+    if "?" in path:
+        raise InvalidInput(f"{url!r} has parameters, and none are known")
+    return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from chronoline.clock import to_ms
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import time_problem
 
@@ -48,9 +49,7 @@ class ManualClock:
 def as_ms(what: str, moment: int | datetime) -> int:
     """Milliseconds since 1970, UTC, fractions rounded up. A datetime must know its zone."""
     if isinstance(moment, datetime):
-        if moment.utcoffset() is None:
-            raise InvalidInput(f"{what} {moment} has no time zone: say which, such as datetime.UTC")
-        moment = -((_EPOCH - moment) // _MS)
+        moment = to_ms(moment, what)
     problem = time_problem(what, moment)
     if problem:
         raise InvalidInput(problem)

@@ -24,6 +24,8 @@ class Tap:
         self.store = store
         self.capabilities = capabilities or store.capabilities
         self.commits: list[tuple[str, int]] = []
+        self.ids: list[str | None] = []
+        """Of the messages in the last change that was asked for."""
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Semaphore(0)
@@ -37,6 +39,7 @@ class Tap:
 
         def change(topic_uid: int, items: Any, **named: Any) -> list[Outcome]:
             self.commits.append((name, len(items)))
+            self.ids = [getattr(item, "id", None) for item in items]
             self.entered.release()
             assert self.gate.wait(PATIENCE_S)
             self.fail(name)

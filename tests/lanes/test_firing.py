@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -10,9 +10,10 @@ import pytest
 
 from chronoline.clock import SystemClock
 from chronoline.core.agenda import Agenda
-from chronoline.core.errors import StoreUnavailable
+from chronoline.core.errors import InvalidInput, StoreUnavailable
 from chronoline.core.message import LeasedMessage, Message, NewMessage
-from chronoline.core.topic import Topic
+from chronoline.core.ranges import BucketRange
+from chronoline.core.topic import Topic, TopicSettings
 from chronoline.lanes.firing import Deliver, FiringLane
 from chronoline.stores.contract import MAX_BATCH, Store
 from chronoline.stores.opening import open_store
@@ -31,11 +32,12 @@ class Inbox:
         self.early: list[str] = []
         self._changed = threading.Condition()
 
-    def __call__(self, due: Sequence[LeasedMessage]) -> None:
+    def __call__(self, message: LeasedMessage) -> None:
         moment = now_ms()
         with self._changed:
-            self.messages += due
-            self.early += [each.lease.id for each in due if each.message.due > moment]
+            self.messages.append(message)
+            if message.message.due > moment:
+                self.early.append(message.lease.id)
             self._changed.notify_all()
 
     def wait_for(self, *ids: str) -> None:
@@ -202,16 +204,105 @@ def test_what_could_not_be_delivered_is_tried_again(
 ) -> None:
     failures = iter([ValueError("no"), ValueError("not yet")])
 
-    def fail_twice(due: Sequence[LeasedMessage]) -> None:
+    def fail_twice(message: LeasedMessage) -> None:
         for failure in failures:
             raise failure
-        inbox(due)
+        inbox(message)
 
     with firing(store, topic, fail_twice, retry_ms=30):
         create(store, topic, "a", in_ms=0)
         inbox.wait_for("a")
     assert [each.message.attempts for each in inbox.messages] == [2]
     assert inbox.early == []
+    assert remaining(store, topic) == 0
+
+
+def test_a_message_that_always_fails_does_not_harm_its_neighbours(
+    store: Store, inbox: Inbox
+) -> None:
+    topic = store.create_topic("poisoned", TopicSettings(max_attempts=3), now_ms=now_ms())
+
+    def deliver(message: LeasedMessage) -> None:
+        if message.lease.id == "poison":
+            raise SystemExit("no")
+        inbox(message)
+
+    with firing(store, topic, deliver, retry_ms=20):
+        create(store, topic, "a", "poison", "b", in_ms=0)
+        inbox.wait_for("a", "b")
+        wait_until(lambda: bool(store.dead_letters(topic.uid, limit=10)))
+    (dead,) = store.dead_letters(topic.uid, limit=10)
+    assert (dead.message.id, dead.reason) == ("poison", "attempts")
+    assert inbox.counts() == {"a": 1, "b": 1}
+
+
+def test_a_slow_delivery_keeps_its_lease_and_others_serve_the_rest(
+    store: Store, inbox: Inbox
+) -> None:
+    topic = store.create_topic("slow", TopicSettings(max_attempts=2), now_ms=now_ms())
+    go_on = threading.Event()
+    other = Inbox()
+
+    def slow(message: LeasedMessage) -> None:
+        if message.lease.id == "slow":
+            assert go_on.wait(PATIENCE_S)
+        inbox(message)
+
+    create(store, topic, "slow", in_ms=0)
+    create(store, topic, "behind", in_ms=20)
+    with firing(store, topic, slow, hold_ms=200):
+        first = store.lookup(topic.uid, ["slow"])["slow"].version
+        wait_until(lambda: store.lookup(topic.uid, ["slow"])["slow"].version > first + 2)
+        with firing(store, topic, other, consumer="other"):
+            other.wait_for("behind")
+            go_on.set()
+            inbox.wait_for("slow")
+    assert inbox.counts() + other.counts() == {"slow": 1, "behind": 1}
+    assert store.dead_letters(topic.uid, limit=10) == []
+    assert remaining(store, topic) == 0
+
+
+def test_what_answers_something_to_await_is_not_taken_for_done(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    async def handle(message: LeasedMessage) -> None:
+        inbox(message)
+
+    with pytest.raises(InvalidInput, match="plain function"):
+        FiringLane(store, topic, handle, consumer="c")
+    awaited: list[Any] = []
+
+    def deliver(message: LeasedMessage) -> Any:
+        awaited.append(handle(message))
+        return awaited[-1]
+
+    create(store, topic, "a", in_ms=0)
+    with firing(store, topic, deliver, retry_ms=HOUR_MS):
+        wait_until(lambda: bool(awaited))
+    awaited[0].close()
+    assert store.lookup(topic.uid, ["a"])["a"].attempts == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"consumer": ""}, {"hold_ms": 5}, {"retry_ms": 0}, {"ranges": [BucketRange(0, 1_000)]}],
+)
+def test_wrong_arguments_are_refused_at_once(
+    store: Store, topic: Topic, inbox: Inbox, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInput):
+        FiringLane(store, topic, inbox, **({"consumer": "c"} | wrong))
+
+
+def test_a_lane_can_be_started_again_but_not_twice_at_once(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    lane = FiringLane(store, topic, inbox, consumer="c")
+    with lane, pytest.raises(InvalidInput, match="runs already"):
+        lane.start()
+    create(store, topic, "a", in_ms=0)
+    with lane:
+        inbox.wait_for("a")
     assert remaining(store, topic) == 0
 
 
@@ -309,7 +400,7 @@ def test_stopping_gives_back_what_is_held(store: Store, topic: Topic, inbox: Inb
 def test_stopping_waits_for_what_is_being_delivered_and_acks_it(store: Store, topic: Topic) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow(_: Sequence[LeasedMessage]) -> None:
+    def slow(_: LeasedMessage) -> None:
         begun.set()
         assert go_on.wait(PATIENCE_S)
 

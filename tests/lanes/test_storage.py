@@ -267,9 +267,7 @@ def failing_on(number: int, error: Exception) -> Callable[[str], None]:
     return fail
 
 
-@pytest.mark.parametrize(
-    "error", [StoreUnavailable("gone"), OutcomeUnknown("lost"), ValueError("a bug")], ids=repr
-)
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), OutcomeUnknown("lost")], ids=repr)
 def test_an_error_reaches_the_callers_of_that_commit_and_the_lane_goes_on(
     tap: Tap,
     lanes: StorageLanes,
@@ -288,6 +286,24 @@ def test_an_error_reaches_the_callers_of_that_commit_and_the_lane_goes_on(
         assert raised.value is error
     assert answer(other) == ["done"]
     assert answer(lanes.create(topic.uid, messages("m0", 1))) == ["done"]
+
+
+def test_what_one_caller_did_wrong_is_not_paid_by_its_neighbours(
+    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+) -> None:
+    good = lanes.create(topic.uid, messages("good", 1))
+    wrong = lanes.create(topic.uid, messages("wrong", 1))
+    also_good = lanes.create(topic.uid, messages("also", 1))
+
+    def fail(_: str) -> None:
+        if "wrong-0" in tap.ids:
+            raise ValueError("a bug")
+
+    tap.fail = fail
+    tap.gate.set()
+    assert answer(busy) == answer(good) == answer(also_good) == ["done"]
+    with pytest.raises(ValueError, match="a bug"):
+        answer(wrong)
 
 
 def test_a_topic_that_is_not_there_is_the_callers_error(lanes: StorageLanes, topic: Topic) -> None:

@@ -61,15 +61,17 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "insert_topic": {"uid": 78, "name": "other", "settings": "{}"},
     "topic": {"uid": TOPIC},
     "topic_named": {"name": "t"},
+    "name_taken": {"name": "t"},
     "topics": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
     "create": _NEW,
+    "create_new": _NEW,
     "replace": _NEW,
     "put_body": _ROW | {"body": b"x"},
     "body": _ROW,
     "due": _CELL | _LEASE | {"now": NOW},
     "due_at_version": _ITEM | _LEASE,
-    "take": _ITEM | _LEASE | _ROW,
+    "take": _ITEM | _LEASE | {"nos": "[1, 2]"},
     "bury": _ITEM | _LEASE | _ROW,
     "held_live": _LOOK | {"now": NOW},
     "resume": _ROW,
@@ -133,6 +135,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "insert_topic": {"uid": 78, "name": "other", "settings": "{}"},
     "topic": {"uid": TOPIC},
     "topic_named": {"name": "t"},
+    "name_taken": {"name": "t"},
     "topics": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
     "create": _NEWS,
@@ -162,6 +165,6 @@ POSTGRES: dict[str, dict[str, Any]] = {
 
 # Between the timeline and the clock: these must find their rows in order, without sorting them.
 HOT = {
-    *("due", "reserve", "select", "next_ts", "select_held", "held_live", "resume"),
+    *("due", "reserve", "select", "next_ts", "select_held"),
     *("select_owned", "dead_letters", "purge_marks"),
 }

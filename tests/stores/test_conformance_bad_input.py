@@ -8,6 +8,7 @@ import pytest
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import Lease
+from chronoline.core.outcome import Refusal
 from chronoline.core.permissions import System
 from chronoline.core.ranges import BucketRange
 from chronoline.stores.contract import Store
@@ -335,3 +336,34 @@ def test_a_uid_that_no_topic_has_is_not_found(store: Store, uid: int) -> None:
     with pytest.raises(TopicNotFound):
         store.create(uid, [new("a")], now_ms=NOW)
     assert not store.drop_topic(uid, now_ms=NOW)
+
+
+# Items of the wrong kind
+
+
+def test_items_of_the_wrong_kind_are_named_and_the_others_done(line: Line) -> None:
+    store, uid = line.store, line.uid
+    wrong: Any = None
+    outcomes = store.create(uid, [new("a"), wrong, new("b")], now_ms=NOW)
+    assert [outcome.refusal for outcome in outcomes] == [None, Refusal.INVALID, None]
+    assert "NewMessage" in outcomes[1].reason
+    for lease_outcomes in (
+        store.ack(uid, [wrong], now_ms=NOW),
+        store.extend(uid, [wrong], now_ms=NOW),
+        store.release(uid, [(wrong, NOW + 60)], now_ms=NOW),
+        store.reschedule(uid, [wrong], producer_group=OWNERS, now_ms=NOW),
+    ):
+        assert [outcome.refusal for outcome in lease_outcomes] == [Refusal.INVALID]
+
+
+def test_a_text_is_no_batch_and_a_topic_no_uid(line: Line) -> None:
+    wrong: Any = "ab"
+    topic: Any = line.topic
+    with pytest.raises(InvalidInput, match="a batch must be"):
+        line.store.cancel(line.uid, wrong, producer_group=OWNERS, now_ms=NOW)
+    with pytest.raises(InvalidInput, match="by its uid"):
+        line.store.create(topic, [new("a")], now_ms=NOW)
+    with pytest.raises(InvalidInput, match="actor"):
+        line.store.bodies(line.uid, ["a"], actor=wrong, now_ms=NOW)
+    with pytest.raises(InvalidInput, match="TopicSettings"):
+        line.store.create_topic("t2", wrong, now_ms=NOW)

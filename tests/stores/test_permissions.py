@@ -78,7 +78,8 @@ METHODS: dict[str, Operation | None] = {
     # They hand out what the table's lines for leases allow already, or look without a body.
     **dict.fromkeys(("resume", "select", "lookup", "select_held", "select_owned", "next_ts")),
     **dict.fromkeys(("count", "forecast", "dead_letters", "watch", "close")),
-    **dict.fromkeys(("create_topic", "get_topic", "find_topic", "list_topics", "drop_topic")),
+    **dict.fromkeys(("create_topic", "ensure_topic", "get_topic", "find_topic")),
+    **dict.fromkeys(("list_topics", "drop_topic")),
 }
 PAIRS = [(role, operation) for operation, roles in ROLES.items() for role in roles]
 

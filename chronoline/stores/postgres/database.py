@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from psycopg.rows import tuple_row
 from chronoline.core.errors import (
     OutcomeUnknown,
     SchemaTooNew,
+    StoreBusy,
     StoreClosed,
     StoreError,
     StoreFull,
@@ -45,11 +46,12 @@ _SESSION_SETTINGS = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "max_parallel_workers_per_gather": "0",
+    # Whoever waits longer is told: nothing was changed. Both end before the answer is given up.
+    "lock_timeout": "5s",
+    "statement_timeout": "50s",
+    "default_transaction_isolation": "read committed",
 }
 
-logger = logging.getLogger(__name__)
-# The pool warns of each failed attempt to reconnect; the calls that fail say it already.
-logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Row = tuple[Any, ...]
@@ -73,17 +75,27 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self._process = os.getpid()
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
             raise StoreError(f"the URL of the PostgreSQL database is not valid: {error}") from error
-        self._migrate()
+        try:
+            self._migrate()
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise StoreError(
+                f"the database role may not use or make the schema chronoline: {error}; see "
+                "docs/library.md for the rights it needs"
+            ) from error
+        except psycopg.Error as error:
+            raise StoreError(f"the schema cannot be read or made: {error}") from error
         self._pool = psycopg_pool.ConnectionPool[Connection](
             url,
             connection_class=_ImpatientConnection,
             min_size=1,
             max_size=_MOST_CONNECTIONS,
             timeout=CONNECT_TIMEOUT_S,
+            reconnect_timeout=CONNECT_TIMEOUT_S,  # it tries again for ever, and does not get slower
             kwargs={"autocommit": True, "connect_timeout": int(CONNECT_TIMEOUT_S)},
             configure=_configure,
             open=True,
@@ -92,6 +104,8 @@ class Database:
     def check_open(self) -> None:
         if self._pool.closed:
             raise StoreClosed
+        if self._process != os.getpid():
+            raise StoreError("the store was opened before a fork; open it again in this process")
 
     def run(self, query: str, values: dict[str, Any]) -> list[Row]:
         """Runs one statement that may change something; its rows come back when it is committed."""
@@ -116,8 +130,15 @@ class Database:
                 raise StoreFull(
                     f"the server has no room left; nothing was changed: {error}"
                 ) from error
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
+                raise StoreBusy(
+                    f"the server took too long; nothing was changed: {error}"
+                ) from error
+            except psycopg.errors.ReadOnlySqlTransaction as error:
+                self._pool.drain()  # the server has become a standby; another may have taken over
+                raise StoreUnavailable(f"nothing was changed: {error}") from error
             except psycopg.OperationalError as error:
-                self._pool.check()
+                self._pool.drain()
                 raise when_lost(f"the server did not answer: {error}") from error
             except psycopg.Error as error:
                 raise StoreError(f"the server refused a statement: {error}") from error
@@ -125,6 +146,7 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
+        self.check_open()
         try:
             connection = self._pool.getconn()
         except psycopg_pool.PoolClosed as error:
@@ -148,7 +170,7 @@ class Database:
     def connect(self) -> Connection:
         """A connection of its own, for those who wait on it."""
         try:
-            return psycopg.connect(
+            return _ImpatientConnection.connect(
                 self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT_S)
             )
         except psycopg.OperationalError as error:
@@ -157,12 +179,8 @@ class Database:
     def _migrate(self) -> None:
         scripts = load_migrations("chronoline.stores.postgres")
         with self.connect() as connection, connection.transaction():
-            found = _schema_version(connection)
-            if found > len(scripts):
-                raise SchemaTooNew(
-                    f"the database has schema version {found}, and this Chronoline knows up to "
-                    f"{len(scripts)}: upgrade Chronoline, or open another database"
-                )
+            _check_encoding(connection)
+            found = _known_version(connection, len(scripts))
             if found == len(scripts):
                 return
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
@@ -170,13 +188,11 @@ class Database:
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS chronoline.schema_version (version integer NOT NULL)"
             )
-            found = _schema_version(connection)  # another process may have been faster
+            found = _known_version(connection, len(scripts))  # another may have been faster
             for script in scripts[found:]:
                 connection.execute(script.encode())
             connection.execute("DELETE FROM chronoline.schema_version")
-            connection.execute(
-                "INSERT INTO chronoline.schema_version VALUES (%s)", [max(found, len(scripts))]
-            )
+            connection.execute("INSERT INTO chronoline.schema_version VALUES (%s)", [len(scripts)])
 
 
 def fetch(connection: Connection, query: str, values: dict[str, Any]) -> list[Row]:
@@ -194,6 +210,27 @@ def _schema_version(connection: Connection) -> int:
     return int(row[0] or 0) if row else 0
 
 
+def _known_version(connection: Connection, known: int) -> int:
+    found = _schema_version(connection)
+    if found > known:
+        raise SchemaTooNew(
+            f"the database has schema version {found}, and this Chronoline knows up to {known}: "
+            "upgrade Chronoline, or open another database"
+        )
+    return found
+
+
+def _check_encoding(connection: Connection) -> None:
+    row = connection.execute("SHOW server_encoding").fetchone()
+    if row is not None and row[0] != "UTF8":
+        raise StoreError(f"the database is encoded as {row[0]}; make one with ENCODING 'UTF8'")
+
+
 def _configure(connection: Connection) -> None:
     for name, value in _SESSION_SETTINGS.items():
         connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+    # Whatever the database's default is, what was answered survives a crash.
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', false) "
+        "WHERE current_setting('synchronous_commit') = 'off'"
+    )

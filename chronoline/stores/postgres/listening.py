@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 
-import psycopg
-
 from chronoline.core.errors import StoreError
 from chronoline.stores.contract import Notice
 from chronoline.stores.notices import NoticeBoard
@@ -15,6 +13,7 @@ from chronoline.stores.postgres.database import CONNECT_TIMEOUT_S, Connection, D
 CHANNEL = "chronoline"
 _RECONNECT_S = 0.5
 _CHECK_S = 5.0
+_LONGEST_NOTICE = 50
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class Listener:
             try:
                 with self._database.connect() as connection:
                     self._listen(connection)
-            except (psycopg.Error, StoreError) as error:
+            except Exception as error:  # whatever it is, sleepers must go on hearing
                 logger.warning("listening for changes failed, trying again: %s", error)
                 self._stopped.wait(_RECONNECT_S)
 
@@ -60,11 +59,12 @@ class Listener:
         while not self._stopped.is_set():
             for notify in connection.notifies(timeout=_CHECK_S, stop_after=1):
                 self._board.tell(parse_notice(notify.payload))
+            connection.execute("SELECT 1")  # a line that is dead would be silent for ever
 
 
 def parse_notice(payload: str) -> Notice:
     """A notice from "topic uid:due"; anything else means: look."""
     uid, _, due = payload.partition(":")
-    if uid.isdigit() and due.isdigit():
+    if len(payload) < _LONGEST_NOTICE and uid.isdecimal() and due.isdecimal():
         return Notice(topic_uid=int(uid), due=int(due))
     return Notice()

@@ -6,6 +6,10 @@
 INSERT INTO chronoline.topics (uid, name, settings) VALUES (%(uid)s, %(name)s, %(settings)s)
 ON CONFLICT DO NOTHING RETURNING uid;
 
+-- name: name_taken
+-- Whether a topic of that name is there, or is still being dropped.
+SELECT 1 FROM chronoline.topics WHERE name = %(name)s AND emptied_at IS NULL;
+
 -- name: topic
 -- A live topic by its uid.
 SELECT uid, name, settings FROM chronoline.topics WHERE uid = %(uid)s AND dropped_at IS NULL;
@@ -28,12 +32,10 @@ RETURNING uid;
 -- Puts messages on the timeline whose ids are free.
 INSERT INTO chronoline.messages AS m
     (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body)
-SELECT %(topic)s, b.bucket, b.stripe, b.id, b.due, b.due, %(now)s, b.expires, b.producer_group, b.key,
-    b.headers, b.body
-FROM unnest(%(bucket)b::integer[], %(stripe)b::smallint[], %(id)b::text[], %(due)b::bigint[],
-    %(expires)b::bigint[], %(producer_group)b::text[], %(key)b::bytea[], %(headers)b::bytea[],
-    %(body)b::bytea[])
-    AS b(bucket, stripe, id, due, expires, producer_group, key, headers, body)
+SELECT %(topic)s, unnest(%(bucket)b::integer[]), unnest(%(stripe)b::smallint[]),
+    unnest(%(id)b::text[]), unnest(%(due)b::bigint[]), unnest(%(due)b::bigint[]), %(now)s,
+    unnest(%(expires)b::bigint[]), unnest(%(producer_group)b::text[]), unnest(%(key)b::bytea[]),
+    unnest(%(headers)b::bytea[]), unnest(%(body)b::bytea[])
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
@@ -47,12 +49,10 @@ RETURNING m.id, m.version;
 -- Cancels whatever has the ids and creates the messages anew, for the owner.
 INSERT INTO chronoline.messages AS m
     (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body)
-SELECT %(topic)s, b.bucket, b.stripe, b.id, b.due, b.due, %(now)s, b.expires, b.producer_group, b.key,
-    b.headers, b.body
-FROM unnest(%(bucket)b::integer[], %(stripe)b::smallint[], %(id)b::text[], %(due)b::bigint[],
-    %(expires)b::bigint[], %(producer_group)b::text[], %(key)b::bytea[], %(headers)b::bytea[],
-    %(body)b::bytea[])
-    AS b(bucket, stripe, id, due, expires, producer_group, key, headers, body)
+SELECT %(topic)s, unnest(%(bucket)b::integer[]), unnest(%(stripe)b::smallint[]),
+    unnest(%(id)b::text[]), unnest(%(due)b::bigint[]), unnest(%(due)b::bigint[]), %(now)s,
+    unnest(%(expires)b::bigint[]), unnest(%(producer_group)b::text[]), unnest(%(key)b::bytea[]),
+    unnest(%(headers)b::bytea[]), unnest(%(body)b::bytea[])
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
@@ -93,14 +93,14 @@ WITH cell AS MATERIALIZED (
             AND m.ts <= (SELECT ts FROM bound)
             AND m.bucket >= c.start AND m.bucket < c.stop
             AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
-        ORDER BY m.ts LIMIT %(limit)s
+        ORDER BY m.ts, m.bucket LIMIT %(limit)s
     ) found
-    ORDER BY found.ts LIMIT %(limit)s
+    ORDER BY found.ts, found.bucket, found.id LIMIT %(limit)s
 ), chosen AS MATERIALIZED (
     SELECT m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
         CASE
             WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
-            WHEN m.expires <= %(now)s THEN 'expired'
+            WHEN m.expires <= greatest(m.due, %(now)s) THEN 'expired'
             WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'expired'
         END AS death
     FROM candidate b JOIN chronoline.messages m
@@ -119,7 +119,8 @@ UPDATE chronoline.messages m SET
 FROM chosen
 WHERE m.topic = %(topic)s AND m.bucket = chosen.bucket AND m.id = chosen.id
 RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
-    m.key, m.headers, m.body, chosen.lapsed, chosen.death;
+    m.key, m.headers, m.body, chosen.lapsed, chosen.death,
+    (SELECT count(*) FROM candidate);
 
 -- name: lease
 -- Leases messages by id and version.
@@ -127,7 +128,7 @@ WITH chosen AS MATERIALIZED (
     SELECT m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
         CASE
             WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
-            WHEN m.expires <= %(now)s THEN 'expired'
+            WHEN m.expires <= greatest(m.due, %(now)s) THEN 'expired'
             WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'expired'
         END AS death
     FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
@@ -155,8 +156,9 @@ RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.vers
 WITH chosen AS MATERIALIZED (
     SELECT m.bucket, m.id FROM chronoline.messages m
     WHERE m.topic = %(topic)s AND m.lock_consumer = %(consumer)s AND m.life = 0 AND m.ts > %(now)s
+        AND m.id > %(after)s
         AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
-    ORDER BY m.ts LIMIT %(limit)s
+    ORDER BY m.id LIMIT %(limit)s
     FOR UPDATE
 )
 UPDATE chronoline.messages m SET version = m.version + 1
@@ -173,7 +175,7 @@ FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b
     %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
 WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
-    AND b."to" >= %(now)s + %(min_lease_ms)s
+    AND b."to" >= greatest(m.due, %(now)s) + %(min_lease_ms)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -307,14 +309,14 @@ RETURNING m.id, m.version + 1;
 
 -- name: rows
 -- What the rules want to know of some rows.
-SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due
 FROM unnest(%(bucket)b::integer[], %(id)b::text[]) AS b(bucket, id)
 JOIN chronoline.messages m ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
 
 -- name: bodies
 -- What the rules want to know of some rows, with their bodies.
-SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.body
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.body
 FROM unnest(%(bucket)b::integer[], %(id)b::text[]) AS b(bucket, id)
 JOIN chronoline.messages m ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
@@ -329,18 +331,32 @@ WHERE m.life + 0 = 0;
 
 -- name: select
 -- The oldest messages of some cells.
+WITH cell AS MATERIALIZED (
+    SELECT * FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
+        AS c(stripe, start, stop)
+), bound AS MATERIALIZED (
+    -- As in reserve.
+    SELECT max(coalesce(share.ts, %(max_ts)s)) AS ts
+    FROM cell c
+    LEFT JOIN LATERAL (
+        SELECT m.ts FROM chronoline.messages m
+        WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0 AND m.ts <= %(max_ts)s
+            AND m.bucket >= c.start AND m.bucket < c.stop
+        ORDER BY m.ts OFFSET %(share)s - 1 LIMIT 1
+    ) share ON true
+)
 SELECT found.*
-FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
-    AS c(stripe, start, stop)
+FROM cell c
 CROSS JOIN LATERAL (
     SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
         m.key, m.headers
     FROM chronoline.messages m
-    WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0 AND m.ts <= %(max_ts)s
+    WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0
+        AND m.ts <= (SELECT ts FROM bound)
         AND m.bucket >= c.start AND m.bucket < c.stop
-    ORDER BY m.ts LIMIT %(limit)s
+    ORDER BY m.ts, m.bucket LIMIT %(limit)s
 ) found
-ORDER BY found.ts LIMIT %(limit)s;
+ORDER BY found.ts, found.bucket, found.id LIMIT %(limit)s;
 
 -- name: select_held
 -- What names a consumer as its holder.
@@ -380,7 +396,8 @@ SELECT (m.ts - %(from)s) / %(step_ms)s AS step,
 FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
     AS c(stripe, start, stop)
 JOIN chronoline.messages m ON m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0
-    AND m.ts >= %(from)s AND m.ts < %(end)s AND m.bucket >= c.start AND m.bucket < c.stop
+    AND m.ts >= %(from)s AND m.ts < %(end)s
+    AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop  -- the key must not seem to serve
 GROUP BY step;
 
 -- name: dead_letters

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from chronoline.core.doom import DeathReason
-from chronoline.core.errors import OutcomeUnknown, StoreError, StoreUnavailable, TopicExists
-from chronoline.core.limits import MIN_LEASE_MS
+from chronoline.core.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
@@ -18,7 +17,16 @@ from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.stores.base import EngineStore, Key
-from chronoline.stores.changes import Change, LeaseRequest, Span, StoredRow, Taken
+from chronoline.stores.changes import (
+    DELETIONS,
+    Change,
+    LeaseRequest,
+    Span,
+    StoredRow,
+    Taken,
+    change_values,
+    lease_values,
+)
 from chronoline.stores.contract import Capabilities, Counts, IfExists, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.postgres.database import Connection, Database, Row, fetch
@@ -35,7 +43,6 @@ from chronoline.stores.stripes import cells_of, stripe_of
 
 logger = logging.getLogger(__name__)
 _QUERIES = load_queries("chronoline.stores.postgres")
-_DELETIONS = frozenset({Operation.ACK, Operation.CANCEL, Operation.DISCARD})
 _LATE_STATEMENT_MS = 3_600_000
 """No statement is still on its way to a dropped topic after this time."""
 
@@ -73,14 +80,16 @@ class PostgresStore(EngineStore):
 
     # Topics
 
-    def _insert_topic(self, topic: Topic) -> None:
+    def _insert_topic(self, topic: Topic) -> bool:
         values = {
             "uid": topic.uid,
             "name": topic.name,
             "settings": pack_settings(topic.settings),
         }
-        if not self._run("insert_topic", values):
-            raise TopicExists(f"a topic named {topic.name!r} exists, or is still being dropped")
+        return bool(self._run("insert_topic", values))
+
+    def _is_name_taken(self, name: str) -> bool:
+        return bool(self._read("name_taken", {"name": name}))
 
     def _fetch_topic(self, uid: int) -> Topic | None:
         return next(iter(self._read_topics("topic", {"uid": uid})), None)
@@ -126,15 +135,9 @@ class PostgresStore(EngineStore):
     def _change(
         self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
     ) -> dict[str, int]:
-        common = {
-            "topic": topic.uid,
-            "now": now_ms,
-            "min_lease_ms": MIN_LEASE_MS,
-            "max_attempts": topic.settings.max_attempts,
-            "until": now_ms + topic.settings.dedupe_ms,
-        }
+        common = change_values(topic, now_ms)
         made: dict[str, int] = {}
-        if operation in _DELETIONS and topic.settings.dedupe_ms == 0:
+        if operation in DELETIONS and topic.settings.dedupe_ms == 0:
             made.update(self._run(f"{operation.value}_remove", common | _columns(changes)))
         left = [change for change in changes if change.id not in made]
         try:
@@ -150,18 +153,26 @@ class PostgresStore(EngineStore):
 
     def _reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
-    ) -> list[Taken]:
-        cells = _cells(topic, ranges)
-        share = -(-limit // max(1, len(cells["stripe"])))
-        values = _lease_values(topic, request) | cells | {"limit": limit, "share": share}
-        return [_taken(row) for row in self._run("reserve", values)]
+    ) -> tuple[list[Taken], bool]:
+        values = lease_values(topic, request) | _cells(topic, ranges, limit)
+        rows = self._run("reserve", values)
+        # Some candidates may have been another's at this moment; there may be more all the same.
+        return [_taken(row[:-1]) for row in rows], bool(rows) and rows[0][-1] >= limit
 
     def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
-        values = _lease_values(topic, request) | _columns(changes)
+        values = lease_values(topic, request) | _columns(changes)
         return [_taken(row) for row in self._run("lease", values)]
 
-    def _resume(self, topic: Topic, consumer: str, limit: int, now_ms: int) -> list[Taken]:
-        values = {"topic": topic.uid, "consumer": consumer, "limit": limit, "now": now_ms}
+    def _resume(
+        self, topic: Topic, consumer: str, after: str, limit: int, now_ms: int
+    ) -> list[Taken]:
+        values = {
+            "topic": topic.uid,
+            "consumer": consumer,
+            "after": after,
+            "limit": limit,
+            "now": now_ms,
+        }
         rows = self._run("resume", values)
         return [Taken(read_message(row), row[MESSAGE_WIDTH], True, None) for row in rows]
 
@@ -169,7 +180,7 @@ class PostgresStore(EngineStore):
 
     def _rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
         rows = self._read("rows", {"topic": topic.uid} | _key_columns(keys))
-        return {row[0]: StoredRow(Life(row[1]), *row[2:6]) for row in rows}
+        return {row[0]: StoredRow(Life(row[1]), *row[2:7]) for row in rows}
 
     def _lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
         rows = self._read("lookup", {"topic": topic.uid} | _key_columns(keys))
@@ -179,12 +190,12 @@ class PostgresStore(EngineStore):
         self, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, tuple[StoredRow, bytes | None]]:
         rows = self._read("bodies", {"topic": topic.uid} | _key_columns(keys))
-        return {row[0]: (StoredRow(Life(row[1]), *row[2:6]), row[6]) for row in rows}
+        return {row[0]: (StoredRow(Life(row[1]), *row[2:7]), row[7]) for row in rows}
 
     def _select(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
     ) -> list[Message]:
-        values = {"topic": topic.uid, "limit": limit, "max_ts": max_ts} | _cells(topic, ranges)
+        values = {"topic": topic.uid, "max_ts": max_ts} | _cells(topic, ranges, limit)
         return [read_message(row) for row in self._read("select", values)]
 
     def _select_held(self, topic: Topic, consumer: str, limit: int) -> list[Message]:
@@ -246,7 +257,11 @@ class PostgresStore(EngineStore):
     def _purge_topics(self, limit: int, now_ms: int) -> int:
         removed = 0
         for (topic,) in self._read("topics_without_dead_letters", {}):
-            values = {"topic": topic, "now": now_ms, "limit": limit - removed}
+            values = {
+                "topic": topic,
+                "now": now_ms,
+                "limit": limit - removed,
+            }
             removed += len(self._run("purge_dead", values))
         for topic, emptied_at in self._read("dropped_topics", {}):
             removed += len(self._run("purge_dropped", {"topic": topic, "limit": limit - removed}))
@@ -311,24 +326,15 @@ def _key_columns(keys: Sequence[Key]) -> dict[str, list[Any]]:
     return {"bucket": [bucket for bucket, _ in keys], "id": [each for _, each in keys]}
 
 
-def _cells(topic: Topic, ranges: Sequence[BucketRange]) -> dict[str, list[int]]:
+def _cells(topic: Topic, ranges: Sequence[BucketRange], limit: int = 1) -> dict[str, Any]:
+    """The cells as arrays, and each one's share of the limit."""
     cells = cells_of(ranges, topic.settings.buckets)
     return {
         "stripe": [cell.stripe for cell in cells],
         "start": [cell.start for cell in cells],
         "stop": [cell.stop for cell in cells],
-    }
-
-
-def _lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
-    return {
-        "topic": topic.uid,
-        "now": request.now_ms,
-        "horizon": request.now_ms + request.reserve_ahead_ms,
-        "consumer": request.consumer,
-        "lease_ms": request.lease_ms,
-        "max_attempts": topic.settings.max_attempts,
-        "max_lateness_ms": topic.settings.max_lateness_ms,
+        "limit": limit,
+        "share": -(-limit // max(1, len(cells))),
     }
 
 

@@ -28,6 +28,8 @@ from chronoline.stores.queries import load_migrations
 OLDEST_SQLITE = (3, 38, 0)
 DEFAULT_BUSY_MS = 5_000
 _CHECKPOINT_BYTES = 8 * 1024 * 1024
+_APPLICATION_ID = 0x43484C4E  # "CHLN"
+_KEPT_READERS = 8
 _KEPT_BYTES = 16 * 1024 * 1024
 _FSYNC_FAILED = {"SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC"}
 
@@ -55,21 +57,23 @@ class Database:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             wanted = ".".join(map(str, OLDEST_SQLITE))
             raise StoreError(f"SQLite {wanted} is needed, not {sqlite3.sqlite_version}")
-        self.path = path
+        self.path = os.path.realpath(path)
+        self._process = os.getpid()
         self._busy_ms = busy_ms
         self._on_failed_flush = on_failed_flush
         self._lock = threading.Lock()
         self._readers: list[sqlite3.Connection] = []
         self._closed = False
+        self._version: int | None = None
         self._writer = self._connect(cache_kib=65_536)
         self._migrate()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction that alone may write; committed, and on disk, when the block ends."""
-        with self._lock, self._translated():
-            self.check_open()
+        with self._alone(), self._translated():
             self._begin()
+            self._version = self._writer.execute("PRAGMA data_version").fetchone()[0]
             try:
                 yield self._writer
             except BaseException:
@@ -89,12 +93,26 @@ class Database:
                 connection = self._connect(cache_kib=8_192)
                 connection.execute(f"PRAGMA busy_timeout={self._busy_ms}")
             try:
+                connection.execute("BEGIN")  # one snapshot for all that is read
                 yield connection
             finally:
-                if self._closed:
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+                if self._closed or len(self._readers) >= _KEPT_READERS:
                     connection.close()
                 else:
                     self._readers.append(connection)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The turn to write, among the threads of this process."""
+        if not self._lock.acquire(timeout=self._busy_ms / 1000):
+            raise StoreBusy("other threads write to the store; nothing was changed. Try again")
+        try:
+            self.check_open()
+            yield
+        finally:
+            self._lock.release()
 
     def check_room(self) -> None:
         """Refuses to take in more while little disk is left: what is there must go on moving."""
@@ -109,19 +127,23 @@ class Database:
     def check_open(self) -> None:
         if self._closed:
             raise StoreClosed
+        if self._process != os.getpid():
+            raise StoreError("the store was opened before a fork; open it again in this process")
 
     def foreign_changes(self) -> int | None:
-        """A number that changes when another connection commits; None while this one writes."""
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            if self._closed:
-                return None
-            with self._translated():
-                value: int = self._writer.execute("PRAGMA data_version").fetchone()[0]
-            return value
-        finally:
-            self._lock.release()
+        """A number that changes when another process commits; None if nobody has looked yet.
+
+        While this process writes, the writer looks: each of its transactions does so first.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._closed:
+                    with self._translated():
+                        row = self._writer.execute("PRAGMA data_version").fetchone()
+                        self._version = row[0]
+            finally:
+                self._lock.release()
+        return self._version
 
     def close(self) -> None:
         with self._lock:
@@ -182,7 +204,7 @@ class Database:
         """
         try:
             grown = os.stat(f"{self.path}-wal").st_size >= _CHECKPOINT_BYTES
-        except FileNotFoundError:
+        except OSError:  # it may be gone, and the change is done whatever becomes of the log
             grown = False
         if grown:
             self._checkpoint()
@@ -220,6 +242,12 @@ class Database:
         try:
             with self.writing() as connection:
                 found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+                whose = connection.execute("PRAGMA application_id").fetchone()[0]
+                empty = not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+                if whose != _APPLICATION_ID and not empty:
+                    raise StoreError(
+                        f"{self.path!r} is another program's database; name another file"
+                    )
                 if found > len(scripts):
                     raise SchemaTooNew(
                         f"{self.path!r} has schema version {found}, and this Chronoline knows up to "
@@ -228,6 +256,7 @@ class Database:
                 for script in scripts[found:]:
                     for statement in _statements(script):
                         connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {len(scripts)}")
         except BaseException:
             self.close()

@@ -3,6 +3,10 @@
 INSERT INTO topics (uid, name, settings) VALUES (:uid, :name, :settings)
 ON CONFLICT DO NOTHING;
 
+-- name: name_taken
+-- Whether a topic of that name is there, or is still being dropped.
+SELECT 1 FROM topics WHERE name = :name;
+
 -- name: topic
 -- A live topic by its uid.
 SELECT uid, name, settings FROM topics WHERE uid = :uid AND dropped_at IS NULL;
@@ -31,6 +35,13 @@ ON CONFLICT (topic, bucket, id) DO UPDATE SET
     headers = excluded.headers, body = excluded.body
 WHERE messages.life = 1 AND messages.ts <= ?6
 RETURNING no, version;
+
+-- name: create_new
+-- The same for many at once, when no id is taken; a taken one is passed over.
+INSERT INTO messages
+    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+ON CONFLICT (topic, bucket, id) DO NOTHING;
 
 -- name: replace
 -- Cancels whatever has the id and creates the message anew, for the owner.
@@ -69,13 +80,13 @@ WHERE topic = :topic AND bucket = :bucket AND id = :id AND version = :version AN
     AND (ts <= :now OR ts <= :horizon AND lock_consumer IS NULL);
 
 -- name: take
--- Leases a message that need not go to the dead letters.
+-- Leases messages, except those that must go to the dead letters.
 UPDATE messages SET
     ts = max(due, :now) + :lease_ms, lock_consumer = :consumer, version = version + 1,
     attempts = attempts + (lock_consumer IS NOT NULL)
-WHERE no = :no
+WHERE no IN (SELECT value FROM json_each(:nos))
     AND attempts + (lock_consumer IS NOT NULL) < :max_attempts
-    AND (expires IS NULL OR expires > :now)
+    AND (expires IS NULL OR expires > max(due, :now))
     AND (:max_lateness_ms IS NULL OR due + :max_lateness_ms >= :now)
 RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
     body, apart, no;
@@ -94,8 +105,8 @@ RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts,
 -- name: held_live
 -- A consumer's live leases.
 SELECT no FROM messages
-WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND ts > :now
-ORDER BY ts LIMIT :limit;
+WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND ts > :now AND id > :after
+ORDER BY id LIMIT :limit;
 
 -- name: resume
 -- Gives a lease back to a consumer that returned, under a new version.
@@ -107,7 +118,7 @@ RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts,
 -- Moves the end of a live lease.
 UPDATE messages SET ts = :to, version = version + 1
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
-    AND lock_consumer = :name AND version = :version AND ts > :now AND :to >= :now + :min_lease_ms
+    AND lock_consumer = :name AND version = :version AND ts > :now AND :to >= max(:now, due) + :min_lease_ms
 RETURNING version;
 
 -- name: release
@@ -200,7 +211,7 @@ RETURNING version + 1;
 
 -- name: row
 -- What the rules want to know of a row, with its body.
-SELECT life, ts, producer_group, lock_consumer, version, body, apart, no FROM messages
+SELECT life, ts, producer_group, lock_consumer, version, due, body, apart, no FROM messages
 WHERE topic = :topic AND bucket = :bucket AND id = :id
     AND EXISTS (SELECT 1 FROM topics WHERE uid = :topic AND dropped_at IS NULL);
 

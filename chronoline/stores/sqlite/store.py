@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,15 +11,23 @@ from itertools import islice
 from typing import Any, NoReturn
 
 from chronoline.core.doom import DeathReason
-from chronoline.core.errors import TopicExists
-from chronoline.core.limits import MIN_LEASE_MS
 from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.stores.base import EngineStore, Key
-from chronoline.stores.changes import Change, LeaseRequest, Span, StoredRow, Taken
+from chronoline.stores.changes import (
+    DELETIONS,
+    LEASE_OPERATIONS,
+    Change,
+    LeaseRequest,
+    Span,
+    StoredRow,
+    Taken,
+    change_values,
+    lease_values,
+)
 from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.queries import load_queries
@@ -43,7 +52,8 @@ LOOK_EVERY_S = 0.01
 """How often a sleeping watch looks whether another process has committed."""
 
 _QUERIES = load_queries("chronoline.stores.sqlite")
-_DELETIONS = frozenset({Operation.ACK, Operation.CANCEL, Operation.DISCARD})
+_APART = 8
+"""The place of `apart` among the values of the query `create`."""
 
 
 class SqliteStore(EngineStore):
@@ -68,15 +78,17 @@ class SqliteStore(EngineStore):
 
     # Topics
 
-    def _insert_topic(self, topic: Topic) -> None:
+    def _insert_topic(self, topic: Topic) -> bool:
         values = {
             "uid": topic.uid,
             "name": topic.name,
             "settings": pack_settings(topic.settings),
         }
         with self._database.writing() as connection:
-            if not connection.execute(_QUERIES["insert_topic"], values).rowcount:
-                raise TopicExists(f"a topic named {topic.name!r} exists, or is still being dropped")
+            return connection.execute(_QUERIES["insert_topic"], values).rowcount > 0
+
+    def _is_name_taken(self, name: str) -> bool:
+        return bool(self._read("name_taken", {"name": name}))
 
     def _fetch_topic(self, uid: int) -> Topic | None:
         return next(self._read_topics("topic", {"uid": uid}), None)
@@ -101,95 +113,83 @@ class SqliteStore(EngineStore):
     def _create(
         self, topic: Topic, messages: Sequence[tuple[int, NewMessage]], replace: bool, now_ms: int
     ) -> dict[str, int]:
-        query = _QUERIES["replace" if replace else "create"]
-        uid, buckets = topic.uid, topic.settings.buckets
-        made: dict[str, int] = {}
+        rows = [_new_row(topic, bucket, new, now_ms) for bucket, new in messages]
         self._database.check_room()
         with self._database.writing() as connection:
             if not _is_live(connection, topic):
-                return made
-            for bucket, new in messages:
-                body = new.body
-                apart = body is not None and len(body) > INLINE_BODY_BYTES
-                row = connection.execute(
-                    query,
-                    (
-                        uid,
-                        bucket,
-                        stripe_of(bucket, buckets),
-                        new.id,
-                        new.due,
-                        now_ms,
-                        new.expires,
-                        new.producer_group,
-                        apart,
-                        new.key,
-                        pack_headers(new.headers),
-                        None if apart else body,
-                    ),
-                ).fetchone()
-                if row is None:
+                return {}
+            small = not any(row[_APART] for row in rows)
+            if small and not replace and _at_once(connection, _QUERIES["create_new"], rows):
+                return dict.fromkeys((new.id for _, new in messages), now_ms)
+            query = _QUERIES["replace" if replace else "create"]
+            made: dict[str, int] = {}
+            for row, (_, new) in zip(rows, messages, strict=True):
+                answer = connection.execute(query, row).fetchone()
+                if answer is None:
                     continue
-                if apart:
-                    connection.execute(_QUERIES["put_body"], {"no": row[0], "body": body})
-                made[new.id] = row[1]
-        return made
+                if row[_APART]:
+                    connection.execute(_QUERIES["put_body"], {"no": answer[0], "body": new.body})
+                made[new.id] = answer[1]
+            return made
 
     def _change(
         self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
     ) -> dict[str, int]:
-        common = {
-            "topic": topic.uid,
-            "now": now_ms,
-            "min_lease_ms": MIN_LEASE_MS,
-            "max_attempts": topic.settings.max_attempts,
-            "until": now_ms + topic.settings.dedupe_ms,
-        }
+        common = change_values(topic, now_ms)
         queries = [_QUERIES[operation.value]]
-        if operation in _DELETIONS and topic.settings.dedupe_ms == 0:
+        if operation in DELETIONS and topic.settings.dedupe_ms == 0:
             queries.insert(0, _QUERIES[f"{operation.value}_remove"])
-        made: dict[str, int] = {}
+        rows = [common | change._asdict() for change in changes]
         with self._database.writing() as connection:
             if not _is_live(connection, topic):
-                return made
-            for change in changes:
-                values = common | change._asdict()
+                return {}
+            if operation in LEASE_OPERATIONS and _at_once(connection, _silent(queries[0]), rows):
+                return {change.id: change.version + 1 for change in changes}
+            made: dict[str, int] = {}
+            for change, row in zip(changes, rows, strict=True):
                 for query in queries:
-                    row = connection.execute(query, values).fetchone()
-                    if row is not None:
-                        made[change.id] = row[0]
+                    answer = connection.execute(query, row).fetchone()
+                    if answer is not None:
+                        made[change.id] = answer[0]
                         break
-        return made
+            return made
 
     # Leases
 
     def _reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
-    ) -> list[Taken]:
+    ) -> tuple[list[Taken], bool]:
         cells = cells_of(ranges, topic.settings.buckets)
-        values = _lease_values(topic, request) | {"limit": limit}
+        values = lease_values(topic, request) | {"limit": limit}
         with self._database.writing() as connection:
             if not _is_live(connection, topic):
-                return []
+                return [], False
             heads = [connection.execute(_QUERIES["due"], values | c._asdict()) for c in cells]
             chosen = _oldest(heads, lambda row: row[0], limit)
-            return [_take(connection, no, locked, values) for _, no, locked in chosen]
+            taken = _take(connection, {no: locked for _, no, locked in chosen}, values)
+            return taken, len(taken) >= limit
 
     def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
-        values = _lease_values(topic, request)
-        taken = []
+        values = lease_values(topic, request)
         with self._database.writing() as connection:
             if not _is_live(connection, topic):
                 return []
-            for change in changes:
-                wanted = values | change._asdict()
-                row = connection.execute(_QUERIES["due_at_version"], wanted).fetchone()
-                if row is not None:
-                    taken.append(_take(connection, row[0], row[1], values))
-        return taken
+            found = [
+                connection.execute(_QUERIES["due_at_version"], values | change._asdict()).fetchone()
+                for change in changes
+            ]
+            return _take(connection, dict(row for row in found if row is not None), values)
 
-    def _resume(self, topic: Topic, consumer: str, limit: int, now_ms: int) -> list[Taken]:
-        values = {"topic": topic.uid, "consumer": consumer, "limit": limit, "now": now_ms}
+    def _resume(
+        self, topic: Topic, consumer: str, after: str, limit: int, now_ms: int
+    ) -> list[Taken]:
+        values = {
+            "topic": topic.uid,
+            "consumer": consumer,
+            "after": after,
+            "limit": limit,
+            "now": now_ms,
+        }
         with self._database.writing() as connection:
             if not _is_live(connection, topic):
                 return []
@@ -225,7 +225,7 @@ class SqliteStore(EngineStore):
                 row = connection.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
                     body = _body(connection, row[-3:]) if with_bodies else None
-                    found[message_id] = (StoredRow(Life(row[0]), *row[1:5]), body)
+                    found[message_id] = (StoredRow(Life(row[0]), *row[1:6]), body)
         return found
 
     def _select(
@@ -308,7 +308,10 @@ class SqliteStore(EngineStore):
             removed = run("purge_marks", now=now_ms, limit=limit).rowcount
             for (topic,) in run("topics_without_dead_letters").fetchall():
                 removed += run(
-                    "purge_dead", topic=topic, now=now_ms, limit=limit - removed
+                    "purge_dead",
+                    topic=topic,
+                    now=now_ms,
+                    limit=limit - removed,
                 ).rowcount
             for (topic,) in run("dropped_topics").fetchall():
                 removed += run("purge_dropped", topic=topic, limit=limit - removed).rowcount
@@ -321,7 +324,7 @@ class SqliteStore(EngineStore):
 
         def look() -> bool:
             nonlocal seen
-            before, seen = seen, self._database.foreign_changes() or seen
+            before, seen = seen, self._database.foreign_changes()
             return seen != before
 
         return self._board.add(LocalWatch(look, LOOK_EVERY_S))
@@ -350,25 +353,58 @@ def _is_live(connection: sqlite3.Connection, topic: Topic) -> bool:
     return connection.execute(_QUERIES["topic"], {"uid": topic.uid}).fetchone() is not None
 
 
-def _lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
-    return {
-        "topic": topic.uid,
-        "now": request.now_ms,
-        "horizon": request.now_ms + request.reserve_ahead_ms,
-        "consumer": request.consumer,
-        "lease_ms": request.lease_ms,
-        "max_attempts": topic.settings.max_attempts,
-        "max_lateness_ms": topic.settings.max_lateness_ms,
-    }
+def _new_row(topic: Topic, bucket: int, new: NewMessage, now_ms: int) -> tuple[Any, ...]:
+    """The values of the query `create`."""
+    apart = new.body is not None and len(new.body) > INLINE_BODY_BYTES
+    return (
+        topic.uid,
+        bucket,
+        stripe_of(bucket, topic.settings.buckets),
+        new.id,
+        new.due,
+        now_ms,
+        new.expires,
+        new.producer_group,
+        apart,
+        new.key,
+        pack_headers(new.headers),
+        None if apart else new.body,
+    )
 
 
-def _take(connection: sqlite3.Connection, no: int, locked: bool, values: dict[str, Any]) -> Taken:
-    values = values | {"no": no}
-    row = connection.execute(_QUERIES["take"], values).fetchone()
-    if row is not None:
-        return Taken(read_message(row), _body(connection, row), bool(locked), None)
-    row = connection.execute(_QUERIES["bury"], values).fetchone()
-    return Taken(read_message(row), None, bool(locked), DeathReason(row[MESSAGE_WIDTH]))
+def _at_once(connection: sqlite3.Connection, query: str, rows: Sequence[Any]) -> bool:
+    """Changes all rows by one call of the driver, or none if one of them is refused.
+
+    That is the usual case, and spares the look at each row's answer.
+    """
+    connection.execute("SAVEPOINT at_once")
+    whole = connection.executemany(query, rows).rowcount == len(rows)
+    if not whole:
+        connection.execute("ROLLBACK TO at_once")
+    connection.execute("RELEASE at_once")
+    return whole
+
+
+def _silent(query: str) -> str:
+    """A change without its answer, as the driver wants it for many rows."""
+    return query[: query.rindex("RETURNING")]
+
+
+def _take(
+    connection: sqlite3.Connection, locked: dict[int, bool], values: dict[str, Any]
+) -> list[Taken]:
+    """Leases rows by their number; what may not be leased goes to the dead letters."""
+    values = values | {"nos": json.dumps(list(locked))}
+    rows = connection.execute(_QUERIES["take"], values).fetchall()
+    taken = [
+        Taken(read_message(row), _body(connection, row), bool(locked.pop(row[-1])), None)
+        for row in rows
+    ]
+    for no, lapsed in locked.items():
+        row = connection.execute(_QUERIES["bury"], values | {"no": no}).fetchone()
+        death = DeathReason(row[MESSAGE_WIDTH])
+        taken.append(Taken(read_message(row), None, bool(lapsed), death))
+    return taken
 
 
 def _body(connection: sqlite3.Connection, row: Sequence[Any]) -> bytes | None:

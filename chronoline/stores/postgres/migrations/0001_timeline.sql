@@ -62,7 +62,7 @@ DECLARE
     made bigint;
 BEGIN
     SELECT t.uid, t.settings::jsonb INTO topic_uid, settings
-    FROM chronoline.topics t WHERE t.name = topic_name AND t.dropped_at IS NULL;
+    FROM chronoline.topics t WHERE t.name = topic_name AND t.emptied_at IS NULL AND t.dropped_at IS NULL;
     IF topic_uid IS NULL THEN
         RAISE EXCEPTION 'there is no topic named %', topic_name;
     END IF;
