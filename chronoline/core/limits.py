@@ -49,9 +49,9 @@ def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:
         name_problem("id", message.id)
         or time_problem("due", message.due)
         or name_problem("producer group", message.producer_group)
-        or _bytes_problem("body", message.body, largest_body_bytes)
-        or (message.key is not None and _bytes_problem("key", message.key, MAX_KEY_BYTES))
-        or (message.headers != () and _headers_problem(message.headers))
+        or bytes_problem("body", message.body, largest_body_bytes)
+        or (message.key is not None and bytes_problem("key", message.key, MAX_KEY_BYTES))
+        or (message.headers != () and headers_problem(message.headers))
         or (message.expires is not None and _expires_problem(message.expires, message.due))
         or None
     )
@@ -64,7 +64,8 @@ def _expires_problem(expires: int, due: int) -> str | None:
     return problem
 
 
-def _bytes_problem(what: str, value: object, most_bytes: int) -> str | None:
+def bytes_problem(what: str, value: object, most_bytes: int) -> str | None:
+    """Bytes of at most a size, or None."""
     if value is None:
         return None
     if not isinstance(value, bytes):
@@ -74,7 +75,8 @@ def _bytes_problem(what: str, value: object, most_bytes: int) -> str | None:
     return None
 
 
-def _headers_problem(headers: Sequence[object]) -> str | None:
+def headers_problem(headers: Sequence[object]) -> str | None:
+    """At most 256 (name, value) pairs of at most 64 KiB."""
     if isinstance(headers, str | bytes) or not isinstance(headers, Sequence):
         return "headers must be a sequence of (name, value) pairs"
     if len(headers) > MAX_HEADERS:
@@ -84,7 +86,7 @@ def _headers_problem(headers: Sequence[object]) -> str | None:
         if not isinstance(header, tuple) or len(header) != len(("name", "value")):
             return "headers must be (name, value) pairs"
         name, value = header
-        problem = (name != "" and name_problem("header name", name)) or _bytes_problem(
+        problem = (name != "" and name_problem("header name", name)) or bytes_problem(
             f"header {name!r}", value, MAX_HEADER_BYTES
         )
         if problem:

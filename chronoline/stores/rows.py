@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import struct
 from collections.abc import Sequence
 from typing import Any
 
 from chronoline.core.errors import StoreError
-from chronoline.core.message import Header, Message
+from chronoline.core.headers import unpack_headers
+from chronoline.core.message import Message
 from chronoline.core.topic import TopicSettings
 
 MESSAGE_COLUMNS = (
@@ -17,10 +17,6 @@ MESSAGE_COLUMNS = (
 )
 """What `read_message` expects, in this order."""
 MESSAGE_WIDTH = 11
-
-_NAME_SIZE = struct.Struct(">H")
-_VALUE_SIZE = struct.Struct(">i")
-_NO_VALUE = -1
 
 
 def read_message(row: Sequence[Any]) -> Message:
@@ -38,40 +34,6 @@ def read_message(row: Sequence[Any]) -> Message:
         key=row[9],
         headers=unpack_headers(row[10]),
     )
-
-
-def pack_headers(headers: Sequence[Header]) -> bytes | None:
-    """Name and value after each other, each behind its size; a value of size -1 is None."""
-    if not headers:
-        return None
-    parts = []
-    for name, value in headers:
-        name_bytes = name.encode()
-        parts += [_NAME_SIZE.pack(len(name_bytes)), name_bytes]
-        parts.append(_VALUE_SIZE.pack(_NO_VALUE if value is None else len(value)))
-        parts.append(value or b"")
-    return b"".join(parts)
-
-
-def unpack_headers(packed: bytes | None) -> tuple[Header, ...]:
-    """The headers that `pack_headers` packed."""
-    if not packed:
-        return ()
-    headers: list[Header] = []
-    place = 0
-    while place < len(packed):
-        (name_size,) = _NAME_SIZE.unpack_from(packed, place)
-        place += _NAME_SIZE.size
-        name = packed[place : place + name_size].decode()
-        place += name_size
-        (value_size,) = _VALUE_SIZE.unpack_from(packed, place)
-        place += _VALUE_SIZE.size
-        if value_size == _NO_VALUE:
-            headers.append((name, None))
-        else:
-            headers.append((name, packed[place : place + value_size]))
-            place += value_size
-    return tuple(headers)
 
 
 def pack_settings(settings: TopicSettings) -> str:

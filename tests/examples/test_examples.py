@@ -60,6 +60,17 @@ def test_the_outbox_keeps_what_was_committed(tmp_path: Path, postgres_url: str) 
     ]
 
 
+def test_the_program_of_the_guide_to_the_log(tmp_path: Path) -> None:
+    guide = (EXAMPLES.parent / "docs" / "log.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (tmp_path / "first.py").write_text(
+        program.replace("/tmp/chronoline-log", str(tmp_path / "log"))
+    )
+    lines = run(str(tmp_path / "first.py"), tmp_path)
+    assert sorted(line.split()[-1] for line in lines) == ["b'one'", "b'two'"]
+    assert run(str(tmp_path / "first.py"), tmp_path)[0].split()[1] == "1"
+
+
 def test_the_first_program_of_the_readme(tmp_path: Path) -> None:
     readme = (EXAMPLES.parent / "README.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)

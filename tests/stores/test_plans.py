@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.databases.queries import load_queries
 from chronoline.stores.postgres import PostgresStore
-from chronoline.stores.queries import load_queries
 from chronoline.stores.rows import pack_settings
 from chronoline.stores.sqlite import SqliteStore
 from chronoline.testing.postgres import PostgresServer

@@ -6,9 +6,9 @@ import logging
 import threading
 
 from chronoline.core.errors import StoreError
+from chronoline.databases.postgres import CONNECT_TIMEOUT_S, Connection, PostgresDatabase
 from chronoline.stores.contract import Notice
 from chronoline.stores.notices import NoticeBoard
-from chronoline.stores.postgres.database import CONNECT_TIMEOUT_S, Connection, Database
 
 CHANNEL = "chronoline"
 _RECONNECT_S = 0.5
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class Listener:
     """One thread that listens on a connection of its own and tells a notice board."""
 
-    def __init__(self, database: Database, board: NoticeBoard) -> None:
+    def __init__(self, database: PostgresDatabase, board: NoticeBoard) -> None:
         self._database = database
         self._board = board
         self._stopped = threading.Event()

@@ -10,12 +10,15 @@ from typing import Any
 
 from chronoline.core.doom import DeathReason
 from chronoline.core.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from chronoline.core.headers import pack_headers
 from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
+from chronoline.databases.postgres import Connection, PostgresDatabase, Row, fetch
+from chronoline.databases.queries import load_queries
 from chronoline.stores.base import EngineStore, Key
 from chronoline.stores.changes import (
     DELETIONS,
@@ -29,12 +32,9 @@ from chronoline.stores.changes import (
 )
 from chronoline.stores.contract import Capabilities, Counts, IfExists, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
-from chronoline.stores.postgres.database import Connection, Database, Row, fetch
 from chronoline.stores.postgres.listening import Listener
-from chronoline.stores.queries import load_queries
 from chronoline.stores.rows import (
     MESSAGE_WIDTH,
-    pack_headers,
     pack_settings,
     read_message,
     unpack_settings,
@@ -42,7 +42,8 @@ from chronoline.stores.rows import (
 from chronoline.stores.stripes import cells_of, stripe_of
 
 logger = logging.getLogger(__name__)
-_QUERIES = load_queries("chronoline.stores.postgres")
+_PACKAGE = "chronoline.stores.postgres"
+_QUERIES = load_queries(_PACKAGE)
 _LATE_STATEMENT_MS = 3_600_000
 """No statement is still on its way to a dropped topic after this time."""
 
@@ -56,7 +57,7 @@ class PostgresStore(EngineStore):
 
     def __init__(self, url: str, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         super().__init__(random_bytes)
-        self._database = Database(url)
+        self._database = PostgresDatabase(url, package=_PACKAGE, schema="chronoline")
         self._board = NoticeBoard()
         self._listener: Listener | None = None
         self._listener_lock = threading.Lock()

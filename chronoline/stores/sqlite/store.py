@@ -11,11 +11,19 @@ from itertools import islice
 from typing import Any, NoReturn
 
 from chronoline.core.doom import DeathReason
+from chronoline.core.headers import pack_headers
 from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
+from chronoline.databases.queries import load_queries
+from chronoline.databases.sqlite import (
+    DEFAULT_BUSY_MS,
+    SqliteDatabase,
+    prepare_folder,
+    stop_process,
+)
 from chronoline.stores.base import EngineStore, Key
 from chronoline.stores.changes import (
     DELETIONS,
@@ -30,19 +38,11 @@ from chronoline.stores.changes import (
 )
 from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
-from chronoline.stores.queries import load_queries
 from chronoline.stores.rows import (
     MESSAGE_WIDTH,
-    pack_headers,
     pack_settings,
     read_message,
     unpack_settings,
-)
-from chronoline.stores.sqlite.database import (
-    DEFAULT_BUSY_MS,
-    Database,
-    prepare_folder,
-    stop_process,
 )
 from chronoline.stores.stripes import cells_of, stripe_of
 
@@ -51,7 +51,8 @@ INLINE_BODY_BYTES = 2_048
 LOOK_EVERY_S = 0.01
 """How often a sleeping watch looks whether another process has committed."""
 
-_QUERIES = load_queries("chronoline.stores.sqlite")
+_PACKAGE = "chronoline.stores.sqlite"
+_QUERIES = load_queries(_PACKAGE)
 _APART = 8
 """The place of `apart` among the values of the query `create`."""
 
@@ -73,7 +74,9 @@ class SqliteStore(EngineStore):
     ) -> None:
         super().__init__(random_bytes)
         prepare_folder(path)
-        self._database = Database(path, busy_ms=busy_ms, on_failed_flush=on_failed_flush)
+        self._database = SqliteDatabase(
+            path, package=_PACKAGE, busy_ms=busy_ms, on_failed_flush=on_failed_flush
+        )
         self._board = NoticeBoard()
 
     # Topics

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 
 from chronoline.core.errors import OutcomeUnknown, SchemaTooNew, StoreUnavailable
+from chronoline.databases import postgres as database
 from chronoline.stores.contract import Notice, Watch
-from chronoline.stores.postgres import PostgresStore, database
+from chronoline.stores.postgres import PostgresStore
 from chronoline.testing.postgres import PostgresServer
 from tests.stores.line import NOW, OWNERS, Line, new, words
 

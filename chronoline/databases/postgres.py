@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from chronoline.core.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from chronoline.stores.queries import load_migrations
+from chronoline.databases.queries import load_migrations
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
@@ -70,10 +70,10 @@ class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
         return super().wait(gen, interval, timeout or ANSWER_TIMEOUT_S)
 
 
-class Database:
+class PostgresDatabase:
     """A pool of connections that commit each statement by itself."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, package: str, schema: str) -> None:
         self.url = url
         self._process = os.getpid()
         try:
@@ -81,10 +81,10 @@ class Database:
         except psycopg.ProgrammingError as error:
             raise StoreError(f"the URL of the PostgreSQL database is not valid: {error}") from error
         try:
-            self._migrate()
+            self._migrate(load_migrations(package), schema)
         except psycopg.errors.InsufficientPrivilege as error:
             raise StoreError(
-                f"the database role may not use or make the schema chronoline: {error}; see "
+                f"the database role may not use or make the schema {schema}: {error}; see "
                 "docs/library.md for the rights it needs"
             ) from error
         except psycopg.Error as error:
@@ -176,23 +176,25 @@ class Database:
         except psycopg.OperationalError as error:
             raise StoreUnavailable(f"PostgreSQL cannot be reached: {error}") from error
 
-    def _migrate(self) -> None:
-        scripts = load_migrations("chronoline.stores.postgres")
+    def _migrate(self, scripts: Sequence[str], schema: str) -> None:
         with self.connect() as connection, connection.transaction():
             _check_encoding(connection)
-            found = _known_version(connection, len(scripts))
+            found = _known_version(connection, schema, len(scripts))
             if found == len(scripts):
                 return
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
-            connection.execute("CREATE SCHEMA IF NOT EXISTS chronoline")
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}".encode())
             connection.execute(
-                "CREATE TABLE IF NOT EXISTS chronoline.schema_version (version integer NOT NULL)"
+                f"CREATE TABLE IF NOT EXISTS {schema}.schema_version (version integer NOT NULL)".encode()
             )
-            found = _known_version(connection, len(scripts))  # another may have been faster
+            found = _known_version(connection, schema, len(scripts))  # another may have been faster
             for script in scripts[found:]:
                 connection.execute(script.encode())
-            connection.execute("DELETE FROM chronoline.schema_version")
-            connection.execute("INSERT INTO chronoline.schema_version VALUES (%s)", [len(scripts)])
+            connection.execute(f"DELETE FROM {schema}.schema_version".encode())
+            connection.execute(
+                f"INSERT INTO {schema}.schema_version VALUES (%s)".encode(),
+                [len(scripts)],
+            )
 
 
 def fetch(connection: Connection, query: str, values: dict[str, Any]) -> list[Row]:
@@ -202,16 +204,17 @@ def fetch(connection: Connection, query: str, values: dict[str, Any]) -> list[Ro
         return cursor.fetchall() if cursor.description else []
 
 
-def _schema_version(connection: Connection) -> int:
-    known = connection.execute("SELECT to_regclass('chronoline.schema_version')").fetchone()
+def _schema_version(connection: Connection, schema: str) -> int:
+    table = f"{schema}.schema_version"
+    known = connection.execute("SELECT to_regclass(%s)", [table]).fetchone()
     if known is None or known[0] is None:
         return 0
-    row = connection.execute("SELECT max(version) FROM chronoline.schema_version").fetchone()
+    row = connection.execute(f"SELECT max(version) FROM {table}".encode()).fetchone()
     return int(row[0] or 0) if row else 0
 
 
-def _known_version(connection: Connection, known: int) -> int:
-    found = _schema_version(connection)
+def _known_version(connection: Connection, schema: str, known: int) -> int:
+    found = _schema_version(connection, schema)
     if found > known:
         raise SchemaTooNew(
             f"the database has schema version {found}, and this Chronoline knows up to {known}: "

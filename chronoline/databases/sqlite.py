@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -23,7 +23,7 @@ from chronoline.core.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from chronoline.stores.queries import load_migrations
+from chronoline.databases.queries import load_migrations
 
 OLDEST_SQLITE = (3, 38, 0)
 DEFAULT_BUSY_MS = 5_000
@@ -44,13 +44,14 @@ def stop_process(error: BaseException) -> NoReturn:
     os._exit(70)
 
 
-class Database:
+class SqliteDatabase:
     """One writing connection under a lock, and reading connections as they are needed."""
 
     def __init__(
         self,
         path: str,
         *,
+        package: str,
         busy_ms: int = DEFAULT_BUSY_MS,
         on_failed_flush: Callable[[BaseException], NoReturn] = stop_process,
     ) -> None:
@@ -66,7 +67,7 @@ class Database:
         self._closed = False
         self._version: int | None = None
         self._writer = self._connect(cache_kib=65_536)
-        self._migrate()
+        self._migrate(load_migrations(package))
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -237,8 +238,7 @@ class Database:
                 self._on_failed_flush(error)
             raise _ours(name, self.path, error) from error
 
-    def _migrate(self) -> None:
-        scripts = load_migrations("chronoline.stores.sqlite")
+    def _migrate(self, scripts: Sequence[str]) -> None:
         try:
             with self.writing() as connection:
                 found: int = connection.execute("PRAGMA user_version").fetchone()[0]

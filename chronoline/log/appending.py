@@ -1,0 +1,116 @@
+"""Appending: data first, then one index transaction, then the answer."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
+from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
+from chronoline.log.contract import Index, LogTopic, NewChunk, Objects, ObjectSwept
+from chronoline.log.events import NewEvent, Position
+from chronoline.log.format import MAGIC, pack_chunk
+from chronoline.log.partitioning import partition_id
+
+_SETTLE_TRIES = 5
+_SETTLE_WAIT_S = 0.2
+
+logger = logging.getLogger(__name__)
+
+
+class Placed(NamedTuple):
+    """An event whose partition is known."""
+
+    topic: LogTopic
+    partition: int
+    event: NewEvent
+
+
+class Placement:
+    """Chooses partitions: the one that is asked for, that of the key, or the next in turn."""
+
+    def __init__(self) -> None:
+        self._turn = itertools.count()
+
+    def place(self, topic: LogTopic, event: NewEvent) -> Placed:
+        if event.partition is not None:
+            partition = event.partition
+        elif event.key is not None:
+            partition = partition_id(event.key, topic.partitions)
+        else:
+            partition = next(self._turn) % topic.partitions
+        return Placed(topic, partition, event)
+
+
+class Writer:
+    """Makes groups of events durable."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        index: Index,
+        *,
+        random_bytes: Callable[[int], bytes],
+        object_bytes: int,
+    ) -> None:
+        self._objects = objects
+        self._index = index
+        self._random_bytes = random_bytes
+        self._object_bytes = object_bytes
+
+    def write(self, placed: Sequence[Placed], now_ms: int) -> list[Position]:
+        """Appends events in their order; answers where each lies."""
+        places: dict[tuple[int, int], list[int]] = {}
+        for number, (topic, partition, _) in enumerate(placed):
+            places.setdefault((topic.uid, partition), []).append(number)
+        positions: dict[int, Position] = {}
+        parts: list[bytes] = [MAGIC]
+        chunks: list[NewChunk] = []
+        numbers: list[list[int]] = []
+
+        def commit() -> None:
+            firsts = self._commit(b"".join(parts), chunks, now_ms)
+            for chunk, first, group in zip(chunks, firsts, numbers, strict=True):
+                for sequence, number in enumerate(group, first):
+                    positions[number] = Position(partition=chunk.partition, sequence=sequence)
+            del parts[1:], chunks[:], numbers[:]
+
+        size = len(MAGIC)
+        for (uid, partition), group in places.items():
+            data = pack_chunk([placed[number].event for number in group], now_ms)
+            full = len(chunks) == self._index.max_chunks_per_commit
+            if chunks and (full or size + len(data) > self._object_bytes):
+                commit()
+                size = len(MAGIC)
+            parts.append(data)
+            chunks.append(NewChunk(uid, partition, len(group), size, len(data)))
+            numbers.append(group)
+            size += len(data)
+        commit()
+        return [positions[number] for number in range(len(placed))]
+
+    def _commit(self, data: bytes, chunks: Sequence[NewChunk], now_ms: int) -> list[int]:
+        while True:
+            name = make_id(now_ms, self._random_bytes(ID_ENTROPY_BYTES))
+            self._objects.put(name, data)
+            try:
+                return self._settled(name, chunks, now_ms)
+            except ObjectSwept:
+                logger.warning("object %r was swept before its commit; writing it again", name)
+
+    def _settled(self, name: str, chunks: Sequence[NewChunk], now_ms: int) -> list[int]:
+        """Asks again while the outcome is unknown: the object's name settles what happened."""
+        unsure: OutcomeUnknown | None = None
+        for _ in range(_SETTLE_TRIES):
+            try:
+                return self._index.commit(name, chunks, now_ms=now_ms)
+            except OutcomeUnknown as error:
+                unsure = error
+            except StoreUnavailable:
+                if unsure is None:
+                    raise
+            time.sleep(_SETTLE_WAIT_S)
+        raise unsure or OutcomeUnknown

@@ -1,0 +1,1 @@
+"""Index engines: order and progress, in SQLite, PostgreSQL or DynamoDB."""

@@ -1,0 +1,251 @@
+"""Order and progress in SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from chronoline.core.errors import TopicExists
+from chronoline.databases.queries import load_queries
+from chronoline.databases.sqlite import SqliteDatabase
+from chronoline.log.contract import (
+    Chunk,
+    GroupState,
+    Head,
+    Hold,
+    Index,
+    LogTopic,
+    NewChunk,
+    ObjectSwept,
+)
+
+_PACKAGE = "chronoline.log.index.sqlite"
+_QUERIES = load_queries(_PACKAGE)
+
+
+class SqliteIndex(Index):
+    """An index in one file, shared by the processes of one machine."""
+
+    max_chunks_per_commit = 10_000
+
+    def __init__(self, path: str) -> None:
+        self._database = SqliteDatabase(path, package=_PACKAGE)
+
+    # Topics
+
+    def create_topic(self, topic: LogTopic) -> None:
+        with self._database.writing() as connection:
+            if not _run(connection, "insert_topic", **_topic_values(topic)).rowcount:
+                raise TopicExists(f"a topic named {topic.name!r} exists already")
+            for partition in range(topic.partitions):
+                _run(connection, "insert_head", topic=topic.uid, partition=partition)
+
+    def find_topic(self, name: str) -> LogTopic | None:
+        rows = self._read("topic", name=name)
+        return _topic(rows[0]) if rows else None
+
+    def list_topics(self) -> list[LogTopic]:
+        return [_topic(row) for row in self._read("topics")]
+
+    # Appending and reading
+
+    def commit(self, object_name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+        with self._database.writing() as connection:
+            claim = _run(connection, "claim_object", name=object_name, refs=len(chunks))
+            if not claim.rowcount:
+                return _settle(connection, object_name, chunks)
+            return [_commit_chunk(connection, object_name, chunk, now_ms) for chunk in chunks]
+
+    def heads(self, topic_uid: int) -> list[Head]:
+        return [Head(*row) for row in self._read("heads", topic=topic_uid)]
+
+    def chunks(
+        self, topic_uid: int, partition: int, *, from_sequence: int, limit: int
+    ) -> list[Chunk]:
+        where = {"topic": topic_uid, "partition": partition, "from": from_sequence}
+        return [Chunk(*row) for row in self._read("chunks", limit=limit, **where)]
+
+    def sequence_at(self, topic_uid: int, partition: int, ts: int) -> int:
+        rows = self._read("sequence_at", topic=topic_uid, partition=partition, ts=ts)
+        rows = rows or self._read("next_sequence", topic=topic_uid, partition=partition)
+        return int(rows[0][0])
+
+    # Groups
+
+    def join(
+        self, group: str, topic_uid: int, member: str, *, until_ms: int, now_ms: int
+    ) -> list[str]:
+        where = {"topic": topic_uid, "group": group}
+        with self._database.writing() as connection:
+            _run(connection, "join", member=member, until=until_ms, **where)
+            _run(connection, "forget_members", now=now_ms, **where)
+            return [name for (name,) in _run(connection, "members", **where).fetchall()]
+
+    def leave(self, group: str, topic_uid: int, member: str) -> None:
+        with self._database.writing() as connection:
+            _run(connection, "leave", topic=topic_uid, group=group, member=member)
+
+    def hold(
+        self, group: str, topic_uid: int, partition: int, holder: str, *, until_ms: int, now_ms: int
+    ) -> Hold | None:
+        values = {"topic": topic_uid, "group": group, "partition": partition, "holder": holder}
+        with self._database.writing() as connection:
+            row = _run(connection, "hold", until=until_ms, now=now_ms, **values).fetchone()
+        if row is None:
+            return None
+        return Hold(group, topic_uid, partition, holder, row[0], until_ms, row[1])
+
+    def renew(self, hold: Hold, *, until_ms: int, now_ms: int) -> Hold | None:
+        with self._database.writing() as connection:
+            row = _run(connection, "renew", until=until_ms, now=now_ms, **_held(hold)).fetchone()
+        return None if row is None else hold._replace(until_ms=until_ms, sequence=row[0])
+
+    def progress(self, hold: Hold, sequence: int, *, now_ms: int) -> Hold | None:
+        values = _held(hold) | {"sequence": sequence, "now": now_ms}
+        with self._database.writing() as connection:
+            row = _run(connection, "progress", **values).fetchone()
+        return None if row is None else hold._replace(until_ms=row[0], sequence=sequence)
+
+    def let_go(self, hold: Hold) -> None:
+        with self._database.writing() as connection:
+            _run(connection, "let_go", **_held(hold))
+
+    def groups(self, topic_uid: int) -> list[GroupState]:
+        return [GroupState(*row) for row in self._read("groups", topic=topic_uid)]
+
+    def seek(self, group: str, topic_uid: int, partition: int, sequence: int) -> None:
+        values = {"topic": topic_uid, "group": group, "partition": partition}
+        with self._database.writing() as connection:
+            _run(connection, "seek", sequence=sequence, **values)
+
+    # Upkeep
+
+    def sweep(self, names: Sequence[str], *, now_ms: int) -> list[str]:
+        with self._database.writing() as connection:
+            for name in names:
+                _run(connection, "sweep", name=name, now=now_ms)
+            refs = [(name, _run(connection, "object", name=name).fetchone()[0]) for name in names]
+        return [name for name, count in refs if count == -1]
+
+    def trim(self, topic_uid: int, partition: int, *, before_sequence: int) -> int:
+        where = {"topic": topic_uid, "partition": partition}
+        with self._database.writing() as connection:
+            doomed = _run(connection, "doomed", before=before_sequence, **where).fetchall()
+            for first, _, name in doomed:
+                _drop_chunk(connection, where, first, name)
+            if doomed:
+                first, count, _ = doomed[-1]
+                _run(connection, "move_first", first=first + count, **where)
+        return sum(count for _, count, _ in doomed)
+
+    def replace(
+        self,
+        topic_uid: int,
+        partition: int,
+        old: Sequence[Chunk],
+        object_name: str,
+        new: NewChunk,
+    ) -> bool:
+        where = {"topic": topic_uid, "partition": partition}
+        with self._database.writing() as connection:
+            present = _run(
+                connection,
+                "chunks",
+                limit=len(old),
+                **where,
+                **{"from": old[0].first_sequence},
+            ).fetchall()
+            if [Chunk(*row) for row in present] != list(old):
+                return False
+            if not _run(connection, "claim_object", name=object_name, refs=1).rowcount:
+                return False
+            for chunk in old:
+                _drop_chunk(connection, where, chunk.first_sequence, chunk.object_name)
+            _insert_chunk(connection, object_name, new, old[0].first_sequence, old[0].appended_ms)
+            return True
+
+    def unreferenced(self, limit: int) -> list[str]:
+        return [name for (name,) in self._read("unreferenced", limit=limit)]
+
+    def forget(self, names: Sequence[str]) -> None:
+        with self._database.writing() as connection:
+            for name in names:
+                _run(connection, "forget", name=name)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _read(self, query: str, **values: Any) -> list[Any]:
+        with self._database.reading() as connection:
+            return connection.execute(_QUERIES[query], values).fetchall()
+
+
+def _run(connection: sqlite3.Connection, query: str, **values: Any) -> sqlite3.Cursor:
+    return connection.execute(_QUERIES[query], values)
+
+
+def _topic_values(topic: LogTopic) -> dict[str, Any]:
+    return {"uid": topic.uid, "name": topic.name, "partitions": topic.partitions}
+
+
+def _topic(row: tuple[Any, ...]) -> LogTopic:
+    return LogTopic(uid=row[0], name=row[1], partitions=row[2])
+
+
+def _held(hold: Hold) -> dict[str, Any]:
+    return {
+        "topic": hold.topic_uid,
+        "group": hold.group,
+        "partition": hold.partition,
+        "holder": hold.holder,
+        "fence": hold.fence,
+    }
+
+
+def _settle(
+    connection: sqlite3.Connection, object_name: str, chunks: Sequence[NewChunk]
+) -> list[int]:
+    """What a commit that was made before was answered."""
+    (refs,) = _run(connection, "object", name=object_name).fetchone()
+    given = {
+        (topic, partition): first
+        for topic, partition, first in _run(connection, "committed", object=object_name)
+    }
+    if refs == -1:
+        raise ObjectSwept
+    return [given[chunk.topic_uid, chunk.partition] for chunk in chunks]
+
+
+def _commit_chunk(
+    connection: sqlite3.Connection, object_name: str, chunk: NewChunk, now_ms: int
+) -> int:
+    values = {"topic": chunk.topic_uid, "partition": chunk.partition, "count": chunk.events}
+    row = _run(connection, "advance", now=now_ms, **values).fetchone()
+    first: int = row[0]
+    _insert_chunk(connection, object_name, chunk, first, row[1])
+    return first
+
+
+def _insert_chunk(
+    connection: sqlite3.Connection, object_name: str, chunk: NewChunk, first: int, appended: int
+) -> None:
+    _run(
+        connection,
+        "insert_chunk",
+        topic=chunk.topic_uid,
+        partition=chunk.partition,
+        first=first,
+        count=chunk.events,
+        object=object_name,
+        start=chunk.offset,
+        length=chunk.length,
+        appended=appended,
+    )
+
+
+def _drop_chunk(
+    connection: sqlite3.Connection, where: dict[str, int], first: int, name: str
+) -> None:
+    _run(connection, "delete_chunk", first=first, object=name, **where)
+    _run(connection, "unrefer", object=name)

@@ -1,0 +1,153 @@
+-- name: insert_topic
+-- Makes a topic; a taken name is a conflict.
+INSERT INTO topics (uid, name, partitions) VALUES (:uid, :name, :partitions)
+ON CONFLICT DO NOTHING;
+
+-- name: insert_head
+-- Makes a partition.
+INSERT INTO heads (topic, partition) VALUES (:topic, :partition);
+
+-- name: topic
+-- A topic by its name.
+SELECT uid, name, partitions FROM topics WHERE name = :name;
+
+-- name: topics
+-- All topics.
+SELECT uid, name, partitions FROM topics ORDER BY name;
+
+-- name: claim_object
+-- Notes that an object is committed; a name is committed once.
+INSERT INTO objects (name, refs) VALUES (:name, :refs) ON CONFLICT DO NOTHING;
+
+-- name: object
+-- How often an object is referred to.
+SELECT refs FROM objects WHERE name = :name;
+
+-- name: advance
+-- Gives a partition's next sequences away.
+UPDATE heads SET next_sequence = next_sequence + :count, appended_ms = max(appended_ms, :now)
+WHERE topic = :topic AND partition = :partition
+RETURNING next_sequence - :count, appended_ms;
+
+-- name: insert_chunk
+-- Notes where events lie.
+INSERT INTO chunks (topic, partition, first_sequence, count, object, start, length, appended_ms)
+VALUES (:topic, :partition, :first, :count, :object, :start, :length, :appended);
+
+-- name: committed
+-- What was given to the chunks of an object.
+SELECT topic, partition, first_sequence FROM chunks WHERE object = :object;
+
+-- name: heads
+-- The ends of all partitions.
+SELECT partition, first_sequence, next_sequence FROM heads WHERE topic = :topic ORDER BY partition;
+
+-- name: chunks
+-- Chunks in sequence, beginning with the one that holds a sequence.
+SELECT partition, first_sequence, count, object, start, length, appended_ms FROM chunks
+WHERE topic = :topic AND partition = :partition AND first_sequence >= coalesce((
+    SELECT max(first_sequence) FROM chunks
+    WHERE topic = :topic AND partition = :partition AND first_sequence <= :from
+), 0) AND first_sequence + count > :from
+ORDER BY first_sequence LIMIT :limit;
+
+-- name: sequence_at
+-- The first sequence that was committed at a moment or later.
+SELECT first_sequence FROM chunks
+WHERE topic = :topic AND partition = :partition AND appended_ms >= :ts
+ORDER BY appended_ms, first_sequence LIMIT 1;
+
+-- name: next_sequence
+-- Where a partition ends.
+SELECT next_sequence FROM heads WHERE topic = :topic AND partition = :partition;
+
+-- name: join
+-- Says that a reader is there.
+INSERT INTO members (topic, reader_group, member, until_ms)
+VALUES (:topic, :group, :member, :until)
+ON CONFLICT DO UPDATE SET until_ms = excluded.until_ms;
+
+-- name: forget_members
+-- Forgets readers that are gone.
+DELETE FROM members WHERE topic = :topic AND reader_group = :group AND until_ms <= :now;
+
+-- name: members
+-- The readers of a group.
+SELECT member FROM members
+WHERE topic = :topic AND reader_group = :group ORDER BY member;
+
+-- name: leave
+-- Says that a reader is gone.
+DELETE FROM members WHERE topic = :topic AND reader_group = :group AND member = :member;
+
+-- name: hold
+-- Takes a partition that nobody holds, or one's own again.
+INSERT INTO cursors (topic, reader_group, partition, holder, fence, until_ms, sequence)
+SELECT :topic, :group, :partition, :holder, 1, :until, first_sequence FROM heads
+WHERE topic = :topic AND partition = :partition
+ON CONFLICT DO UPDATE SET holder = :holder, fence = fence + 1, until_ms = :until
+WHERE holder IS NULL OR holder = :holder OR until_ms <= :now
+RETURNING fence, sequence;
+
+-- name: renew
+-- Moves the end of a live hold.
+UPDATE cursors SET until_ms = :until
+WHERE topic = :topic AND reader_group = :group AND partition = :partition
+    AND fence = :fence AND holder = :holder AND until_ms > :now
+RETURNING sequence;
+
+-- name: progress
+-- Notes the next sequence to read, never backwards.
+UPDATE cursors SET sequence = :sequence
+WHERE topic = :topic AND reader_group = :group AND partition = :partition
+    AND fence = :fence AND holder = :holder AND until_ms > :now AND sequence <= :sequence
+RETURNING until_ms;
+
+-- name: let_go
+-- Gives a partition up.
+UPDATE cursors SET holder = NULL, until_ms = 0
+WHERE topic = :topic AND reader_group = :group AND partition = :partition
+    AND fence = :fence AND holder = :holder;
+
+-- name: groups
+-- The progress of all groups of a topic.
+SELECT reader_group, partition, sequence, holder, until_ms FROM cursors
+WHERE topic = :topic ORDER BY reader_group, partition;
+
+-- name: seek
+-- Sets a group's progress; whoever holds the partition loses it.
+INSERT INTO cursors (topic, reader_group, partition, sequence, fence)
+VALUES (:topic, :group, :partition, :sequence, 1)
+ON CONFLICT DO UPDATE SET sequence = :sequence, fence = fence + 1, holder = NULL, until_ms = 0;
+
+-- name: sweep
+-- Marks an object that nobody committed: from now on nobody can.
+INSERT INTO objects (name, refs, swept_ms) VALUES (:name, -1, :now) ON CONFLICT DO NOTHING;
+
+-- name: doomed
+-- The chunks that end before a sequence.
+SELECT first_sequence, count, object FROM chunks
+WHERE topic = :topic AND partition = :partition AND first_sequence + count <= :before
+ORDER BY first_sequence;
+
+-- name: delete_chunk
+-- Drops a chunk.
+DELETE FROM chunks
+WHERE topic = :topic AND partition = :partition AND first_sequence = :first AND object = :object;
+
+-- name: unrefer
+-- One chunk less lies in an object.
+UPDATE objects SET refs = refs - 1 WHERE name = :object;
+
+-- name: move_first
+-- A partition begins later.
+UPDATE heads SET first_sequence = max(first_sequence, :first)
+WHERE topic = :topic AND partition = :partition;
+
+-- name: unreferenced
+-- Objects that no chunk lies in.
+SELECT name FROM objects WHERE refs = 0 ORDER BY name LIMIT :limit;
+
+-- name: forget
+-- Forgets an object that was deleted. Its name stays refused, as that of a swept one.
+UPDATE objects SET refs = -1, swept_ms = 0 WHERE name = :name AND refs = 0;

@@ -1,0 +1,1 @@
+"""Object engines: where the bytes of the log lie."""

@@ -1,0 +1,130 @@
+"""Upkeep: sweeping orphans, retention, compaction. Safe beside writers and readers, and several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
+from chronoline.log.contract import Chunk, Head, Index, LogTopic, NewChunk, Objects
+from chronoline.log.events import NewEvent
+from chronoline.log.format import MAGIC, pack_chunk, unpack_chunk
+
+_NAMES_AT_ONCE = 500
+_CHUNKS_AT_ONCE = 1_000
+
+
+class Compacted(NamedTuple):
+    chunks_before: int
+    chunks_after: int
+
+
+class Upkeep:
+    def __init__(
+        self, objects: Objects, index: Index, random_bytes: Callable[[int], bytes]
+    ) -> None:
+        self._objects = objects
+        self._index = index
+        self._random_bytes = random_bytes
+
+    def sweep(self, *, grace_ms: int, now_ms: int) -> int:
+        """Deletes objects that no commit refers to and that are older than a while; says how many.
+
+        The index refuses the object's name first, so a writer that was frozen before its commit is
+        told, and writes again.
+        """
+        swept = 0
+        old: list[str] = []
+        for stored in self._objects.list():
+            if stored.modified_ms <= now_ms - grace_ms:
+                old.append(stored.name)
+            if len(old) == _NAMES_AT_ONCE:
+                swept += self._sweep(old, now_ms)
+                old = []
+        return swept + self._sweep(old, now_ms)
+
+    def _sweep(self, names: list[str], now_ms: int) -> int:
+        orphans = self._index.sweep(names, now_ms=now_ms) if names else []
+        self._objects.delete(orphans)
+        return len(orphans)
+
+    def collect(self) -> int:
+        """Deletes objects in which no chunk lies any more; says how many."""
+        collected = 0
+        while names := self._index.unreferenced(_NAMES_AT_ONCE):
+            self._objects.delete(names)
+            self._index.forget(names)
+            collected += len(names)
+        return collected
+
+    def retain(
+        self, topic: LogTopic, *, max_age_ms: int | None, max_bytes: int | None, now_ms: int
+    ) -> int:
+        """Drops the oldest chunks beyond an age, or beyond a size of each partition; says how many events."""
+        dropped = 0
+        for head in self._index.heads(topic.uid):
+            before = head.first_sequence
+            if max_age_ms is not None:
+                aged = self._index.sequence_at(topic.uid, head.partition, now_ms - max_age_ms)
+                before = max(before, aged)
+            if max_bytes is not None:
+                before = max(before, self._beyond_size(topic, head, max_bytes))
+            if before > head.first_sequence:
+                dropped += self._index.trim(topic.uid, head.partition, before_sequence=before)
+        return dropped
+
+    def _beyond_size(self, topic: LogTopic, head: Head, max_bytes: int) -> int:
+        chunks = list(self._chunks(topic, head.partition, head.first_sequence))
+        if not chunks:
+            return head.first_sequence
+        kept_bytes = 0
+        for older, chunk in zip(reversed(chunks[:-1]), reversed(chunks), strict=False):
+            kept_bytes += chunk.length
+            if kept_bytes + older.length > max_bytes:
+                return chunk.first_sequence  # the newest chunk stays, however large
+        return head.first_sequence
+
+    def compact(
+        self, topic: LogTopic, partition: int, *, target_bytes: int, now_ms: int
+    ) -> Compacted:
+        """Puts neighbouring small chunks into large ones, while readers read."""
+        before = after = 0
+        run: list[Chunk] = []
+        for chunk in self._chunks(topic, partition, 0):
+            before += 1
+            if run and sum(each.length for each in run) + chunk.length > target_bytes:
+                after += self._merge(topic, partition, run, now_ms)
+                run = []
+            run.append(chunk)
+        if run:
+            after += self._merge(topic, partition, run, now_ms)
+        return Compacted(before, after)
+
+    def _merge(self, topic: LogTopic, partition: int, run: list[Chunk], now_ms: int) -> int:
+        if len(run) == 1:
+            return 1
+        events = [
+            NewEvent(value=event.value, key=event.key, headers=event.headers, ts=event.ts)
+            for chunk in run
+            for event in unpack_chunk(
+                self._objects.get(chunk.object_name, chunk.offset, chunk.length),
+                topic=topic.name,
+                partition=partition,
+                first_sequence=chunk.first_sequence,
+                name=chunk.object_name,
+            )
+        ]
+        data = pack_chunk(events, now_ms)
+        name = make_id(now_ms, self._random_bytes(ID_ENTROPY_BYTES))
+        self._objects.put(name, MAGIC + data)
+        new = NewChunk(topic.uid, partition, len(events), len(MAGIC), len(data))
+        if self._index.replace(topic.uid, partition, run, name, new):
+            return 1
+        return len(run)  # someone was faster; what we wrote is an orphan, and swept
+
+    def _chunks(self, topic: LogTopic, partition: int, sequence: int) -> Iterator[Chunk]:
+        while chunks := self._index.chunks(
+            topic.uid, partition, from_sequence=sequence, limit=_CHUNKS_AT_ONCE
+        ):
+            yield from chunks
+            sequence = chunks[-1].first_sequence + chunks[-1].events

@@ -1,0 +1,148 @@
+"""What was answered is there, in sequence and without gaps; what failed leaves nothing to see."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from chronoline.core.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TopicExists,
+    TopicNotFound,
+)
+from chronoline.log import Log, NewEvent
+from chronoline.log import appending as appending_module
+from chronoline.log.contract import NewChunk
+from chronoline.log.events import MAX_VALUE_BYTES
+from chronoline.log.partitioning import partition_id
+
+
+def values(log: Log, partition: int | None = None) -> list[bytes | None]:
+    return [event.value for event in log.read("t", partition=partition, follow=False)]
+
+
+def test_an_event_comes_back_byte_for_byte(log: Log) -> None:
+    headers = [("a", b"1"), ("a", None), ("", b"\xff")]
+    position = log.append("t", key=b"k", value=b"\0v", headers=headers, ts=7)
+    (event,) = log.read("t", follow=False)
+    assert (event.key, event.value, event.headers, event.ts) == (b"k", b"\0v", tuple(headers), 7)
+    assert (event.partition, event.sequence) == (position.partition, position.sequence)
+    assert position.partition == partition_id(b"k", 4)
+
+
+def test_without_a_key_events_are_spread_evenly(log: Log) -> None:
+    positions = log.append_many("t", [NewEvent(value=b"") for _ in range(12)])
+    assert sorted(p.partition for p in positions) == sorted([0, 1, 2, 3] * 3)
+
+
+def test_many_writers_share_objects_and_leave_no_gaps(log: Log) -> None:
+    def write(writer: int) -> list[tuple[int, int]]:
+        positions = [log.append("t", value=f"{writer}-{n}".encode()) for n in range(20)]
+        return [(p.partition, p.sequence) for p in positions]
+
+    with ThreadPoolExecutor(16) as threads:
+        answered = [place for places in threads.map(write, range(16)) for place in places]
+    assert len(set(answered)) == 320
+    for partition in range(4):
+        found = [event.sequence for event in log.read("t", partition=partition, follow=False)]
+        assert found == list(range(len(found)))
+        assert sorted(s for p, s in answered if p == partition) == found
+    assert len(list(log._objects.list())) < 320
+
+
+def test_a_large_append_is_cut_into_objects_in_order(url: str) -> None:
+    with Log(url, object_bytes=1_000) as log:
+        log.create_topic("t", partitions=3)
+        events = [NewEvent(value=bytes(300), partition=n % 3) for n in range(30)]
+        positions = log.append_many("t", events)
+        assert [p.sequence for p in positions] == [n // 3 for n in range(30)]
+        assert len(list(log._objects.list())) == 3
+
+
+def test_an_append_that_was_never_committed_leaves_nothing_to_see(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any, **__: Any) -> list[int]:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(log._index, "commit", lost)
+        with pytest.raises(StoreUnavailable):
+            log.append("t", value=b"lost")
+    assert values(log) == []
+    assert log.sweep(grace_ms=0) == 1
+    assert log.append("t", value=b"next", partition=0).sequence == 0
+    assert values(log) == [b"next"]
+
+
+def test_a_commit_of_unknown_outcome_is_settled_by_asking_again(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = log._index.commit
+    failures = iter([OutcomeUnknown("lost"), StoreUnavailable("still gone")])
+
+    def unsure(name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+        answer = commit(name, chunks, now_ms=now_ms)
+        for failure in failures:
+            raise failure
+        return answer
+
+    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(log._index, "commit", unsure)
+    assert log.append("t", value=b"once", partition=1).sequence == 0
+    assert values(log) == [b"once"]
+
+
+def test_a_writer_that_was_frozen_before_its_commit_writes_again(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = log._objects.put
+    swept: list[int] = []
+
+    def put_and_freeze(name: str, data: bytes) -> None:
+        put(name, data)
+        if not swept:
+            swept.append(log.sweep(grace_ms=0))
+
+    monkeypatch.setattr(log._objects, "put", put_and_freeze)
+    assert log.append("t", value=b"slow", partition=2).sequence == 0
+    assert swept == [1]
+    assert values(log) == [b"slow"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"value": "text"},
+        {"value": b"", "key": "text"},
+        {"value": bytes(MAX_VALUE_BYTES + 1)},
+        {"value": b"", "partition": 4},
+        {"value": b"", "partition": True},
+        {"value": b"", "ts": -1},
+        {"value": b"", "headers": [("a", "text")]},
+    ],
+)
+def test_what_is_not_valid_is_refused_and_nothing_appended(log: Log, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        log.append("t", **wrong)
+    assert values(log) == []
+
+
+def test_topics(log: Log) -> None:
+    with pytest.raises(TopicExists):
+        log.create_topic("t")
+    with pytest.raises(TopicNotFound, match="'nobody'"):
+        log.append("nobody", value=b"")
+    with pytest.raises(InvalidInput):
+        log.create_topic("u", partitions=0)
+    assert [topic.name for topic in log.topics()] == ["t"]
+
+
+@pytest.mark.parametrize("url", ["nowhere:", "file:relative", "http://host/x"])
+def test_a_url_that_names_no_log_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="file:///folder"):
+        Log(url)

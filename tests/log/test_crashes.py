@@ -1,0 +1,41 @@
+"""Writers that are killed: what was answered is there; what was not is there whole or not at all."""
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from chronoline.log import Log
+
+ROOT = Path(__file__).parents[2]
+KILLS = 20
+
+
+def test_writers_that_are_killed(url: str) -> None:
+    chance = random.Random(4)
+    answered: list[str] = []
+    with Log(url) as log:
+        log.create_topic("t", partitions=3)
+    for kill in range(KILLS):
+        command = [sys.executable, "-m", "tests.log.writer", url, str(kill)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            for _ in range(chance.randrange(1, 30)):
+                answered += writer.stdout.readline().split()
+            writer.kill()
+            answered += [
+                word for line in writer.stdout if line.endswith("\n") for word in line.split()
+            ]
+    with Log(url) as log:
+        found: Counter[str] = Counter()
+        for partition in range(3):
+            events = list(log.read("t", partition=partition, follow=False))
+            assert [event.sequence for event in events] == list(range(len(events)))
+            found.update((event.value or b"").decode() for event in events)
+        assert set(answered) <= found.keys()
+        assert set(found.values()) == {1}
+        whole = Counter((kill, int(n) // 7) for kill, n in (each.split("-") for each in found))
+        assert set(whole.values()) == {7}
+        log.sweep(grace_ms=0)
+        assert sum(1 for _ in log.read("t", follow=False)) == found.total()

@@ -1,0 +1,31 @@
+"""The same partitions as Kafka's Java client."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronoline.log.partitioning import murmur2, partition_id
+
+# From the tests of Kafka's Java client, as signed numbers.
+KNOWN = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize(("key", "hashed"), KNOWN.items())
+def test_the_hash_of_kafka(key: bytes, hashed: int) -> None:
+    assert murmur2(key) == hashed & 0xFFFFFFFF
+
+
+def test_the_sign_is_dropped_before_the_remainder() -> None:
+    assert partition_id(b"21", 10) == (-973932308 & 0x7FFFFFFF) % 10
+
+
+@given(st.binary(max_size=40), st.integers(1, 4_096))
+def test_every_key_has_a_partition(key: bytes, partitions: int) -> None:
+    assert partition_id(key, partitions) in range(partitions)
