@@ -1,26 +1,30 @@
 """What all engines share: checking input once, and turning what an engine did into outcomes.
 
-An engine supplies the primitives at the end of `EngineStore`. They get valid input in which no id occurs
-twice, and answer what they did. Ids that a primitive did not change are looked up, and the refusal is
+An engine supplies the `Primitives`. Ids that a primitive did not change are looked up, and the refusal is
 named by `changes.explain`.
 """
 
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown, TopicExists, TopicNotFound
 from chronoline.core.ids import MAX_UID, UID_ENTROPY_BYTES, bucket_of, make_topic_uid
-from chronoline.core.limits import MAX_TIME_MS, message_problem, name_problem, time_problem
+from chronoline.core.limits import MAX_TIME_MS, name_problem
 from chronoline.core.message import DeadLetter, Lease, LeasedMessage, Message, NewMessage
 from chronoline.core.outcome import Grant, Outcome, Refusal
 from chronoline.core.permissions import Actor, Operation, refusal_of
 from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings, check_topic_name
+from chronoline.stores.asking import (
+    Asked,
+    change_batch,
+    lease_item,
+    new_message_batch,
+    pair_item,
+)
 from chronoline.stores.batch import (
     Batch,
     Item,
@@ -39,7 +43,6 @@ from chronoline.stores.batch import (
 from chronoline.stores.changes import (
     MOVES,
     Change,
-    LeaseRequest,
     Span,
     StoredRow,
     Taken,
@@ -61,9 +64,8 @@ from chronoline.stores.contract import (
     Page,
     Store,
 )
+from chronoline.stores.primitives import Key, Primitives
 
-Key = tuple[int, str]
-"""Where a row lies within its topic: bucket and id."""
 _UID_TRIES = 10
 _STATEMENT_BYTES = 16 * 1024 * 1024
 """Of bodies: more are written in several statements."""
@@ -71,7 +73,7 @@ _SYSTEM = "system"
 """The name of the hand that changes dead letters; no guard looks at it."""
 
 
-class EngineStore(Store):
+class EngineStore(Primitives, Store):
     """The contract's methods over an engine's primitives."""
 
     def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
@@ -478,166 +480,6 @@ class EngineStore(Store):
         if len(rows) < len(keys):
             self.get_topic(topic.uid)  # the reason may be that the topic was dropped
         return rows
-
-    # The primitives of an engine
-
-    @abstractmethod
-    def _insert_topic(self, topic: Topic) -> bool:
-        """False if its name or its uid is taken."""
-
-    @abstractmethod
-    def _is_name_taken(self, name: str) -> bool:
-        """Whether a topic of that name is there, or is still being dropped."""
-
-    @abstractmethod
-    def _fetch_topic(self, uid: int) -> Topic | None:
-        """The live topic."""
-
-    @abstractmethod
-    def _find_topic(self, name: str) -> Topic | None: ...
-
-    @abstractmethod
-    def _drop_topic(self, uid: int, now_ms: int) -> bool: ...
-
-    @abstractmethod
-    def _create(
-        self, topic: Topic, messages: Sequence[tuple[int, NewMessage]], replace: bool, now_ms: int
-    ) -> dict[str, int]:
-        """Creates (bucket, message) and answers the versions of those it made."""
-
-    @abstractmethod
-    def _change(
-        self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
-    ) -> dict[str, int]:
-        """Makes the changes whose guards hold and answers their new versions."""
-
-    @abstractmethod
-    def _reserve(
-        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
-    ) -> tuple[list[Taken], bool]:
-        """What it took, and whether there may be more."""
-
-    @abstractmethod
-    def _lease(
-        self, topic: Topic, changes: Sequence[Change], request: LeaseRequest
-    ) -> list[Taken]: ...
-
-    @abstractmethod
-    def _resume(
-        self, topic: Topic, consumer: str, after: str, limit: int, now_ms: int
-    ) -> list[Taken]: ...
-
-    @abstractmethod
-    def _announce(self, notice: Notice) -> None:
-        """Tells the watches of this store, in this process and others."""
-
-    @abstractmethod
-    def _rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
-        """The rows at these keys by id, marks and dead letters included; none of a dropped topic."""
-
-    @abstractmethod
-    def _lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]: ...
-
-    @abstractmethod
-    def _bodies(
-        self, topic: Topic, keys: Sequence[Key]
-    ) -> dict[str, tuple[StoredRow, bytes | None]]: ...
-
-    @abstractmethod
-    def _select(
-        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
-    ) -> list[Message]: ...
-
-    @abstractmethod
-    def _select_held(self, topic: Topic, consumer: str, limit: int) -> list[Message]: ...
-
-    @abstractmethod
-    def _select_owned(
-        self, topic: Topic, producer_group: str, after: str, limit: int
-    ) -> list[Message]: ...
-
-    @abstractmethod
-    def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
-        """None also if the topic was dropped."""
-
-    @abstractmethod
-    def _dead_letters(self, topic: Topic, limit: int) -> list[DeadLetter]: ...
-
-    @abstractmethod
-    def _purge(self, limit: int, now_ms: int) -> int: ...
-
-    @abstractmethod
-    def _forecast(
-        self,
-        topic: Topic,
-        ranges: Sequence[BucketRange],
-        span: Span,
-    ) -> dict[int, Counts]:
-        """Counts by the number of the step; empty steps may be missing."""
-
-
-def new_message_batch(
-    topic: Topic, messages: Sequence[NewMessage], now_ms: int
-) -> Batch[tuple[int, NewMessage]]:
-    """Messages that are to be created, each with its bucket; the invalid ones refused."""
-    check_batch(messages, now_ms)
-    settings = topic.settings
-    batch: Batch[tuple[int, NewMessage]] = Batch(len(messages))
-    for place, message in enumerate(messages):
-        if not isinstance(message, NewMessage):
-            batch.refuse(place, message, f"must be a NewMessage, not {type(message).__name__}")
-            continue
-        problem = message_problem(message, settings.largest_body_bytes)
-        if problem:
-            batch.refuse(place, message.id, problem)
-        else:
-            batch.add(place, message.id, (bucket_of(message.id, settings.buckets), message))
-    return batch
-
-
-class Asked(NamedTuple):
-    """A change as its caller asked for it: nothing of it has been checked."""
-
-    id: Any
-    name: Any
-    version: Any
-    to: Any
-    problem: str = ""
-    """What is wrong with it as a whole."""
-
-
-def lease_item(lease: object, to: object) -> Asked:
-    """What is asked for on a lease."""
-    if isinstance(lease, Lease):
-        return Asked(lease.id, lease.consumer, lease.version, to)
-    return Asked(lease, "-", 0, 0, f"must be a Lease, not {type(lease).__name__}")
-
-
-def pair_item(pair: object, form: str, name: str) -> Asked:
-    """What is asked for by a pair."""
-    if isinstance(pair, tuple) and len(pair) == len(("first", "second")):
-        return Asked(pair[0], name, 0, pair[1])
-    return Asked(pair, name, 0, 0, f"must be a pair {form}, not {type(pair).__name__}")
-
-
-def change_batch(topic: Topic, items: Sequence[Asked], now_ms: int) -> Batch[Change]:
-    """Changes that are asked for; the invalid ones refused."""
-    check_batch(items, now_ms)
-    batch: Batch[Change] = Batch(len(items))
-    for place, (message_id, name, version, to, wrong) in enumerate(items):
-        problem = (
-            wrong
-            or name_problem("id", message_id)
-            or name_problem("name", name)
-            or time_problem("version", version)
-            or time_problem("the new time", to)
-        )
-        if problem:
-            batch.refuse(place, message_id, problem)
-        else:
-            bucket = bucket_of(message_id, topic.settings.buckets)
-            batch.add(place, message_id, Change(bucket, message_id, name, version, to))
-    return batch
 
 
 def _body_bytes(item: tuple[int, NewMessage]) -> int:

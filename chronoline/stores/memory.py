@@ -17,7 +17,7 @@ from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
-from chronoline.stores.base import EngineStore, Key
+from chronoline.stores.base import EngineStore
 from chronoline.stores.changes import (
     Change,
     LeaseRequest,
@@ -30,6 +30,7 @@ from chronoline.stores.changes import (
 )
 from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
+from chronoline.stores.primitives import Key
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.databases.postgres import Connection, PostgresDatabase, Row, fetch
 from chronoline.databases.queries import load_queries
-from chronoline.stores.base import EngineStore, Key
+from chronoline.stores.base import EngineStore
 from chronoline.stores.changes import (
     DELETIONS,
     Change,
@@ -33,6 +33,7 @@ from chronoline.stores.changes import (
 from chronoline.stores.contract import Capabilities, Counts, IfExists, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.postgres.listening import Listener
+from chronoline.stores.primitives import Key
 from chronoline.stores.rows import (
     MESSAGE_WIDTH,
     pack_settings,

@@ -24,7 +24,7 @@ from chronoline.databases.sqlite import (
     prepare_folder,
     stop_process,
 )
-from chronoline.stores.base import EngineStore, Key
+from chronoline.stores.base import EngineStore
 from chronoline.stores.changes import (
     DELETIONS,
     LEASE_OPERATIONS,
@@ -38,6 +38,7 @@ from chronoline.stores.changes import (
 )
 from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
+from chronoline.stores.primitives import Key
 from chronoline.stores.rows import (
     MESSAGE_WIDTH,
     pack_settings,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,10 +94,11 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(path: str) -> None:
 
 
 @contextmanager
-def closed_folder() -> Iterator[Path]:
-    """A folder in which this process may make nothing."""
+def closed_folder(prepare: Callable[[Path], None] = lambda _: None) -> Iterator[Path]:
+    """A folder in which this process may make nothing, after it was prepared."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        prepare(folder)
         folder.chmod(0o555)
         was = os.geteuid()
         if was == 0:  # to root every folder is open
@@ -119,14 +120,15 @@ def test_a_folder_that_cannot_be_written_is_a_clear_refusal(inside: str) -> None
 
 
 def test_a_file_that_cannot_be_written_is_a_clear_refusal() -> None:
-    with closed_folder() as folder:
-        was = os.geteuid()
-        os.seteuid(os.getuid())
+    def make_file(folder: Path) -> None:
         SqliteStore(f"{folder}/t.db").close()
         Path(folder, "t.db").chmod(0o444)
-        os.seteuid(was)
-        with pytest.raises(StoreUnavailable, match="cannot be written"):
-            SqliteStore(f"{folder}/t.db")
+
+    with (
+        closed_folder(make_file) as folder,
+        pytest.raises(StoreUnavailable, match="cannot be written"),
+    ):
+        SqliteStore(f"{folder}/t.db")
 
 
 def test_many_may_open_a_new_file_at_the_same_time(path: str) -> None:

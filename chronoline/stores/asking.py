@@ -1,0 +1,77 @@
+"""Batches as their callers asked for them: each item is checked once, and the invalid ones are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from chronoline.core.ids import bucket_of
+from chronoline.core.limits import message_problem, name_problem, time_problem
+from chronoline.core.message import Lease, NewMessage
+from chronoline.core.topic import Topic
+from chronoline.stores.batch import Batch, check_batch
+from chronoline.stores.changes import Change
+
+
+def new_message_batch(
+    topic: Topic, messages: Sequence[NewMessage], now_ms: int
+) -> Batch[tuple[int, NewMessage]]:
+    """Messages that are to be created, each with its bucket; the invalid ones refused."""
+    check_batch(messages, now_ms)
+    settings = topic.settings
+    batch: Batch[tuple[int, NewMessage]] = Batch(len(messages))
+    for place, message in enumerate(messages):
+        if not isinstance(message, NewMessage):
+            batch.refuse(place, message, f"must be a NewMessage, not {type(message).__name__}")
+            continue
+        problem = message_problem(message, settings.largest_body_bytes)
+        if problem:
+            batch.refuse(place, message.id, problem)
+        else:
+            batch.add(place, message.id, (bucket_of(message.id, settings.buckets), message))
+    return batch
+
+
+class Asked(NamedTuple):
+    """A change as its caller asked for it: nothing of it has been checked."""
+
+    id: Any
+    name: Any
+    version: Any
+    to: Any
+    problem: str = ""
+    """What is wrong with it as a whole."""
+
+
+def lease_item(lease: object, to: object) -> Asked:
+    """What is asked for on a lease."""
+    if isinstance(lease, Lease):
+        return Asked(lease.id, lease.consumer, lease.version, to)
+    return Asked(lease, "-", 0, 0, f"must be a Lease, not {type(lease).__name__}")
+
+
+def pair_item(pair: object, form: str, name: str) -> Asked:
+    """What is asked for by a pair."""
+    if isinstance(pair, tuple) and len(pair) == len(("first", "second")):
+        return Asked(pair[0], name, 0, pair[1])
+    return Asked(pair, name, 0, 0, f"must be a pair {form}, not {type(pair).__name__}")
+
+
+def change_batch(topic: Topic, items: Sequence[Asked], now_ms: int) -> Batch[Change]:
+    """Changes that are asked for; the invalid ones refused."""
+    check_batch(items, now_ms)
+    batch: Batch[Change] = Batch(len(items))
+    for place, (message_id, name, version, to, wrong) in enumerate(items):
+        problem = (
+            wrong
+            or name_problem("id", message_id)
+            or name_problem("name", name)
+            or time_problem("version", version)
+            or time_problem("the new time", to)
+        )
+        if problem:
+            batch.refuse(place, message_id, problem)
+        else:
+            bucket = bucket_of(message_id, topic.settings.buckets)
+            batch.add(place, message_id, Change(bucket, message_id, name, version, to))
+    return batch
