@@ -112,5 +112,5 @@ class Writer:
             except StoreUnavailable:
                 if unsure is None:
                     raise
-            time.sleep(_SETTLE_WAIT_S)
+            time.sleep(_SETTLE_WAIT_S)  # a store that is gone needs a moment to come back
         raise unsure or OutcomeUnknown

@@ -1,7 +1,7 @@
 """Objects as files of a folder, each on disk before anyone speaks of it.
 
-Plain files, not the object-store library: that one does not flush, and takes ten times as long to read a few
-hundred bytes. After a failed flush the process stops: nobody knows what the disk holds.
+Plain files, not the object-store library: that one does not flush, and takes about seven times as long to
+read a few hundred bytes. After a failed flush the process stops: nobody knows what the disk holds.
 """
 
 from __future__ import annotations
