@@ -10,6 +10,18 @@ What was appended reaches every group at least once, in sequence within its part
 """
 
 from chronoline.log.events import Event, NewEvent, Position
-from chronoline.log.log import Log
+from chronoline.log.log import GroupProgress, Log
+from chronoline.log.notifying import Notification
+from chronoline.log.processing import Again
+from chronoline.log.readers import CaughtUp
 
-__all__ = ["Event", "Log", "NewEvent", "Position"]
+__all__ = [
+    "Again",
+    "CaughtUp",
+    "Event",
+    "GroupProgress",
+    "Log",
+    "NewEvent",
+    "Notification",
+    "Position",
+]

@@ -15,6 +15,7 @@ from chronoline.log.events import NewEvent, Position
 from chronoline.log.format import MAGIC, pack_chunk
 from chronoline.log.partitioning import partition_id
 
+_SWEPT_TRIES = 5
 _SETTLE_TRIES = 5
 _SETTLE_WAIT_S = 0.2
 
@@ -72,7 +73,12 @@ class Writer:
         numbers: list[list[int]] = []
 
         def commit() -> None:
-            firsts = self._commit(b"".join(parts), chunks, now_ms)
+            try:
+                firsts = self._commit(b"".join(parts), chunks, now_ms)
+            except StoreUnavailable as error:
+                if positions:
+                    raise OutcomeUnknown(f"a part is appended, the rest is not: {error}") from error
+                raise
             for chunk, first, group in zip(chunks, firsts, numbers, strict=True):
                 for sequence, number in enumerate(group, first):
                     positions[number] = Position(partition=chunk.partition, sequence=sequence)
@@ -93,13 +99,14 @@ class Writer:
         return [positions[number] for number in range(len(placed))]
 
     def _commit(self, data: bytes, chunks: Sequence[NewChunk], now_ms: int) -> list[int]:
-        while True:
+        for _ in range(_SWEPT_TRIES):
             name = make_id(now_ms, self._random_bytes(ID_ENTROPY_BYTES))
             self._objects.put(name, data)
             try:
                 return self._settled(name, chunks, now_ms)
             except ObjectSwept:
                 logger.warning("object %r was swept before its commit; writing it again", name)
+        raise StoreUnavailable("the sweeper is faster than this writer; give it a longer grace")
 
     def _settled(self, name: str, chunks: Sequence[NewChunk], now_ms: int) -> list[int]:
         """Asks again while the outcome is unknown: the object's name settles what happened."""

@@ -6,7 +6,7 @@ Both are synchronous and thread-safe. Time is an argument.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ class Chunk(NamedTuple):
     offset: int
     length: int
     appended_ms: int
-    """When it was committed; it never falls within a partition."""
+    """When the last of them was committed; it never falls within a partition."""
 
 
 class Head(NamedTuple):
@@ -118,11 +118,22 @@ class GroupState(NamedTuple):
     until_ms: int
 
 
+class Notice(NamedTuple):
+    """A right to tell of new events of a partition, and the duty to look again after a while."""
+
+    topic_uid: int
+    partition: int
+    sequence: int
+    """Everything before it is told of."""
+    since_ms: int
+    """When the wait began (the seed's `notifyWaitStartTime`); it names the notice."""
+
+
 class Index(ABC):
-    """Order and progress."""
+    """Order and progress. Batches are done as a whole, or not at all."""
 
     max_chunks_per_commit: int
-    """How many chunks one commit takes."""
+    """How many chunks one commit takes, one replacement puts together, and one trim drops."""
 
     # Topics
 
@@ -140,11 +151,12 @@ class Index(ABC):
 
     @abstractmethod
     def commit(self, object_name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
-        """Gives each chunk its first sequence, all in one transaction.
+        """Gives each chunk its first sequence, all in one transaction. A partition comes once.
 
-        A name that was committed before is answered as it was then: so a commit whose outcome is
-        unknown is settled by asking again. One that was swept raises `ObjectSwept`. If the store does not
-        answer: `OutcomeUnknown`.
+        A name that was committed before is answered as it was then, also when its chunks have been
+        compacted or trimmed meanwhile: so a commit whose outcome is unknown is settled by asking again. One
+        that was swept, or that was collected, raises `ObjectSwept`. If the store does not answer:
+        `OutcomeUnknown`.
         """
 
     @abstractmethod
@@ -161,6 +173,18 @@ class Index(ABC):
     def sequence_at(self, topic_uid: int, partition: int, ts: int) -> int:
         """The first sequence of the first chunk that was committed at `ts` or later, else the next one."""
 
+    @property
+    def hearing(self) -> bool:
+        """Whether it hears at this moment of what other processes append; if not, who waits has to look."""
+        return False
+
+    def listen(self, heard: Callable[[set[int] | None], None]) -> None:
+        """From now on calls back with the topics in which other processes append, where it can hear of it.
+
+        None stands for all topics: something may have been missed. Called once at most.
+        """
+        return
+
     # Groups
 
     @abstractmethod
@@ -174,28 +198,63 @@ class Index(ABC):
 
     @abstractmethod
     def hold(
-        self, group: str, topic_uid: int, partition: int, holder: str, *, until_ms: int, now_ms: int
-    ) -> Hold | None:
-        """Takes a partition that nobody holds, or takes one's own again under a new fence."""
+        self,
+        group: str,
+        topic_uid: int,
+        partitions: Sequence[int],
+        holder: str,
+        *,
+        until_ms: int,
+        now_ms: int,
+    ) -> list[Hold]:
+        """Takes those partitions that nobody holds, and one's own again under a new fence.
+
+        Where a group is new its progress begins at the first event that there is.
+        """
 
     @abstractmethod
-    def renew(self, hold: Hold, *, until_ms: int, now_ms: int) -> Hold | None:
-        """Moves the end of a live hold; None if it is over or lost."""
+    def renew(self, holds: Sequence[Hold], *, until_ms: int, now_ms: int) -> list[Hold]:
+        """Moves the end of those holds that live; the others are over or lost."""
 
     @abstractmethod
     def progress(self, hold: Hold, sequence: int, *, now_ms: int) -> Hold | None:
         """Notes the next sequence to read. Only for a live hold, and never backwards; else None."""
 
     @abstractmethod
-    def let_go(self, hold: Hold) -> None:
-        """Gives a partition up, if it is still one's own."""
+    def let_go(self, holds: Sequence[Hold]) -> None:
+        """Gives up those partitions that are still one's own."""
 
     @abstractmethod
-    def groups(self, topic_uid: int) -> list[GroupState]: ...
+    def groups(self, topic_uid: int) -> list[GroupState]:
+        """By group and partition."""
 
     @abstractmethod
-    def seek(self, group: str, topic_uid: int, partition: int, sequence: int) -> None:
-        """Sets a group's progress, also backwards. Whoever holds the partition loses it."""
+    def seek(self, group: str, topic_uid: int, sequences: Mapping[int, int]) -> None:
+        """Sets a group's progress by partition, also backwards. Whoever holds one of them loses it."""
+
+    # Notices (the debounce of who starts readers; see `notices`)
+
+    @abstractmethod
+    def begin_notice(
+        self, topic_uid: int, partition: int, *, max_latency_ms: int, now_ms: int
+    ) -> Notice | int | None:
+        """Claims the right to tell of a partition's new events.
+
+        None if all are told of. If somebody who will tell is waiting: when his wait ends. His wait is over
+        `max_latency_ms` after it began, so that a teller that died is replaced.
+        """
+
+    @abstractmethod
+    def end_notice(self, notice: Notice, *, now_ms: int) -> Notice | None:
+        """Notes that a notice was told, if it is still ours.
+
+        If more was appended meanwhile: the next notice, whose wait begins now. Else the wait is ended in
+        the same write, so that an append is either seen by it or begins a notice of its own.
+        """
+
+    @abstractmethod
+    def untold(self, topic_uid: int) -> list[int]:
+        """The partitions with events that nobody was told of."""
 
     # Upkeep
 
@@ -205,7 +264,10 @@ class Index(ABC):
 
     @abstractmethod
     def trim(self, topic_uid: int, partition: int, *, before_sequence: int) -> int:
-        """Drops whole chunks that end before a sequence; answers how many events went."""
+        """Drops whole chunks that end before a sequence; answers how many events went.
+
+        One call takes the oldest `max_chunks_per_commit`: ask until none is left.
+        """
 
     @abstractmethod
     def replace(
@@ -216,7 +278,11 @@ class Index(ABC):
         object_name: str,
         new: NewChunk,
     ) -> bool:
-        """Puts one chunk in the place of neighbouring ones; false if they are no longer all there."""
+        """Puts one chunk in the place of at most `max_chunks_per_commit` neighbouring ones.
+
+        It counts as committed when the last of them was. False if they are no longer all there, or if the
+        object was swept.
+        """
 
     @abstractmethod
     def unreferenced(self, limit: int) -> list[str]:
@@ -224,7 +290,7 @@ class Index(ABC):
 
     @abstractmethod
     def forget(self, names: Sequence[str]) -> None:
-        """Forgets unreferenced objects, after they were deleted."""
+        """Forgets unreferenced objects, after they were deleted. Their names stay refused."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""Reading as a member of a group: shares, holds that are kept alive, progress, waiting.
+"""Reading for a group: shares, holds that are kept alive, progress.
 
-The caller's thread reads and processes. A thread beside it says every third of `hold_ms` that the reader
-is still there, renews its holds, and notices when members come or go. What it finds is taken up between two
+The caller's thread reads and processes. A thread beside it says every few seconds that the reader is
+still there, renews its holds, and notices when members come or go. What it finds is taken up between two
 batches: partitions that are another's now are let go, and new ones are taken when nobody holds them.
 
 Trust: a hold is trusted from the start of the call that renewed it until `hold_ms` later, by our clock. A
@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass
 
 from chronoline.clock import Clock
-from chronoline.core.errors import ChronolineError
+from chronoline.core.errors import ChronolineError, StoreError
 from chronoline.log.contract import Hold, Index, LogTopic, Objects
 from chronoline.log.events import Event
 from chronoline.log.format import DamagedObject
@@ -25,6 +25,9 @@ from chronoline.log.reading import PartitionReader
 logger = logging.getLogger(__name__)
 
 DAMAGE_WAIT_MS = 5_000
+_LONGEST_BEAT_MS = 3_000
+_TAKE_AGAIN_MS = 100
+"""How soon a partition that another still holds is tried again."""
 
 
 @dataclass(slots=True)
@@ -35,7 +38,11 @@ class _Held:
 
 
 class GroupReader:
-    """One member of a group. Use it from one thread; close it to give its partitions up."""
+    """One reader of a group. Use it from one thread; close it to give its partitions up.
+
+    It is a member that shares the partitions with the others, or, with `only`, works on one partition
+    whoever the members are.
+    """
 
     def __init__(
         self,
@@ -47,6 +54,7 @@ class GroupReader:
         member: str,
         hold_ms: int,
         clock: Clock,
+        only: int | None = None,
     ) -> None:
         self._objects = objects
         self._index = index
@@ -55,9 +63,13 @@ class GroupReader:
         self._member = member
         self._hold_ms = hold_ms
         self._clock = clock
+        self._only = only
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
         self._share = range(0)
+        self._ends: dict[int, int] = {}
+        """Where partitions ended when we looked last."""
+        self._take_from_ms = 0
         self._turn = 0
         self._stopped = threading.Event()
         self._beat()
@@ -67,16 +79,29 @@ class GroupReader:
         self._thread.start()
 
     def next_batch(self, limit: int) -> tuple[Hold, list[Event]] | None:
-        """The next events of one partition that we hold, each partition in turn; None if there are none."""
+        """The next events of one partition that we hold, each partition in turn; None if there are none.
+
+        A damaged object stops its partition alone: it is logged by name and tried again after a while.
+        With `only` it is raised.
+        """
         self._rebalance()
-        for partition in self._in_turn():
-            held = self._held.get(partition)
+        return self._next_behind(limit) or (self._next_behind(limit) if self._look() else None)
+
+    def _next_behind(self, limit: int) -> tuple[Hold, list[Event]] | None:
+        for held in self._in_turn():
             now_ms = self._clock.now_ms()
-            if held is None or held.resting_until_ms > now_ms or held.hold.until_ms <= now_ms:
+            partition = held.hold.partition
+            if (
+                held.reader.sequence >= self._ends.get(partition, 0)
+                or held.resting_until_ms > now_ms
+                or held.hold.until_ms <= now_ms
+            ):
                 continue
             try:
                 events = held.reader.read(limit)
             except DamagedObject as error:
+                if self._only is not None:
+                    raise
                 logger.error("%s; partition %d rests, the others go on", error, partition)
                 held.resting_until_ms = now_ms + DAMAGE_WAIT_MS
                 continue
@@ -84,9 +109,38 @@ class GroupReader:
                 return held.hold, events
         return None
 
+    def _look(self) -> bool:
+        """One look at the ends of all partitions, however many we hold; true if one of ours has moved."""
+        before, heads = self._ends, self._index.heads(self._topic.uid)
+        self._ends = {head.partition: head.next_sequence for head in heads}
+        return self._ends != before
+
+    def sequence_of(self, partition: int) -> int | None:
+        """The next event to read of a partition; None if we do not hold it."""
+        with self._lock:
+            held = self._held.get(partition)
+            return None if held is None else held.reader.sequence
+
+    def idle_s(self) -> float:
+        """How long one may wait for new events before there is something else to look at."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            moments = [held.resting_until_ms for held in self._held.values()]
+            if len(self._held) < len(self._share):
+                moments.append(self._take_from_ms)
+        waits = [each - now_ms for each in moments if each > now_ms]
+        return min([*waits, _LONGEST_BEAT_MS]) / 1000
+
     def done(self, hold: Hold, sequence: int) -> bool:
-        """Notes that everything before a sequence was processed; false if the partition was lost."""
-        noted = self._index.progress(hold, sequence, now_ms=self._clock.now_ms())
+        """Notes that everything before a sequence was processed; false if the partition was lost.
+
+        Where the index does not answer, the partition is given up: it is read again from what was noted.
+        """
+        try:
+            noted = self._index.progress(hold, sequence, now_ms=self._clock.now_ms())
+        except StoreError as error:
+            logger.warning("progress on partition %d was not noted: %s", hold.partition, error)
+            noted = None
         with self._lock:
             held = self._held.get(hold.partition)
             if held is not None and held.hold.fence == hold.fence:
@@ -98,10 +152,11 @@ class GroupReader:
 
     def failed(self, hold: Hold, sequence: int, wait_ms: int) -> None:
         """Goes back to a sequence, and leaves the partition alone for a while."""
-        held = self._held.get(hold.partition)
-        if held is not None:
-            held.reader.sequence = sequence
-            held.resting_until_ms = self._clock.now_ms() + wait_ms
+        with self._lock:
+            held = self._held.get(hold.partition)
+            if held is not None and held.hold.fence == hold.fence:
+                held.reader.sequence = sequence
+                held.resting_until_ms = self._clock.now_ms() + wait_ms
 
     def close(self) -> None:
         """Gives everything up, so that others need not wait for it to lapse. May be called twice."""
@@ -110,48 +165,55 @@ class GroupReader:
         self._stopped.set()
         self._thread.join()
         try:
-            for held in self._held.values():
-                self._index.let_go(held.hold)
-            self._index.leave(self._group, self._topic.uid, self._member)
+            self._index.let_go([held.hold for held in self._held.values()])
+            if self._only is None:
+                self._index.leave(self._group, self._topic.uid, self._member)
         except ChronolineError as error:
             logger.warning("leaving group %r failed; its holds lapse: %s", self._group, error)
         self._held = {}
 
-    def _in_turn(self) -> list[int]:
+    def _in_turn(self) -> list[_Held]:
         self._turn += 1
-        partitions = sorted(self._held)
-        first = self._turn % len(partitions) if partitions else 0
-        return partitions[first:] + partitions[:first]
+        with self._lock:
+            ordered = [self._held[partition] for partition in sorted(self._held)]
+        first = self._turn % len(ordered) if ordered else 0
+        return ordered[first:] + ordered[:first]
 
     def _rebalance(self) -> None:
         with self._lock:
-            share, held = self._share, dict(self._held)
-        for partition in held.keys() - set(share):
-            self._index.let_go(held[partition].hold)
+            share = set(self._share)
+            foreign = [
+                held.hold for held in self._held.values() if held.hold.partition not in share
+            ]
+            missing = sorted(share - self._held.keys())
+        if foreign:
+            self._index.let_go(foreign)
             with self._lock:
-                self._held.pop(partition, None)
-        for partition in set(share) - held.keys():
-            self._take(partition)
-
-    def _take(self, partition: int) -> None:
+                for hold in foreign:
+                    self._held.pop(hold.partition, None)
         now_ms = self._clock.now_ms()
-        hold = self._index.hold(
+        if missing and not now_ms < self._take_from_ms <= now_ms + _TAKE_AGAIN_MS:
+            self._take_from_ms = now_ms + _TAKE_AGAIN_MS
+            self._take(missing, now_ms)
+
+    def _take(self, partitions: list[int], now_ms: int) -> None:
+        holds = self._index.hold(
             self._group,
             self._topic.uid,
-            partition,
+            partitions,
             self._member,
             until_ms=now_ms + self._hold_ms,
             now_ms=now_ms,
         )
-        if hold is not None:
-            reader = PartitionReader(
-                self._objects, self._index, self._topic, partition, hold.sequence
-            )
-            with self._lock:
-                self._held[partition] = _Held(hold, reader)
+        with self._lock:
+            for hold in holds:
+                reader = PartitionReader(
+                    self._objects, self._index, self._topic, hold.partition, hold.sequence
+                )
+                self._held[hold.partition] = _Held(hold, reader)
 
     def _keep_alive(self) -> None:
-        while not self._stopped.wait(self._hold_ms / 3000):
+        while not self._stopped.wait(min(self._hold_ms / 3, _LONGEST_BEAT_MS) / 1000):
             try:
                 self._beat()
             except ChronolineError as error:
@@ -160,17 +222,29 @@ class GroupReader:
     def _beat(self) -> None:
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._hold_ms
+        share = self._share_now(until_ms, now_ms)
+        with self._lock:
+            self._share = share
+            held = {partition: each.hold for partition, each in self._held.items()}
+        if not held:
+            return
+        renewed = self._index.renew(list(held.values()), until_ms=until_ms, now_ms=now_ms)
+        alive = {hold.partition: hold for hold in renewed}
+        with self._lock:
+            for partition, hold in held.items():
+                now_held = self._held.get(partition)
+                if now_held is None or now_held.hold.fence != hold.fence:
+                    continue
+                if partition in alive:
+                    now_held.hold = now_held.hold._replace(until_ms=until_ms)
+                else:
+                    logger.warning("partition %d was lost to another", partition)
+                    del self._held[partition]
+
+    def _share_now(self, until_ms: int, now_ms: int) -> range:
+        if self._only is not None:
+            return range(self._only, self._only + 1)
         members = self._index.join(
             self._group, self._topic.uid, self._member, until_ms=until_ms, now_ms=now_ms
         )
-        with self._lock:
-            self._share = share_of(self._member, members, self._topic.partitions)
-            held = list(self._held.values())
-        for each in held:
-            renewed = self._index.renew(each.hold, until_ms=until_ms, now_ms=now_ms)
-            with self._lock:
-                if renewed is not None:
-                    each.hold = renewed
-                elif self._held.get(each.hold.partition) is each:
-                    logger.warning("partition %d was lost to another", each.hold.partition)
-                    del self._held[each.hold.partition]
+        return share_of(self._member, members, self._topic.partitions)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -17,46 +17,72 @@ from chronoline.core.message import Header
 from chronoline.core.topic import check_topic_name
 from chronoline.grouping import Lane
 from chronoline.log.appending import Placed, Placement, Writer
-from chronoline.log.contract import MAX_PARTITIONS, GroupState, Head, LogTopic
+from chronoline.log.contract import MAX_PARTITIONS, Head, LogTopic
 from chronoline.log.events import Event, NewEvent, Position, check_event, partition_problem
-from chronoline.log.group_reading import GroupReader
+from chronoline.log.notifying import Notification, Notifier, Tell, post_to
 from chronoline.log.opening import open_parts
-from chronoline.log.reading import PartitionReader
+from chronoline.log.processing import Again, Bury, Handler
+from chronoline.log.readers import CaughtUp, Readers
+from chronoline.log.starting import Start, sequences_at
 from chronoline.log.upkeep import Compacted, Upkeep
 from chronoline.log.waking import Arrivals
 
 DEFAULT_PARTITIONS = 8
-_BATCH_EVENTS = 500
 
-logger = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProgress:
+    """How far a group is on one partition, and who works on it until when."""
+
+    group: str
+    partition: int
+    sequence: int
+    """The next event to read."""
+    lag: int
+    """How many events there are from it on."""
+    holder: str | None
+    until_ms: int | None
 
 
 class Log:
     """Partitioned, append-only topics. Thread-safe; open one for each process.
 
-    `linger_ms` waits for company before each commit; at 0, appends that come while one is under way share
-    the next. `max_latency_ms` is how late a waiting reader may hear of what another process appended.
+    `url` names objects and index, see `docs/log.md`; `index` names the index apart. `linger_ms` waits for
+    company before each commit; at 0, appends that come while one is under way share the next.
+    `max_latency_ms` is how late a waiting reader may hear of what another process appended, and how
+    often the `notifier` is called for a partition at most.
     """
 
     def __init__(
         self,
         url: str,
         *,
+        index: str | None = None,
         linger_ms: float = 0,
         object_bytes: int = 8 * 1024 * 1024,
         max_latency_ms: int = 100,
         hold_ms: int = 30_000,
+        notifier: Tell | str | None = None,
         clock: Clock | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._objects, self._index = open_parts(url)
+        tell = post_to(notifier) if isinstance(notifier, str) else notifier
+        self._objects, self._index = open_parts(url, index)
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
-        self._max_latency_s = max_latency_ms / 1000
-        self._hold_ms = hold_ms
         self._topics: dict[str, LogTopic] = {}
         self._placement = Placement()
         self._arrivals = Arrivals()
+        self._index.listen(self._arrivals.tell)
+        self._readers = Readers(
+            self._objects,
+            self._index,
+            self._arrivals,
+            new_member=self._new_id,
+            hold_ms=hold_ms,
+            max_latency_ms=max_latency_ms,
+            clock=self._clock,
+        )
         self._writer = Writer(
             self._objects, self._index, random_bytes=random_bytes, object_bytes=object_bytes
         )
@@ -70,6 +96,20 @@ class Log:
         )
         self._queue = self._lane.open_queue()
         self._closed = False
+        self._tell = tell
+        self._notifier: Notifier | None = None
+        if tell is not None:
+            self._notifier = Notifier(
+                self._index, tell, max_latency_ms=max_latency_ms, clock=self._clock
+            )
+            self._tell_of_what_is_untold(self._notifier)
+
+    def _new_id(self) -> str:
+        return make_id(self._clock.now_ms(), self._random_bytes(ID_ENTROPY_BYTES))
+
+    def _tell_of_what_is_untold(self, notifier: Notifier) -> None:
+        for topic in self._index.list_topics():
+            notifier.appended((topic, each) for each in self._index.untold(topic.uid))
 
     # Topics
 
@@ -135,6 +175,8 @@ class Log:
     def _write(self, placed: Sequence[Placed], now_ms: int) -> list[Position]:
         positions = self._writer.write(placed, now_ms)
         self._arrivals.tell({each.topic.uid for each in placed})
+        if self._notifier is not None:
+            self._notifier.appended({(each.topic, each.partition) for each in placed})
         return positions
 
     # Reading
@@ -145,7 +187,7 @@ class Log:
         *,
         group: str | None = None,
         partition: int | None = None,
-        sequence: int | None = None,
+        start: Start = "earliest",
         follow: bool = True,
         limit: int | None = None,
     ) -> Iterator[Event]:
@@ -153,192 +195,115 @@ class Log:
 
         With a `group` it takes its share of the partitions, keeps its holds alive, and notes its progress
         each time a batch was processed, that is when the event after it is asked for, or the iterator
-        is closed. Without one it reads all partitions, or one of them, from the beginning or from a
-        `sequence`, and notes nothing.
+        is closed. Without one it reads all partitions, or one of them, from a `start` on, and notes
+        nothing.
 
         It waits for more while `follow` is true, and ends after `limit` events.
         """
         where = self.topic(topic)
-        if partition is not None and (problem := partition_problem(partition, where.partitions)):
-            raise InvalidInput(problem)
+        if limit is not None and limit < 0:
+            raise InvalidInput(f"limit must be 0 or more, not {limit}")
         if group is None:
-            return self._read_alone(where, partition, sequence, follow, limit)
-        problem = name_problem("group", group)
-        if problem or partition is not None or sequence is not None:
-            raise InvalidInput(
-                problem or "a group reads its share; use seek to set where it begins"
-            )
-        return self._read_as_member(where, group, follow, limit)
-
-    def _read_alone(
-        self,
-        topic: LogTopic,
-        partition: int | None,
-        sequence: int | None,
-        follow: bool,
-        limit: int | None,
-    ) -> Iterator[Event]:
-        chosen = range(topic.partitions) if partition is None else (partition,)
-        readers = [
-            PartitionReader(self._objects, self._index, topic, each, sequence or 0)
-            for each in chosen
-        ]
-        left = limit
-        while left is None or left > 0:
-            seen = self._arrivals.count(topic.uid)
-            found = False
-            for reader in readers:
-                for event in reader.read(
-                    _BATCH_EVENTS if left is None else min(left, _BATCH_EVENTS)
-                ):
-                    found = True
-                    left = None if left is None else left - 1
-                    yield event
-            if found:
-                continue
-            if not follow or self._closed:
-                return
-            self._arrivals.wait(topic.uid, seen, self._max_latency_s)
-
-    def _read_as_member(
-        self, topic: LogTopic, group: str, follow: bool, limit: int | None
-    ) -> Iterator[Event]:
-        reader = self._member(topic, group)
-        left = limit
-        try:
-            while (left is None or left > 0) and not self._closed:
-                seen = self._arrivals.count(topic.uid)
-                batch = reader.next_batch(
-                    _BATCH_EVENTS if left is None else min(left, _BATCH_EVENTS)
-                )
-                if batch is None:
-                    if not follow:
-                        return
-                    self._arrivals.wait(topic.uid, seen, self._max_latency_s)
-                    continue
-                hold, events = batch
-                done = events[0].sequence
-                try:
-                    for event in events:
-                        yield event
-                        done = event.sequence + 1
-                        left = None if left is None else left - 1
-                finally:
-                    reader.done(hold, done)
-        finally:
-            reader.close()
+            starts = self._starts(where, partition, start)
+            return self._readers.alone(where, starts, follow=follow, limit=limit)
+        _check_group(group)
+        if partition is not None or start != "earliest":
+            raise InvalidInput("a group reads its share; use seek to set where it begins")
+        return self._readers.member(where, group, follow=follow, limit=limit)
 
     def process(
         self,
         topic: str,
         group: str,
-        handler: Callable[[Event], None],
+        handler: Handler,
         *,
         follow: bool = True,
-        retry_ms: int = 1_000,
-        max_attempts: int = 10,
+        again: Again | None = None,
         dead_letter_topic: str | None = None,
     ) -> int:
         """Calls a handler for each event; answers how many it has done.
 
-        An event whose handler raises is delivered again after `retry_ms`, before anything behind it in its
-        partition. With a `dead_letter_topic` it is put there after `max_attempts`, and the partition goes on.
+        An event whose handler raises is delivered again after a while, before anything behind it in
+        its partition: `again` says when. With a `dead_letter_topic` it is put there after so many attempts,
+        and the partition goes on. Without `follow` it ends when everything is processed.
         """
         where = self.topic(topic)
-        if dead_letter_topic is not None:
-            self.topic(dead_letter_topic)
-        reader = self._member(where, group)
-        attempts: dict[tuple[int, int], int] = {}
-        handled = 0
-        try:
-            while not self._closed:
-                seen = self._arrivals.count(where.uid)
-                batch = reader.next_batch(_BATCH_EVENTS)
-                if batch is None:
-                    if not follow and not attempts:
-                        break
-                    self._arrivals.wait(where.uid, seen, self._max_latency_s)
-                    continue
-                hold, events = batch
-                done = events[0].sequence
-                for event in events:
-                    place = (event.partition, event.sequence)
-                    try:
-                        handler(event)
-                    except Exception as error:
-                        attempts[place] = attempts.get(place, 0) + 1
-                        logger.warning(
-                            "event %d of partition %d of %r failed, attempt %d: %s",
-                            event.sequence,
-                            event.partition,
-                            topic,
-                            attempts[place],
-                            error,
-                        )
-                        if dead_letter_topic is None or attempts[place] < max_attempts:
-                            reader.failed(hold, event.sequence, retry_ms)
-                            break
-                        self._bury(event, dead_letter_topic, error)
-                    attempts.pop(place, None)
-                    done = event.sequence + 1
-                    handled += 1
-                reader.done(hold, done)
-        finally:
-            reader.close()
-        return handled
-
-    def _bury(self, event: Event, dead_letter_topic: str, error: Exception) -> None:
-        reason: tuple[Header, ...] = (
-            ("chronolineTopic", event.topic.encode()),
-            ("chronolinePartition", str(event.partition).encode()),
-            ("chronolineSequence", str(event.sequence).encode()),
-            ("chronolineError", f"{type(error).__name__}: {error}".encode()[:1_000]),
-        )
-        self.append(
-            dead_letter_topic, value=event.value, key=event.key, headers=event.headers + reason
+        _check_group(group)
+        return self._readers.process(
+            where,
+            group,
+            handler,
+            follow=follow,
+            again=again or Again(),
+            bury=None if dead_letter_topic is None else self._burial(dead_letter_topic),
         )
 
-    def _member(self, topic: LogTopic, group: str) -> GroupReader:
-        member = make_id(self._clock.now_ms(), self._random_bytes(ID_ENTROPY_BYTES))
-        return GroupReader(
-            self._objects,
-            self._index,
-            topic,
-            group=group,
-            member=member,
-            hold_ms=self._hold_ms,
-            clock=self._clock,
-        )
+    def read_until_current(
+        self,
+        topic: str,
+        group: str,
+        partition: int,
+        handler: Handler,
+        *,
+        time_limit_s: float | None = None,
+    ) -> CaughtUp:
+        """Works one partition for a group until it is up to date, and stops: what a notified function does.
+
+        If another works on it, it stops at once. When its time is up before it is up to date, the
+        notifier is called again. If the handler raises, what was done before is noted, and the error is the
+        caller's.
+        """
+        where = self.topic(topic)
+        _check_group(group)
+        _check_partition(partition, where)
+        done = self._readers.until_current(where, group, partition, handler, time_limit_s)
+        if self._tell is not None and done.sequence is not None and not done.current:
+            self._tell(Notification(topic=topic, partition=partition, sequence=done.sequence))
+        return done
+
+    def _burial(self, topic: str) -> Bury:
+        self.topic(topic)
+
+        def bury(event: Event, reason: tuple[Header, ...]) -> None:
+            self.append(topic, value=event.value, key=event.key, headers=event.headers + reason)
+
+        return bury
 
     # Groups
 
-    def groups(self, topic: str) -> list[GroupState]:
-        """The progress of each group on each partition, with its holder and when its hold ends."""
-        return self._index.groups(self.topic(topic).uid)
-
-    def seek(
-        self, topic: str, group: str, *, sequence: int | None = None, ts: int | None = None
-    ) -> None:
-        """Sets where a group goes on, in all partitions; whoever reads loses its holds.
-
-        By sequence, or by time: at the first events that were committed at `ts` or later.
-        """
+    def groups(self, topic: str) -> list[GroupProgress]:
+        """How far each group is on each partition, with its holder and when its hold ends."""
         where = self.topic(topic)
-        if (sequence is None) == (ts is None):
-            raise InvalidInput("seek takes either a sequence or a ts")
-        for head in self._index.heads(where.uid):
-            at = (
-                self._index.sequence_at(where.uid, head.partition, ts)
-                if ts is not None
-                else sequence
+        states = self._index.groups(where.uid)
+        ends = {head.partition: head.next_sequence for head in self._index.heads(where.uid)}
+        return [
+            GroupProgress(
+                group=state.group,
+                partition=state.partition,
+                sequence=state.sequence,
+                lag=max(0, ends[state.partition] - state.sequence),
+                holder=state.holder,
+                until_ms=state.until_ms if state.holder else None,
             )
-            bounded = min(max(at or 0, head.first_sequence), head.next_sequence)
-            self._index.seek(group, where.uid, head.partition, bounded)
+            for state in states
+        ]
+
+    def seek(self, topic: str, group: str, start: Start, *, partition: int | None = None) -> None:
+        """Sets where a group goes on, in all partitions or in one; whoever reads them loses its holds."""
+        where = self.topic(topic)
+        _check_group(group)
+        self._index.seek(group, where.uid, self._starts(where, partition, start))
 
     def skip_to_end(self, topic: str, group: str) -> None:
         """Passes over everything that is there now."""
-        for head in self.heads(topic):
-            self._index.seek(group, self.topic(topic).uid, head.partition, head.next_sequence)
+        self.seek(topic, group, "latest")
+
+    def _starts(self, topic: LogTopic, partition: int | None, start: Start) -> dict[int, int]:
+        if partition is not None:
+            _check_partition(partition, topic)
+        heads = self._index.heads(topic.uid)
+        chosen = heads if partition is None else [heads[partition]]
+        return sequences_at(self._index, topic.uid, chosen, start)
 
     # Upkeep
 
@@ -352,6 +317,10 @@ class Log:
         self, topic: str, *, max_age_ms: int | None = None, max_bytes: int | None = None
     ) -> int:
         """Drops the oldest events beyond an age, or a size of each partition; says how many."""
+        if max_age_ms is None and max_bytes is None:
+            raise InvalidInput("say what is kept: max_age_ms, max_bytes, or both")
+        if min(max_age_ms or 0, max_bytes or 0) < 0:
+            raise InvalidInput("max_age_ms and max_bytes must be 0 or more")
         dropped = self._upkeep.retain(
             self.topic(topic),
             max_age_ms=max_age_ms,
@@ -361,16 +330,29 @@ class Log:
         self._upkeep.collect()
         return dropped
 
-    def compact(self, topic: str, *, target_bytes: int = 8 * 1024 * 1024) -> Compacted:
-        """Puts small chunks together into large ones, while readers read."""
+    def compact(
+        self,
+        topic: str,
+        *,
+        target_bytes: int = 8 * 1024 * 1024,
+        progress: Callable[[int], None] = lambda partition: None,
+    ) -> Compacted:
+        """Puts small chunks together into large ones, while readers read.
+
+        `progress` is called after each partition.
+        """
         where = self.topic(topic)
-        totals = [
-            self._upkeep.compact(
+        total = Compacted(0, 0)
+        for partition in range(where.partitions):
+            part = self._upkeep.compact(
                 where, partition, target_bytes=target_bytes, now_ms=self._clock.now_ms()
             )
-            for partition in range(where.partitions)
-        ]
-        return Compacted(sum(t.chunks_before for t in totals), sum(t.chunks_after for t in totals))
+            total = Compacted(
+                total.chunks_before + part.chunks_before, total.chunks_after + part.chunks_after
+            )
+            progress(partition)
+        self._upkeep.collect()
+        return total
 
     def close(self) -> None:
         """Finishes the appends that wait, and ends readers. May be called twice."""
@@ -378,6 +360,8 @@ class Log:
             self._closed = True
             self._arrivals.close()
             self._lane.close()
+            if self._notifier is not None:
+                self._notifier.close()
             self._objects.close()
             self._index.close()
 
@@ -391,3 +375,13 @@ class Log:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _check_group(group: str) -> None:
+    if problem := name_problem("group", group):
+        raise InvalidInput(problem)
+
+
+def _check_partition(partition: int, topic: LogTopic) -> None:
+    if problem := partition_problem(partition, topic.partitions):
+        raise InvalidInput(problem)

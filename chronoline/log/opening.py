@@ -11,7 +11,7 @@ from chronoline.log.contract import Index, Objects
 KNOWN = "file:///folder"
 
 
-def open_parts(url: str) -> tuple[Objects, Index]:
+def open_parts(url: str, index: str | None = None) -> tuple[Objects, Index]:
     """The objects and the index that a URL names.
 
     ``file:///folder`` keeps both below a folder: files, and a SQLite database. It needs no set-up.

@@ -69,8 +69,8 @@ class Upkeep:
                 before = max(before, aged)
             if max_bytes is not None:
                 before = max(before, self._beyond_size(topic, head, max_bytes))
-            if before > head.first_sequence:
-                dropped += self._index.trim(topic.uid, head.partition, before_sequence=before)
+            while gone := self._index.trim(topic.uid, head.partition, before_sequence=before):
+                dropped += gone
         return dropped
 
     def _beyond_size(self, topic: LogTopic, head: Head, max_bytes: int) -> int:
@@ -92,7 +92,8 @@ class Upkeep:
         run: list[Chunk] = []
         for chunk in self._chunks(topic, partition, 0):
             before += 1
-            if run and sum(each.length for each in run) + chunk.length > target_bytes:
+            full = len(run) == self._index.max_chunks_per_commit
+            if run and (full or sum(each.length for each in run) + chunk.length > target_bytes):
                 after += self._merge(topic, partition, run, now_ms)
                 run = []
             run.append(chunk)

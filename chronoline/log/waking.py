@@ -1,12 +1,14 @@
 """Waking readers that wait.
 
-Inside a process an append wakes them at once. What other processes append is noticed by one look at
-the heads every `max_latency_ms`, and only while somebody waits.
+Inside a process an append wakes them at once, and so does whatever the index hears of other processes. Where
+it hears nothing, one look at the heads every `max_latency_ms` finds what others appended, and only while
+somebody waits.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Set as AbstractSet
 
 
 class Arrivals:
@@ -19,26 +21,38 @@ class Arrivals:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._counts: dict[int, int] = {}
+        self._of_all = 0
         self._closed = False
 
     def count(self, topic_uid: int) -> int:
         with self._changed:
-            return self._counts.get(topic_uid, 0)
+            return self._count(topic_uid)
 
-    def tell(self, topic_uids: set[int]) -> None:
+    def tell(self, topic_uids: AbstractSet[int] | None) -> None:
+        """Something was appended to these topics; None if it may be any."""
         with self._changed:
-            for uid in topic_uids:
-                self._counts[uid] = self._counts.get(uid, 0) + 1
+            if topic_uids is None:
+                self._of_all += 1
+            else:
+                for uid in topic_uids:
+                    self._counts[uid] = self._counts.get(uid, 0) + 1
             self._changed.notify_all()
 
     def wait(self, topic_uid: int, seen: int, timeout_s: float) -> bool:
         """True if something was appended, or the log was closed; false if the time was over."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._closed or self._counts.get(topic_uid, 0) != seen, timeout_s
+                lambda: self._closed or self._count(topic_uid) != seen, timeout_s
             )
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def close(self) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _count(self, topic_uid: int) -> int:
+        return self._counts.get(topic_uid, 0) + self._of_all

@@ -1,5 +1,6 @@
 """Writers that are killed: what was answered is there; what was not is there whole or not at all."""
 
+import json
 import random
 import subprocess
 import sys
@@ -27,6 +28,21 @@ def test_writers_that_are_killed(url: str) -> None:
             answered += [
                 word for line in writer.stdout if line.endswith("\n") for word in line.split()
             ]
+    check(url, answered)
+
+
+def test_writers_that_are_killed_between_every_two_steps(url: str) -> None:
+    with Log(url) as log:
+        log.create_topic("t", partitions=3)
+    command = [sys.executable, "-m", "tests.log.stepping", url]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    answered, kills = json.loads(done.stdout)
+    assert kills >= KILLS
+    assert len(answered) == 7  # the last writer, which came to its end
+    check(url, answered)
+
+
+def check(url: str, answered: list[str]) -> None:
     with Log(url) as log:
         found: Counter[str] = Counter()
         for partition in range(3):

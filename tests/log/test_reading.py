@@ -1,12 +1,15 @@
 """Groups read everything at least once, in sequence, and only the holder of a partition notes progress."""
 
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chronoline.core.errors import InvalidInput
-from chronoline.log import Event, Log, NewEvent
+from chronoline.log import Again, Event, Log, NewEvent
+from chronoline.testing import ManualClock
 
 
 def fill(log: Log, count: int) -> None:
@@ -67,7 +70,7 @@ def test_what_another_process_appends_is_noticed(log: Log, url: str) -> None:
 def test_two_readers_share_the_partitions(log: Log, url: str) -> None:
     topic = log.topic("t")
     with Log(url, hold_ms=60_000) as other:
-        mine, theirs = log._member(topic, "a"), other._member(topic, "a")
+        mine, theirs = (each._readers._group_reader(topic, "a") for each in (log, other))
         mine._beat()  # it hears of the other
         fill(log, 40)
         shares: list[set[int]] = []
@@ -85,24 +88,6 @@ def test_two_readers_share_the_partitions(log: Log, url: str) -> None:
         theirs.close()
 
 
-def test_a_reader_that_was_frozen_past_its_end_cannot_note_progress(log: Log) -> None:
-    topic = log.topic("t")
-    index, now = log._index, 1_000
-    frozen = index.hold("a", topic.uid, 0, "one", until_ms=now + 10, now_ms=now)
-    assert frozen is not None
-    assert index.hold("a", topic.uid, 0, "two", until_ms=now + 20, now_ms=now + 9) is None
-    assert index.progress(frozen, 1, now_ms=now + 10) is None  # over, though nobody took it
-    taken = index.hold("a", topic.uid, 0, "two", until_ms=now + 50, now_ms=now + 10)
-    assert taken is not None
-    assert taken.fence > frozen.fence
-    assert index.renew(frozen, until_ms=now + 99, now_ms=now + 11) is None
-    assert index.progress(frozen, 5, now_ms=now + 11) is None
-    assert index.progress(taken, 3, now_ms=now + 11) is not None
-    assert index.progress(taken, 2, now_ms=now + 11) is None  # never backwards
-    index.let_go(frozen)
-    assert [(s.holder, s.sequence) for s in index.groups(topic.uid)] == [("two", 3)]
-
-
 def test_an_error_in_processing_delivers_again_before_anything_behind_it(log: Log) -> None:
     log.append_many("t", [NewEvent(value=str(n).encode(), partition=0) for n in range(3)])
     failures = iter([ValueError("once"), ValueError("twice")])
@@ -114,7 +99,7 @@ def test_an_error_in_processing_delivers_again_before_anything_behind_it(log: Lo
             for failure in failures:
                 raise failure
 
-    assert log.process("t", "a", handle, follow=False, retry_ms=1) == 3
+    assert log.process("t", "a", handle, follow=False, again=Again(retry_ms=1)) == 3
     assert seen == [0, 1, 1, 1, 2]
 
 
@@ -126,9 +111,8 @@ def test_a_poison_event_goes_to_the_dead_letters(log: Log) -> None:
         if event.sequence == 1:
             raise ValueError("never")
 
-    log.process(
-        "t", "a", handle, follow=False, retry_ms=1, max_attempts=2, dead_letter_topic="dead"
-    )
+    again = Again(retry_ms=1, max_attempts=2)
+    log.process("t", "a", handle, follow=False, again=again, dead_letter_topic="dead")
     (letter,) = log.read("dead", follow=False)
     assert letter.value == b"1"
     assert dict(letter.headers)["chronolineError"] == b"ValueError: never"
@@ -138,16 +122,24 @@ def test_a_poison_event_goes_to_the_dead_letters(log: Log) -> None:
 def test_seek_by_sequence_and_time_and_skip_to_end(log: Log) -> None:
     fill(log, 8)
     assert len(read(log, "a")) == 8
-    log.seek("t", "a", sequence=1)
+    log.seek("t", "a", 1)
     assert sorted(read(log, "a")) == [4, 5, 6, 7]
-    log.seek("t", "a", ts=0)
+    log.seek("t", "a", datetime(2020, 1, 1, tzinfo=UTC))
     assert len(read(log, "a")) == 8
-    log.seek("t", "a", ts=2**47)
+    log.seek("t", "a", datetime(2999, 1, 1, tzinfo=UTC))
     assert read(log, "a") == []
+    log.seek("t", "a", "earliest", partition=3)
+    assert read(log, "a") == [3, 7]
     log.skip_to_end("t", "b")
     assert read(log, "b") == []
+
+
+@pytest.mark.parametrize("start", [-1, True, "first", datetime(2020, 1, 1), None])
+def test_a_start_that_is_none_is_refused(log: Log, start: Any) -> None:
     with pytest.raises(InvalidInput):
-        log.seek("t", "a")
+        log.seek("t", "a", start)
+    with pytest.raises(InvalidInput):
+        log.read("t", start=start)
 
 
 def test_a_damaged_object_is_named_and_stops_only_its_partition(
@@ -170,10 +162,79 @@ def test_compaction_and_retention_while_a_reader_reads(log: Log) -> None:
     seen = [int(next(reader).value or b"")]
     compacted = log.compact("t")
     assert (compacted.chunks_before, compacted.chunks_after) == (20, 1)
-    assert log.sweep(grace_ms=0) == 20
+    assert log.sweep(grace_ms=0) == 0  # what was compacted is gone already
     seen += [int(event.value or b"") for event in reader]
     assert seen == list(range(20))
     log.append("t", value=b"20", partition=0)
     assert log.retain("t", max_bytes=1) == 20
     assert [event.sequence for event in log.read("t", follow=False)] == [20]
     assert log.heads("t")[0].first_sequence == 20
+
+
+def test_a_reader_that_was_frozen_past_the_end_of_its_hold_cannot_note_progress(url: str) -> None:
+    slow_clock, clock = ManualClock(), ManualClock()
+    with (
+        Log(url, clock=slow_clock, hold_ms=30_000) as frozen,
+        Log(url, clock=clock, hold_ms=30_000) as other,
+    ):
+        frozen.create_topic("t", partitions=1)
+        frozen.append_many("t", [NewEvent(value=b"%d" % n) for n in range(3)])
+        zombie = frozen.read("t", group="g", follow=False)
+        assert next(zombie).sequence == 0
+        assert list(other.read("t", group="g", follow=False)) == []  # it is held
+        clock.advance(30_000)
+        assert [e.sequence for e in other.read("t", group="g", follow=False)] == [0, 1, 2]
+        other.append("t", value=b"3")
+        slow_clock.advance(30_000)
+        handed_out = [event.sequence for event in zombie]
+        assert handed_out == [1, 2, 3]  # what it had, and then it reads as a new holder
+        (progress,) = other.groups("t")
+        assert (progress.sequence, progress.holder) == (4, None)
+
+
+def test_nothing_is_lost_or_out_of_order_while_it_is_compacted(url: str) -> None:
+    count = 400
+    stop = threading.Event()
+
+    def write() -> None:
+        with Log(url) as writer:
+            for n in range(count):
+                writer.append("t", value=b"%d" % n, partition=n % 2)
+
+    def compact() -> None:
+        with Log(url) as keeper:
+            while not stop.is_set():
+                keeper.compact("t")
+                keeper.sweep(grace_ms=60_000)
+
+    with Log(url) as log:
+        log.create_topic("t", partitions=2)
+        threads = [threading.Thread(target=write), threading.Thread(target=compact)]
+        for thread in threads:
+            thread.start()
+        try:
+            seen = list(log.read("t", group="g", limit=count))
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        for partition in range(2):
+            mine = [event for event in seen if event.partition == partition]
+            assert [event.sequence for event in mine] == list(range(count // 2))
+            assert [int(event.value or b"") for event in mine] == list(range(partition, count, 2))
+        assert log.compact("t").chunks_after == 2
+
+
+def test_retention_keeps_what_is_young_also_when_it_lies_with_what_is_old(url: str) -> None:
+    clock = ManualClock()
+    with Log(url, clock=clock) as log:
+        log.create_topic("t", partitions=1)
+        for _ in range(3):
+            log.append("t", value=b"")
+            clock.advance(1_000)
+        log.compact("t")
+        assert log.retain("t", max_age_ms=1_500) == 0
+        clock.advance(1_000)
+        assert log.retain("t", max_age_ms=1_500) == 3
+        with pytest.raises(InvalidInput, match="say what is kept"):
+            log.retain("t")

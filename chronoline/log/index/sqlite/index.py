@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chronoline.core.errors import TopicExists
@@ -17,6 +18,7 @@ from chronoline.log.contract import (
     Index,
     LogTopic,
     NewChunk,
+    Notice,
     ObjectSwept,
 )
 
@@ -27,7 +29,7 @@ _QUERIES = load_queries(_PACKAGE)
 class SqliteIndex(Index):
     """An index in one file, shared by the processes of one machine."""
 
-    max_chunks_per_commit = 10_000
+    max_chunks_per_commit = 2_000
 
     def __init__(self, path: str) -> None:
         self._database = SqliteDatabase(path, package=_PACKAGE)
@@ -54,8 +56,10 @@ class SqliteIndex(Index):
         with self._database.writing() as connection:
             claim = _run(connection, "claim_object", name=object_name, refs=len(chunks))
             if not claim.rowcount:
-                return _settle(connection, object_name, chunks)
-            return [_commit_chunk(connection, object_name, chunk, now_ms) for chunk in chunks]
+                return _settle(connection, object_name)
+            given = [_commit_chunk(connection, object_name, chunk, now_ms) for chunk in chunks]
+            _run(connection, "note_given", name=object_name, given=json.dumps(given))
+            return given
 
     def heads(self, topic_uid: int) -> list[Head]:
         return [Head(*row) for row in self._read("heads", topic=topic_uid)]
@@ -87,19 +91,35 @@ class SqliteIndex(Index):
             _run(connection, "leave", topic=topic_uid, group=group, member=member)
 
     def hold(
-        self, group: str, topic_uid: int, partition: int, holder: str, *, until_ms: int, now_ms: int
-    ) -> Hold | None:
-        values = {"topic": topic_uid, "group": group, "partition": partition, "holder": holder}
+        self,
+        group: str,
+        topic_uid: int,
+        partitions: Sequence[int],
+        holder: str,
+        *,
+        until_ms: int,
+        now_ms: int,
+    ) -> list[Hold]:
+        values = {"topic": topic_uid, "group": group, "holder": holder}
+        values |= {"until": until_ms, "now": now_ms}
+        holds = []
         with self._database.writing() as connection:
-            row = _run(connection, "hold", until=until_ms, now=now_ms, **values).fetchone()
-        if row is None:
-            return None
-        return Hold(group, topic_uid, partition, holder, row[0], until_ms, row[1])
+            for partition in partitions:
+                row = _run(connection, "hold", partition=partition, **values).fetchone()
+                if row is not None:
+                    fence, at = row
+                    holds.append(Hold(group, topic_uid, partition, holder, fence, until_ms, at))
+        return holds
 
-    def renew(self, hold: Hold, *, until_ms: int, now_ms: int) -> Hold | None:
+    def renew(self, holds: Sequence[Hold], *, until_ms: int, now_ms: int) -> list[Hold]:
+        renewed = []
         with self._database.writing() as connection:
-            row = _run(connection, "renew", until=until_ms, now=now_ms, **_held(hold)).fetchone()
-        return None if row is None else hold._replace(until_ms=until_ms, sequence=row[0])
+            for hold in holds:
+                values = _held(hold) | {"until": until_ms, "now": now_ms}
+                row = _run(connection, "renew", **values).fetchone()
+                if row is not None:
+                    renewed.append(hold._replace(until_ms=until_ms, sequence=row[0]))
+        return renewed
 
     def progress(self, hold: Hold, sequence: int, *, now_ms: int) -> Hold | None:
         values = _held(hold) | {"sequence": sequence, "now": now_ms}
@@ -107,17 +127,45 @@ class SqliteIndex(Index):
             row = _run(connection, "progress", **values).fetchone()
         return None if row is None else hold._replace(until_ms=row[0], sequence=sequence)
 
-    def let_go(self, hold: Hold) -> None:
+    def let_go(self, holds: Sequence[Hold]) -> None:
         with self._database.writing() as connection:
-            _run(connection, "let_go", **_held(hold))
+            for hold in holds:
+                _run(connection, "let_go", **_held(hold))
 
     def groups(self, topic_uid: int) -> list[GroupState]:
         return [GroupState(*row) for row in self._read("groups", topic=topic_uid)]
 
-    def seek(self, group: str, topic_uid: int, partition: int, sequence: int) -> None:
-        values = {"topic": topic_uid, "group": group, "partition": partition}
+    def seek(self, group: str, topic_uid: int, sequences: Mapping[int, int]) -> None:
+        values = {"topic": topic_uid, "group": group}
         with self._database.writing() as connection:
-            _run(connection, "seek", sequence=sequence, **values)
+            for partition, sequence in sequences.items():
+                _run(connection, "seek", partition=partition, sequence=sequence, **values)
+
+    # Notices
+
+    def begin_notice(
+        self, topic_uid: int, partition: int, *, max_latency_ms: int, now_ms: int
+    ) -> Notice | int | None:
+        where = {"topic": topic_uid, "partition": partition}
+        with self._database.writing() as connection:
+            values = where | {"now": now_ms, "latency": max_latency_ms}
+            row = _run(connection, "begin_notice", **values).fetchone()
+            if row is not None:
+                return Notice(topic_uid, partition, row[0], now_ms)
+            row = _run(connection, "notice_wait", **where).fetchone()
+        return None if row is None else int(row[0]) + max_latency_ms
+
+    def end_notice(self, notice: Notice, *, now_ms: int) -> Notice | None:
+        values = {"topic": notice.topic_uid, "partition": notice.partition, "now": now_ms}
+        values |= {"sequence": notice.sequence, "since": notice.since_ms}
+        with self._database.writing() as connection:
+            row = _run(connection, "end_notice", **values).fetchone()
+        if row is None or row[0] <= notice.sequence:
+            return None
+        return notice._replace(sequence=row[0], since_ms=row[1])
+
+    def untold(self, topic_uid: int) -> list[int]:
+        return [partition for (partition,) in self._read("untold", topic=topic_uid)]
 
     # Upkeep
 
@@ -131,7 +179,13 @@ class SqliteIndex(Index):
     def trim(self, topic_uid: int, partition: int, *, before_sequence: int) -> int:
         where = {"topic": topic_uid, "partition": partition}
         with self._database.writing() as connection:
-            doomed = _run(connection, "doomed", before=before_sequence, **where).fetchall()
+            doomed = _run(
+                connection,
+                "doomed",
+                before=before_sequence,
+                limit=self.max_chunks_per_commit,
+                **where,
+            ).fetchall()
             for first, _, name in doomed:
                 _drop_chunk(connection, where, first, name)
             if doomed:
@@ -162,7 +216,7 @@ class SqliteIndex(Index):
                 return False
             for chunk in old:
                 _drop_chunk(connection, where, chunk.first_sequence, chunk.object_name)
-            _insert_chunk(connection, object_name, new, old[0].first_sequence, old[0].appended_ms)
+            _insert_chunk(connection, object_name, new, old[0].first_sequence, old[-1].appended_ms)
             return True
 
     def unreferenced(self, limit: int) -> list[str]:
@@ -203,18 +257,12 @@ def _held(hold: Hold) -> dict[str, Any]:
     }
 
 
-def _settle(
-    connection: sqlite3.Connection, object_name: str, chunks: Sequence[NewChunk]
-) -> list[int]:
+def _settle(connection: sqlite3.Connection, object_name: str) -> list[int]:
     """What a commit that was made before was answered."""
-    (refs,) = _run(connection, "object", name=object_name).fetchone()
-    given = {
-        (topic, partition): first
-        for topic, partition, first in _run(connection, "committed", object=object_name)
-    }
+    refs, given = _run(connection, "object", name=object_name).fetchone()
     if refs == -1:
         raise ObjectSwept
-    return [given[chunk.topic_uid, chunk.partition] for chunk in chunks]
+    return list(json.loads(given))
 
 
 def _commit_chunk(

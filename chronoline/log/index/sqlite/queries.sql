@@ -20,8 +20,12 @@ SELECT uid, name, partitions FROM topics ORDER BY name;
 INSERT INTO objects (name, refs) VALUES (:name, :refs) ON CONFLICT DO NOTHING;
 
 -- name: object
--- How often an object is referred to.
-SELECT refs FROM objects WHERE name = :name;
+-- How often an object is referred to, and what its commit was answered.
+SELECT refs, given FROM objects WHERE name = :name;
+
+-- name: note_given
+-- Notes what a commit is answered.
+UPDATE objects SET given = :given WHERE name = :name;
 
 -- name: advance
 -- Gives a partition's next sequences away.
@@ -33,10 +37,6 @@ RETURNING next_sequence - :count, appended_ms;
 -- Notes where events lie.
 INSERT INTO chunks (topic, partition, first_sequence, count, object, start, length, appended_ms)
 VALUES (:topic, :partition, :first, :count, :object, :start, :length, :appended);
-
--- name: committed
--- What was given to the chunks of an object.
-SELECT topic, partition, first_sequence FROM chunks WHERE object = :object;
 
 -- name: heads
 -- The ends of all partitions.
@@ -120,6 +120,29 @@ INSERT INTO cursors (topic, reader_group, partition, sequence, fence)
 VALUES (:topic, :group, :partition, :sequence, 1)
 ON CONFLICT DO UPDATE SET sequence = :sequence, fence = fence + 1, holder = NULL, until_ms = 0;
 
+-- name: untold
+-- The partitions with events that nobody was told of.
+SELECT partition FROM heads WHERE topic = :topic AND told < next_sequence ORDER BY partition;
+
+-- name: begin_notice
+-- Claims the right to tell of new events, unless somebody waits who will.
+UPDATE heads SET told_since_ms = :now
+WHERE topic = :topic AND partition = :partition AND told < next_sequence
+    AND told_since_ms <= :now - :latency
+RETURNING next_sequence;
+
+-- name: notice_wait
+-- Since when somebody waits who will tell, where something is untold.
+SELECT told_since_ms FROM heads
+WHERE topic = :topic AND partition = :partition AND told < next_sequence;
+
+-- name: end_notice
+-- Notes what was told. The wait goes on if there is more, and ends in the same write if there is not.
+UPDATE heads SET told = max(told, :sequence),
+    told_since_ms = CASE WHEN next_sequence > :sequence THEN max(:now, :since + 1) ELSE 0 END
+WHERE topic = :topic AND partition = :partition AND told_since_ms = :since
+RETURNING next_sequence, told_since_ms;
+
 -- name: sweep
 -- Marks an object that nobody committed: from now on nobody can.
 INSERT INTO objects (name, refs, swept_ms) VALUES (:name, -1, :now) ON CONFLICT DO NOTHING;
@@ -128,7 +151,7 @@ INSERT INTO objects (name, refs, swept_ms) VALUES (:name, -1, :now) ON CONFLICT 
 -- The chunks that end before a sequence.
 SELECT first_sequence, count, object FROM chunks
 WHERE topic = :topic AND partition = :partition AND first_sequence + count <= :before
-ORDER BY first_sequence;
+ORDER BY first_sequence LIMIT :limit;
 
 -- name: delete_chunk
 -- Drops a chunk.
@@ -150,4 +173,4 @@ SELECT name FROM objects WHERE refs = 0 ORDER BY name LIMIT :limit;
 
 -- name: forget
 -- Forgets an object that was deleted. Its name stays refused, as that of a swept one.
-UPDATE objects SET refs = -1, swept_ms = 0 WHERE name = :name AND refs = 0;
+UPDATE objects SET refs = -1, swept_ms = 0, given = '[]' WHERE name = :name AND refs = 0;

@@ -1,0 +1,224 @@
+"""Starting readers: on new events a notifier is called, debounced, and again when it fails.
+
+This is for readers that do not wait, such as functions: who is told of a partition reads it until it is up to
+date, and stops. Of all processes that append, one tells: it claims a *notice* in the index, tells, waits
+`max_latency_ms`, and looks again. If more was appended meanwhile it tells of that and waits again; if not,
+the same write ends its wait. So an append either finds somebody waiting who will see it, or begins a notice
+of its own, and the race that a plain timer leaves (an append just after the last look, while its producer
+still believes in the waiter) does not exist.
+
+A process that finds another waiting comes back when that wait should be over: if the other has died, it takes
+over. What nobody was told of because every process died is found when the next one opens the log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import urllib.request
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from chronoline.clock import Clock
+from chronoline.core.errors import InvalidInput, StoreError
+from chronoline.log.contract import Index, LogTopic, Notice
+
+logger = logging.getLogger(__name__)
+
+_TELLERS = 8
+_POST_TIMEOUT_S = 10
+_FIRST_WAIT_MS = 100
+_LONGEST_WAIT_MS = 30_000
+_END_OF_TIME = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """A partition has events before this sequence that a reader should be started for."""
+
+    topic: str
+    partition: int
+    sequence: int
+
+
+Tell = Callable[[Notification], None]
+
+
+def post_to(url: str) -> Tell:
+    """Tells by an HTTP POST of the notification as JSON. Any answer but a success counts as a failure."""
+    if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
+        raise InvalidInput(f"a notifier is a callable or an http(s) URL, not {url!r}")
+
+    def tell(notification: Notification) -> None:
+        request = urllib.request.Request(
+            url,
+            data=json.dumps(asdict(notification)).encode(),
+            headers={"Content-Type": "application/json"},
+            method="POST",
+        )
+        with urllib.request.urlopen(request, timeout=_POST_TIMEOUT_S) as answer:
+            if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+                raise OSError(f"{url} answered {answer.status}")
+
+    return tell
+
+
+@dataclass(slots=True)
+class _Duty:
+    """What is to be done for a partition, and when."""
+
+    topic: LogTopic
+    partition: int
+    at_ms: int
+    notice: Notice | None = None
+    """The notice that is ours, if any."""
+    told: bool = False
+    failures: int = 0
+
+
+class Notices:
+    """The duties of one process. `due` and `work` decide and do one step at a given time."""
+
+    def __init__(self, index: Index, tell: Tell, *, max_latency_ms: int) -> None:
+        self._index = index
+        self._tell = tell
+        self._max_latency_ms = max_latency_ms
+        self._lock = threading.Lock()
+        self._duties: dict[tuple[int, int], _Duty] = {}
+
+    def appended(self, places: Iterable[tuple[LogTopic, int]], now_ms: int) -> None:
+        """Something was committed. Where a duty waits already, it will see it."""
+        for topic, partition in places:
+            self._put(_Duty(topic, partition, now_ms))
+
+    def due(self, now_ms: int) -> list[_Duty]:
+        """Takes the duties whose time has come: an append that comes from now on makes a new one."""
+        with self._lock:
+            ready = [key for key, duty in self._duties.items() if duty.at_ms <= now_ms]
+            return [self._duties.pop(key) for key in ready]
+
+    def next_ms(self) -> int | None:
+        with self._lock:
+            return min((duty.at_ms for duty in self._duties.values()), default=None)
+
+    def work(self, duty: _Duty, now_ms: int) -> None:
+        """One step: claim, tell, or look again. What is left to do is put back."""
+        try:
+            if duty.notice is not None and duty.told:
+                duty.notice, duty.told = self._index.end_notice(duty.notice, now_ms=now_ms), False
+                if duty.notice is None:
+                    return
+            if duty.notice is None and not self._begin(duty, now_ms):
+                return
+            self._tell_now(duty, now_ms)
+        except StoreError as error:
+            logger.warning("notices of %r wait for the index: %s", duty.topic.name, error)
+            self.again(duty, now_ms)
+
+    def flush(self, now_ms: int) -> None:
+        """Tells now what would be told after a wait, and ends our waits: nobody will be here to look."""
+        for duty in self.due(_END_OF_TIME):
+            self.work(duty, now_ms)
+            if duty.told and duty.notice is not None:
+                self._index.end_notice(duty.notice, now_ms=now_ms)
+        self.due(_END_OF_TIME)
+
+    def again(self, duty: _Duty, now_ms: int) -> None:
+        """Puts a duty back after a failure, for a while that grows."""
+        duty.failures += 1
+        wait_ms = min(_FIRST_WAIT_MS * 2 ** min(duty.failures, 20), _LONGEST_WAIT_MS)
+        duty.at_ms = now_ms + max(wait_ms, self._max_latency_ms)
+        self._put(duty)
+
+    def _begin(self, duty: _Duty, now_ms: int) -> bool:
+        begun = self._index.begin_notice(
+            duty.topic.uid, duty.partition, max_latency_ms=self._max_latency_ms, now_ms=now_ms
+        )
+        if isinstance(begun, int):
+            duty.at_ms = max(begun, now_ms + 1)
+            self._put(duty)
+        elif begun is not None:
+            duty.notice = begun
+        return duty.notice is not None
+
+    def _tell_now(self, duty: _Duty, now_ms: int) -> None:
+        notice = duty.notice
+        assert notice is not None
+        try:
+            self._tell(
+                Notification(
+                    topic=duty.topic.name, partition=duty.partition, sequence=notice.sequence
+                )
+            )
+        except Exception as error:  # whatever the notifier does, the events are still untold
+            logger.warning(
+                "telling of partition %d of %r failed: %s", duty.partition, duty.topic.name, error
+            )
+            duty.notice = None  # another may claim it meanwhile; what is newest then is told
+            self.again(duty, now_ms)
+            return
+        duty.told, duty.failures = True, 0
+        duty.at_ms = notice.since_ms + self._max_latency_ms
+        self._put(duty)
+
+    def _put(self, duty: _Duty) -> None:
+        """A duty with a notice goes before one without; else the one that is there stays."""
+        with self._lock:
+            key = (duty.topic.uid, duty.partition)
+            if key not in self._duties or duty.notice is not None:
+                self._duties[key] = duty
+
+
+class Notifier:
+    """The thread that carries out the duties, and a few that tell, so that a slow one delays no other."""
+
+    def __init__(self, index: Index, tell: Tell, *, max_latency_ms: int, clock: Clock) -> None:
+        self._notices = Notices(index, tell, max_latency_ms=max_latency_ms)
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._tellers = ThreadPoolExecutor(_TELLERS, thread_name_prefix="chronoline-teller")
+        self._thread = threading.Thread(target=self._run, name="chronoline-notifier", daemon=True)
+        self._thread.start()
+
+    def appended(self, places: Iterable[tuple[LogTopic, int]]) -> None:
+        self._notices.appended(places, self._clock.now_ms())
+        with self._changed:
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Tells what is left to tell. What fails is told by another process, or at the next start."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        self._thread.join()
+        self._tellers.shutdown()
+        try:
+            self._notices.flush(self._clock.now_ms())
+        except StoreError as error:
+            logger.warning("some notices are left to others: %s", error)
+
+    def _run(self) -> None:
+        while True:
+            for duty in self._notices.due(self._clock.now_ms()):
+                self._tellers.submit(self._work, duty)
+            with self._changed:
+                if self._stopped:
+                    return
+                at_ms = self._notices.next_ms()
+                wait_s = None if at_ms is None else self._clock.seconds_until(at_ms)
+                if wait_s is None or wait_s > 0:
+                    self._changed.wait(wait_s)
+
+    def _work(self, duty: _Duty) -> None:
+        try:
+            self._notices.work(duty, self._clock.now_ms())
+        except Exception:
+            logger.exception("notices of %r failed", duty.topic.name)
+            self._notices.again(duty, self._clock.now_ms())
+        with self._changed:
+            self._changed.notify()

@@ -1,0 +1,110 @@
+"""Processing a group's events by a handler: again after an error, and past what cannot be processed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.message import Header
+from chronoline.log.contract import Hold
+from chronoline.log.events import Event
+from chronoline.log.group_reading import GroupReader
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Event], None]
+Bury = Callable[[Event, tuple[Header, ...]], None]
+"""Puts an event away for good, with headers that say why."""
+
+_ERROR_BYTES = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """When an event is delivered again, and how often before it is put away."""
+
+    retry_ms: int = 1_000
+    longest_retry_ms: int = 60_000
+    max_attempts: int = 10
+
+    def __post_init__(self) -> None:
+        if self.retry_ms < 0 or self.longest_retry_ms < self.retry_ms or self.max_attempts < 1:
+            raise InvalidInput(
+                "retry_ms must be from 0 to longest_retry_ms, and max_attempts at least 1"
+            )
+
+    def wait_ms(self, attempts: int) -> int:
+        """Twice as long after each attempt."""
+        return min(self.retry_ms << min(attempts - 1, 30), self.longest_retry_ms)
+
+
+class Processing:
+    """Hands the batches of one reader to a handler. Attempts are counted here, so a restart begins anew."""
+
+    def __init__(
+        self, reader: GroupReader, handler: Handler, again: Again, bury: Bury | None
+    ) -> None:
+        self._reader = reader
+        self._handler = handler
+        self._again = again
+        self._bury = bury
+        self._attempts: dict[tuple[int, int], int] = {}
+        self.handled = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an event that failed waits to be delivered again."""
+        return bool(self._attempts)
+
+    def work(self, hold: Hold, events: list[Event]) -> None:
+        """Delivers events until one fails; that one is the partition's next."""
+        done = events[0].sequence
+        try:
+            for event in events:
+                if not self._deliver(event):
+                    attempts = self._attempts[event.partition, event.sequence]
+                    self._reader.failed(hold, event.sequence, self._again.wait_ms(attempts))
+                    break
+                done = event.sequence + 1
+        finally:
+            if not self._reader.done(hold, done):
+                self._forget(hold.partition)
+
+    def _deliver(self, event: Event) -> bool:
+        place = (event.partition, event.sequence)
+        try:
+            self._handler(event)
+        except Exception as error:
+            attempts = self._attempts[place] = self._attempts.get(place, 0) + 1
+            logger.warning(
+                "event %d of partition %d of %r failed, attempt %d: %s",
+                event.sequence,
+                event.partition,
+                event.topic,
+                attempts,
+                error,
+            )
+            if self._bury is None or attempts < self._again.max_attempts:
+                return False
+            self._bury(event, _reason(event, error))
+        else:
+            self.handled += 1
+        self._attempts.pop(place, None)
+        return True
+
+    def _forget(self, partition: int) -> None:
+        """Another has the partition now, and counts for itself."""
+        self._attempts = {
+            place: count for place, count in self._attempts.items() if place[0] != partition
+        }
+
+
+def _reason(event: Event, error: Exception) -> tuple[Header, ...]:
+    return (
+        ("chronolineTopic", event.topic.encode()),
+        ("chronolinePartition", str(event.partition).encode()),
+        ("chronolineSequence", str(event.sequence).encode()),
+        ("chronolineError", f"{type(error).__name__}: {error}".encode()[:_ERROR_BYTES]),
+    )

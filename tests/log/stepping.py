@@ -1,0 +1,67 @@
+"""Forks writers; each is killed one line later in its append than the one before, until one comes to its end.
+
+`python -m tests.log.stepping URL` prints what was answered, and how many were killed.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+from chronoline.log import Log, NewEvent
+
+STEPS = ("/log/appending.py", "/log/objects/", "/log/index/", "/databases/", "/log/log.py")
+
+
+class Killer:
+    """Kills its process at the n-th line of the modules that write, once it is armed."""
+
+    def __init__(self, lines: int) -> None:
+        self.left = lines
+        self.armed = False
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if not any(step in frame.f_code.co_filename for step in STEPS):
+            return None
+        if event == "line" and self.armed:
+            self.left -= 1
+            if not self.left:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self
+
+
+def write(url: str, step: int, answers: int) -> None:
+    killer = Killer(step)
+    threading.settrace(killer)  # the lane's thread, which begins with the log
+    with Log(url) as log:
+        events = [NewEvent(value=f"{step}-{n}".encode()) for n in range(7)]
+        log.topic("t")
+        killer.armed = True
+        log.append_many("t", events)
+        killer.armed = False
+        os.write(answers, json.dumps([f"{step}-{n}" for n in range(7)]).encode())
+
+
+def main(url: str) -> None:
+    step = 0
+    while True:
+        step += 1
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            write(url, step, writing)
+            os._exit(0)
+        os.close(writing)
+        _, status = os.waitpid(child, 0)
+        with os.fdopen(reading) as answer:
+            if status == 0:
+                print(json.dumps([json.load(answer), step - 1]))
+                return
+            assert os.WTERMSIG(status) == signal.SIGKILL, status
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,255 @@
+"""Starting readers: the seed's debounce, told as scenarios, with its race closed."""
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from chronoline.core.errors import InvalidInput, StoreUnavailable
+from chronoline.log import Event, Log, NewEvent, Notification
+from chronoline.log.contract import LogTopic, NewChunk
+from chronoline.log.index.sqlite import SqliteIndex
+from chronoline.log.notifying import Notices, post_to
+
+LATENCY_MS = 100
+START_MS = 1_000_000
+
+
+@dataclass
+class Scene:
+    """Producers that share an index, with time by hand and a trace of what happens at which millisecond."""
+
+    path: Path
+    now_ms: int = START_MS
+    trace: list[str] = field(default_factory=list)
+    broken: int = 0
+    """How many tellings fail from now on."""
+
+    def __post_init__(self) -> None:
+        self.topic = LogTopic(uid=1, name="t", partitions=1)
+        self.index = SqliteIndex(str(self.path / "index.db"))
+        self.index.create_topic(self.topic)
+        self._objects = 0
+        self.producers: dict[str, Notices] = {}
+
+    def at(self, ms: int) -> None:
+        """Time passes; each producer does its duties at the moment they are due."""
+        target = START_MS + ms
+        while True:
+            waits = [n for p in self.producers.values() if (n := p.next_ms()) is not None]
+            upcoming = min(waits, default=target + 1)
+            if upcoming > target:
+                break
+            self.now_ms = max(self.now_ms, upcoming)
+            for producer in list(self.producers.values()):
+                for duty in producer.due(self.now_ms):
+                    producer.work(duty, self.now_ms)
+        self.now_ms = target
+
+    def append(self, producer: str) -> None:
+        """PRODUCE: the commit, then the TRIGGER."""
+        self.commit()
+        self.trigger(producer)
+
+    def commit(self) -> None:
+        self._objects += 1
+        self.index.commit(f"object-{self._objects}", [NewChunk(1, 0, 1, 0, 1)], now_ms=self.now_ms)
+
+    def trigger(self, producer: str) -> None:
+        notices = self.producers.setdefault(
+            producer,
+            Notices(self.index, self._teller(producer), max_latency_ms=LATENCY_MS),
+        )
+        notices.appended([(self.topic, 0)], self.now_ms)
+        self.at(self.now_ms - START_MS)
+
+    def die(self, producer: str) -> None:
+        del self.producers[producer]
+
+    def _teller(self, producer: str) -> Callable[[Notification], None]:
+        def tell(notification: Notification) -> None:
+            at = self.now_ms - START_MS
+            if self.broken:
+                self.broken -= 1
+                self.trace.append(f"{at}: {producer} fails")
+                raise OSError("nobody answers")
+            self.trace.append(f"{at}: {producer} tells of {notification.sequence}")
+
+        return tell
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path)
+    yield scene
+    scene.index.close()
+
+
+def test_the_first_event_is_told_at_once(scene: Scene) -> None:
+    scene.append("a")
+    scene.at(1_000)
+    assert scene.trace == ["0: a tells of 1"]
+
+
+def test_events_within_the_latency_are_told_together_when_it_is_over(scene: Scene) -> None:
+    scene.append("a")
+    for ms in (10, 20, 99):
+        scene.at(ms)
+        scene.append("a")
+    scene.at(1_000)
+    assert scene.trace == ["0: a tells of 1", "100: a tells of 4"]
+
+
+def test_while_one_waits_the_others_rely_on_it(scene: Scene) -> None:
+    scene.append("a")
+    scene.at(10)
+    scene.append("b")
+    scene.at(1_000)
+    assert scene.trace == ["0: a tells of 1", "100: a tells of 2"]
+
+
+def test_a_long_stream_is_told_once_for_each_latency(scene: Scene) -> None:
+    for ms in range(0, 400, 10):
+        scene.at(ms)
+        scene.append("ab"[ms // 10 % 2])
+    scene.at(1_000)
+    moments = [int(line.split(":")[0]) for line in scene.trace]
+    assert moments == [0, 100, 200, 300, 400]
+    assert scene.trace[-1] == "400: a tells of 40"
+
+
+def test_after_a_pause_an_event_is_told_at_once_again(scene: Scene) -> None:
+    scene.append("a")
+    scene.at(500)
+    scene.append("b")
+    scene.at(1_000)
+    assert scene.trace == ["0: a tells of 1", "500: b tells of 2"]
+
+
+def test_an_event_just_after_the_last_look_is_told_by_its_own_producer(scene: Scene) -> None:
+    scene.append("a")
+    scene.at(100)  # a has looked, found nothing, and ended its wait in the same write
+    scene.append("b")
+    scene.at(1_000)
+    assert scene.trace == ["0: a tells of 1", "100: b tells of 2"]
+
+
+def test_an_event_between_the_waiters_start_and_its_last_look_is_seen_by_the_look(
+    scene: Scene,
+) -> None:
+    scene.append("a")
+    scene.at(99)
+    scene.commit()  # its producer is slow, and triggers only later
+    scene.at(100)
+    scene.trigger("b")
+    scene.at(1_000)
+    assert scene.trace == ["0: a tells of 1", "100: a tells of 2"]
+
+
+def test_a_waiter_that_dies_is_replaced_by_who_relied_on_it(scene: Scene) -> None:
+    scene.append("a")
+    scene.at(10)
+    scene.append("b")
+    scene.die("a")
+    scene.at(1_000)
+    assert scene.trace == ["0: a tells of 1", "100: b tells of 2"]
+
+
+def test_when_all_have_died_the_next_start_tells(scene: Scene) -> None:
+    scene.append("a")
+    scene.at(10)
+    scene.commit()
+    scene.die("a")
+    scene.at(5_000)
+    assert scene.index.untold(1) == [0]
+    scene.trigger("c")
+    scene.at(9_000)
+    assert scene.trace == ["0: a tells of 1", "5000: c tells of 2"]
+    assert scene.index.untold(1) == []
+
+
+def test_a_notifier_that_fails_is_called_again_with_what_is_newest(scene: Scene) -> None:
+    scene.broken = 2
+    scene.append("a")
+    scene.at(150)
+    scene.append("a")
+    scene.at(5_000)
+    assert scene.trace == ["0: a fails", "200: a fails", "600: a tells of 2"]
+
+
+def test_an_index_that_does_not_answer_is_asked_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as away:
+        away.setattr(scene.index, "begin_notice", _unavailable)
+        scene.append("a")
+    scene.at(5_000)
+    assert scene.trace == ["200: a tells of 1"]
+
+
+def _unavailable(*_: object, **__: object) -> None:
+    raise StoreUnavailable
+
+
+def test_what_waits_is_told_when_a_log_is_closed(url: str) -> None:
+    told: list[Notification] = []
+    with Log(url, notifier=told.append, max_latency_ms=60_000) as log:
+        log.create_topic("t", partitions=1)
+        log.append("t", value=b"1")
+        log.append("t", value=b"2")
+    assert told[-1] == Notification(topic="t", partition=0, sequence=2)
+    with Log(url, notifier=told.append) as log:
+        assert log._index.untold(log.topic("t").uid) == []
+
+
+def test_a_log_that_is_opened_tells_of_what_is_untold(url: str) -> None:
+    with Log(url) as log:
+        log.create_topic("t", partitions=1)
+        log.append("t", value=b"1")
+    told = threading.Event()
+    with Log(url, notifier=lambda _: told.set()):
+        assert told.wait(20)
+
+
+def test_a_function_is_started_by_post_and_reads_until_it_is_current(url: str) -> None:
+    done = threading.Event()
+    read: list[bytes | None] = []
+    statuses = iter([503, 200])
+
+    class Function(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            started = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status = next(statuses, 200)
+            if status == 200:
+                with Log(url) as log:
+                    log.read_until_current(started["topic"], "g", started["partition"], take)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    def take(event: Event) -> None:
+        read.append(event.value)
+        if len(read) == 3:
+            done.set()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Function) as server:
+        threading.Thread(target=server.serve_forever).start()
+        notifier = f"http://127.0.0.1:{server.server_port}/start"
+        with Log(url, notifier=notifier, max_latency_ms=10) as log:
+            log.create_topic("t", partitions=1)
+            log.append_many("t", [NewEvent(value=str(n).encode()) for n in range(3)])
+            assert done.wait(20)
+        server.shutdown()
+    assert read == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("url", ["ftp://somewhere", "nowhere", "http://"])
+def test_a_notifier_that_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="callable or an http"):
+        post_to(url)

@@ -1,0 +1,109 @@
+"""Readers that work one partition until it is up to date, and stop."""
+
+from pathlib import Path
+
+import pytest
+
+from chronoline.core.errors import InvalidInput
+from chronoline.log import CaughtUp, Event, Log, NewEvent, Notification
+from chronoline.log.format import DamagedObject
+from chronoline.testing import ManualClock
+
+
+def fill(log: Log, count: int, partition: int = 0) -> None:
+    log.append_many("t", [NewEvent(value=b"%d" % n, partition=partition) for n in range(count)])
+
+
+def test_it_stops_when_the_partition_is_up_to_date_and_goes_on_there(log: Log) -> None:
+    fill(log, 3)
+    fill(log, 2, partition=1)
+    read: list[Event] = []
+    assert log.read_until_current("t", "g", 0, read.append) == CaughtUp(
+        handled=3, current=True, sequence=3
+    )
+    fill(log, 1)
+    assert log.read_until_current("t", "g", 0, read.append).handled == 1
+    assert [event.sequence for event in read] == [0, 1, 2, 3]
+    assert {event.partition for event in read} == {0}
+
+
+def test_while_another_works_on_it_there_is_nothing_to_do(log: Log, url: str) -> None:
+    fill(log, 2)
+    inside: list[CaughtUp] = []
+
+    def handle(event: Event) -> None:
+        with Log(url) as other:
+            inside.append(other.read_until_current("t", "g", 0, _never))
+
+    assert log.read_until_current("t", "g", 0, handle).handled == 2
+    assert inside == [CaughtUp(handled=0, current=False, sequence=None)] * 2
+
+
+def _never(event: Event) -> None:
+    raise AssertionError(event)
+
+
+def test_what_comes_while_it_lets_go_is_read_by_it(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, 1)
+    let_go = log._index.let_go
+    late = iter([1])
+
+    def letting_go(holds: list[object]) -> None:
+        for _ in late:  # whoever is started for this one meets the hold, and stops
+            fill(log, 1)
+        let_go(holds)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(log._index, "let_go", letting_go)
+    read: list[Event] = []
+    done = log.read_until_current("t", "g", 0, read.append)
+    assert (done.handled, done.current) == (2, True)
+
+
+def test_when_its_time_is_up_it_stops_and_notifies_again(url: str) -> None:
+    clock = ManualClock()
+    told: list[Notification] = []
+    with Log(url, clock=clock) as log:
+        log.create_topic("t", partitions=1)
+        fill(log, 5)
+    with Log(url, clock=clock) as log:
+        log._tell = told.append
+
+        def slow(event: Event) -> None:
+            clock.advance(400)
+
+        done = log.read_until_current("t", "g", 0, slow, time_limit_s=1)
+        assert done == CaughtUp(handled=3, current=False, sequence=3)
+        assert told == [Notification(topic="t", partition=0, sequence=3)]
+        assert log.groups("t")[0].lag == 2
+
+
+def test_an_error_is_the_callers_and_what_was_done_is_noted(log: Log) -> None:
+    fill(log, 3)
+
+    def fail_at_1(event: Event) -> None:
+        if event.sequence == 1:
+            raise KeyError("bad")
+
+    with pytest.raises(KeyError):
+        log.read_until_current("t", "g", 0, fail_at_1)
+    (progress,) = log.groups("t")
+    assert (progress.sequence, progress.lag, progress.holder) == (1, 2, None)
+    read: list[Event] = []
+    log.read_until_current("t", "g", 0, read.append)
+    assert [event.sequence for event in read] == [1, 2]
+
+
+def test_damage_is_the_callers(log: Log, tmp_path: Path) -> None:
+    fill(log, 1)
+    (damaged,) = tmp_path.glob("log/objects/*/*.events")
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with pytest.raises(DamagedObject, match=damaged.stem):
+        log.read_until_current("t", "g", 0, _never)
+
+
+@pytest.mark.parametrize("partition", [-1, 4, "0", None, True])
+def test_a_partition_that_is_not_there_is_refused(log: Log, partition: int) -> None:
+    with pytest.raises(InvalidInput, match="partition"):
+        log.read_until_current("t", "g", partition, _never)
