@@ -29,6 +29,7 @@ test: setup ## Check style, types, imports and documentation, and run all tests
 	@echo "== ruff format"; $(BIN)/ruff format --check .
 	@echo "== mypy";        $(BIN)/mypy
 	@echo "== imports";     $(BIN)/lint-imports --no-cache
+	@echo "== jars";        $(BIN)/python -m chronoline.testing.jars || echo "== tests that need them are skipped"
 	@echo "== pytest";      $(BIN)/pytest
 
 bench: setup ## Measure beside the raw engine (BENCH=store)

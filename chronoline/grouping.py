@@ -6,17 +6,23 @@ linger is asked for.
 
 A lane serves its queues in turn and cuts commits to about `commit_ms` of work, so that a turn comes soon.
 Calls of different kinds may overtake each other; one that must come after another waits for its answer.
-A full queue refuses at once with `StoreBusy`. An error reaches exactly the calls that were in that commit.
+An error reaches exactly the calls that were in that commit.
+
+A queue is full at `most_items`, or at `most_bytes` by what the callers say that an item weighs. Then it
+refuses at once with `StoreBusy`; an empty one takes a call of any size, since its caller holds it anyway. A
+commit is cut to `commit_bytes` too, and that much is on its way besides what waits.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from chronoline.clock import Clock
@@ -28,8 +34,12 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 
-_FEWEST_ROWS = 200  # the flush itself costs the same for one row and for many
-_MOST_ROWS = 5_000
+DEFAULT_MOST_BYTES = 64 * 1024 * 1024
+DEFAULT_COMMIT_BYTES = 16 * 1024 * 1024
+FEWEST_ROWS = 200
+"""No commit is cut to fewer, whatever a row costs."""
+MOST_ROWS = 5_000
+_FEW_ROWS = 10  # a commit of so few costs little more than its flush
 _SMOOTHING = 0.2
 
 Result = TypeVar("Result")
@@ -42,6 +52,8 @@ class _Call:
     """One caller's items on their way through a lane, perhaps in several commits."""
 
     items: Sequence[Any]
+    ends: list[int]
+    """How many bytes the items before each place have, and at last all of them."""
     future: Future[list[Any]] = field(default_factory=Future)
     results: list[Any] = field(default_factory=list)
     taken: int = 0
@@ -50,13 +62,18 @@ class _Call:
     def __post_init__(self) -> None:
         self.future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
 
-    def take(self, most: int) -> Sequence[Any]:
-        part = self.items[self.taken : self.taken + most]
+    def take(self, most: int, most_bytes: int, *, at_least: int) -> Sequence[Any]:
+        fitting = bisect_right(self.ends, self.ends[self.taken] + most_bytes) - 1
+        start, stop = self.taken, max(fitting, self.taken + at_least)
+        part = self.items[start : min(stop, start + most)]
         self.taken += len(part)
         return part
 
     def left(self) -> int:
         return len(self.items) - self.taken
+
+    def left_bytes(self) -> int:
+        return self.ends[-1] - self.ends[self.taken]
 
     def settle(self, results: Sequence[Any]) -> None:
         self.results += results
@@ -69,44 +86,85 @@ class _Call:
         self.future.set_exception(error)
 
 
+class Pace:
+    """How many rows a commit should have, by what the last ones cost.
+
+    A commit of few rows tells what the flush costs; one of many tells what a row costs beyond it. The rows
+    may take `commit_ms`, or as long as the flush if that is more: a slow flush is shared by more rows.
+    """
+
+    def __init__(self, commit_ms: float) -> None:
+        self._commit_ms = commit_ms
+        self._flush_ms: float | None = None
+        self._row_ms = commit_ms / FEWEST_ROWS
+
+    def rows(self) -> int:
+        most_ms = max(self._commit_ms, self._flush_ms or 0)
+        if most_ms >= MOST_ROWS * self._row_ms:
+            return MOST_ROWS
+        return max(FEWEST_ROWS, int(most_ms / self._row_ms))
+
+    def learn(self, rows: int, took_ms: float) -> None:
+        flush_ms = took_ms if self._flush_ms is None else self._flush_ms
+        if rows <= _FEW_ROWS:
+            self._flush_ms = flush_ms + _SMOOTHING * (took_ms - flush_ms)
+            return
+        self._flush_ms = min(flush_ms, took_ms)
+        self._row_ms += _SMOOTHING * ((took_ms - self._flush_ms) / rows - self._row_ms)
+
+
 class Queue:
     """Calls that wait, by kind. Guarded by the lane's condition.
 
     Kinds are served in the order in which they began to wait.
     """
 
-    def __init__(self, most_items: int) -> None:
+    def __init__(self, most_items: int, most_bytes: int, pace: Pace) -> None:
+        self.pace = pace
         self._most_items = most_items
+        self._most_bytes = most_bytes
         self._waiting = 0
+        self._waiting_bytes = 0
         self._kinds: dict[Any, tuple[Write[Any], deque[_Call]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._kinds)
 
     def put(self, kind: Any, write: Write[Any], call: _Call) -> None:
-        if self._waiting + len(call.items) > self._most_items and self._waiting:
+        items = self._waiting + call.left()
+        size = self._waiting_bytes + call.left_bytes()
+        if self._waiting and (items > self._most_items or size > self._most_bytes):
             raise StoreBusy(
-                f"{self._waiting} items wait for the store already; nothing was changed. Try again"
+                f"{self._waiting} items of {self._waiting_bytes} bytes wait for the store already;"
+                " nothing was changed. Try again"
             )
-        self._waiting += len(call.items)
+        self._waiting, self._waiting_bytes = items, size
         self._kinds.setdefault(kind, (write, deque()))[1].append(call)
 
-    def take(self, most_rows: int) -> tuple[Write[Any], list[tuple[_Call, Sequence[Any]]]]:
-        """The calls, or parts of calls, of the oldest kind that make up the next commit."""
+    def take(self, most_bytes: int) -> tuple[Write[Any], list[tuple[_Call, Sequence[Any]]]]:
+        """The calls, or parts of calls, of the oldest kind that make up the next commit.
+
+        At least one item, however large, and at most `most_bytes` if there are more.
+        """
         kind, (write, calls) = next(iter(self._kinds.items()))
         parts: list[tuple[_Call, Sequence[Any]]] = []
-        rows = 0
-        while calls and rows < most_rows:
+        rows_left, bytes_left = self.pace.rows(), most_bytes
+        while calls and rows_left:
             call = calls[0]
-            part = call.take(most_rows - rows)
-            parts.append((call, part))
-            rows += len(part)
-            if not call.left():
-                calls.popleft()
+            before_bytes = call.left_bytes()
+            part = call.take(rows_left, bytes_left, at_least=0 if parts else 1)
+            if part or not call.left():
+                parts.append((call, part))
+            rows_left -= len(part)
+            bytes_left -= before_bytes - call.left_bytes()
+            self._waiting -= len(part)
+            if call.left():
+                break
+            calls.popleft()
+        self._waiting_bytes -= most_bytes - bytes_left
         del self._kinds[kind]
         if calls:
             self._kinds[kind] = (write, calls)
-        self._waiting -= rows
         return write, parts
 
     def drop(self, call: _Call) -> None:
@@ -115,6 +173,7 @@ class Queue:
             if call in calls:
                 calls.remove(call)
                 self._waiting -= call.left()
+                self._waiting_bytes -= call.left_bytes()
                 if not calls:
                     del self._kinds[kind]
 
@@ -130,27 +189,37 @@ class Lane:
         commit_ms: float,
         most_items: int,
         linger_ms: float = 0,
+        most_bytes: int = DEFAULT_MOST_BYTES,
+        commit_bytes: int = DEFAULT_COMMIT_BYTES,
     ) -> None:
         self._clock = clock
         self._linger_s = linger_ms / 1000
         self._commit_ms = commit_ms
+        self._commit_bytes = commit_bytes
         self._most_items = most_items
+        self._most_bytes = most_bytes
         self._changed = threading.Condition()
         self._queues: list[Queue] = []
         self._stopped = False
-        self._ms_per_row = commit_ms / 200
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def open_queue(self) -> Queue:
         with self._changed:
-            self._queues.append(Queue(self._most_items))
+            self._queues.append(Queue(self._most_items, self._most_bytes, Pace(self._commit_ms)))
             return self._queues[-1]
 
     def submit(
-        self, queue: Queue, kind: Any, write: Write[Result], items: Sequence[Any]
+        self,
+        queue: Queue,
+        kind: Any,
+        write: Write[Result],
+        items: Sequence[Any],
+        *,
+        item_bytes: Callable[[Any], int] = lambda _: 0,
     ) -> Future[list[Result]]:
-        call = _Call(items)
+        """`item_bytes` says what an item weighs; what is small may weigh nothing."""
+        call = _Call(items, list(accumulate(map(item_bytes, items), initial=0)))
         with self._changed:
             if self._stopped:
                 raise StoreClosed("the storage lane is closed")
@@ -176,8 +245,7 @@ class Lane:
                 turn += 1
                 ready = [queue for queue in self._queues if queue]
                 queue = ready[turn % len(ready)]
-                rows = int(self._commit_ms / self._ms_per_row)
-                write, parts = queue.take(min(max(rows, _FEWEST_ROWS), _MOST_ROWS))
+                write, parts = queue.take(self._commit_bytes)
             self._commit(queue, write, parts)
 
     def _commit(
@@ -197,8 +265,7 @@ class Lane:
                     queue.drop(call)
                 call.fail(error)
             return
-        took_ms = (time.perf_counter() - started) * 1000
-        self._ms_per_row += _SMOOTHING * (took_ms / max(1, len(items)) - self._ms_per_row)
+        queue.pace.learn(len(items), (time.perf_counter() - started) * 1000)
         place = 0
         for call, part in parts:
             call.settle(results[place : place + len(part)])

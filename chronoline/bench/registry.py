@@ -45,6 +45,11 @@ BENCHES = {
             summary="from which size on bodies should lie apart from the rows that move",
             module="chronoline.bench.bodies",
         ),
+        Bench(
+            name="log",
+            summary="the log in a folder, beside one object and one index transaction for each event",
+            module="chronoline.bench.log",
+        ),
     )
 }
 

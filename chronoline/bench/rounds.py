@@ -65,6 +65,17 @@ def timed_ms(action: Callable[[], object]) -> float:
     return (time.perf_counter() - started) * 1000
 
 
+@contextmanager
+def set_apart() -> Iterator[None]:
+    """Within the block the garbage collector passes over what is there already, such as prepared work."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def _rotated(names: list[str], number: int) -> list[str]:
     place = number % len(names)
     return names[place:] + names[:place]

@@ -10,7 +10,13 @@ from rich.text import Text
 
 from chronoline.bench.report import Report, Row
 
-_UNITS = {"messages/s": "/s", "bytes/message": " B"}
+_UNITS = {
+    "messages/s": "/s",
+    "events/s": "/s",
+    "bytes/message": " B",
+    "events/object": "",
+    "per million events": "",
+}
 _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: ""}
 
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +12,7 @@ from chronoline.bench.registry import BENCHES, find_bench
 from chronoline.bench.session import run_bench
 from chronoline.bench.show import Show
 from chronoline.bench.table import render
+from chronoline.cli.ending import cleaning_up_when_told_to_end
 
 _NAMES = "\n\n".join(f"[bold]{each.name}[/]: {each.summary}." for each in BENCHES.values())
 
@@ -44,7 +41,7 @@ def bench(
     time, and the exit code is 1 if there were any.
     """
     chosen = find_bench(name)
-    with _cleaning_up_when_told_to_end():
+    with cleaning_up_when_told_to_end():
         report = run_bench(name, chosen.load(), quick=quick, show=Show(quiet=as_json))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
@@ -52,17 +49,3 @@ def bench(
         Console().print(render(report))
     if not report.tally.clean:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _cleaning_up_when_told_to_end() -> Iterator[None]:
-    """A SIGTERM would leave gigabytes behind."""
-
-    def end(number: int, _: object) -> NoReturn:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -11,6 +11,7 @@ from rich.console import Console
 from chronoline import __version__
 from chronoline.cli.bench import bench
 from chronoline.cli.demo import demo
+from chronoline.cli.log import app as log
 from chronoline.core.errors import ChronolineError
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(bench)
+app.add_typer(log)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,7 +1,7 @@
 """The one place that decides *when*: what to deliver, when to reserve, when to wake.
 
-An agenda holds what was reserved ahead, at most `capacity` messages, and answers for a given `now`.
-It does no I/O and reads no clock; a shell (a firing lane, a broker's loader) acts on its answers:
+An agenda holds what was reserved ahead, at most `capacity` messages and `most_bytes`, and answers for a given
+`now`. It does no I/O and reads no clock; a shell (a firing lane, a broker's loader) acts on its answers:
 
     reserve when `reserve_at(now) <= now`, up to `room()` messages, and tell `reserved(...)`
     deliver what `deliver(now)` returns
@@ -13,7 +13,11 @@ says when the next message falls due, and the agenda reserves again when that on
 in dense traffic not more often than every half of `reserve_ahead_ms`: what lies beyond the last horizon
 cannot be due before the next tick. A notice of a message inside the covered stretch cannot wait for the
 tick and is reserved at once. Without any word it looks again after `max_sleep_ms`, which bounds what
-a lost notice can cost.
+a lost notice can cost. If the clock was put back since, nothing of that holds, and it reserves at once.
+
+Bytes. Nobody knows how large a message is before it was reserved. So there is room for as many as would
+fit if each were as large as the topic allows (`largest_bytes`); what is held counts as what it is. An empty
+agenda takes one of any size.
 
 Delivering. Nothing leaves before its `due` or after it expired, and only while its lease lives with
 `margin_ms` to spare.
@@ -24,8 +28,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from chronoline.core.message import LeasedMessage
+from chronoline.core.message import Lease, LeasedMessage
 
+DEFAULT_MOST_BYTES = 512 * 1024 * 1024
+"""Room for some hundred messages of a megabyte, so that small ones are reserved by the hundred too."""
 DEFAULT_RESERVE_AHEAD_MS = 100
 DEFAULT_MAX_SLEEP_MS = 9_000
 """A little less than how far ahead stores give notice (10 s): what was put further away is seen in time."""
@@ -41,17 +47,24 @@ class Agenda:
         reserve_ahead_ms: int = DEFAULT_RESERVE_AHEAD_MS,
         max_sleep_ms: int = DEFAULT_MAX_SLEEP_MS,
         margin_ms: int = 0,
+        most_bytes: int = DEFAULT_MOST_BYTES,
     ) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         self.reserve_ahead_ms = reserve_ahead_ms
+        # How large one message may be, which its shell knows; 0 means that bytes do not count.
+        self.largest_bytes = 0
         self._capacity = capacity
+        self._most_bytes = most_bytes
+        self._held_bytes = 0
         self._tick_ms = max(1, reserve_ahead_ms // 2)
         self._max_sleep_ms = max_sleep_ms
         self._margin_ms = margin_ms
         self._heap: list[tuple[int, int, LeasedMessage]] = []
         self._order = 0
-        self._lapsed: list[LeasedMessage] = []
+        self._lapsed: list[Lease] = []
+        # When what follows was known; at an earlier moment the clock has been put back.
+        self._known_at = 0
         # Everything with ts <= this has been asked for; a notice below it cannot wait for the tick.
         self._horizon = -1
         # What lies beyond it need not be asked for before this moment.
@@ -63,8 +76,20 @@ class Agenda:
         return len(self._heap)
 
     def room(self) -> int:
-        """How many more messages may be held."""
-        return max(0, self._capacity - len(self._heap))
+        """How many more messages may be held, however large they turn out to be."""
+        room = self._capacity - len(self._heap)
+        if self.largest_bytes:
+            room = min(room, (self._most_bytes - self._held_bytes) // self.largest_bytes)
+        return max(room, 0 if self._heap else 1)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bodies, keys and headers of what is held."""
+        return self._held_bytes
+
+    def leases(self) -> list[Lease]:
+        """Of everything that is held, in no order."""
+        return [entry[2].lease for entry in self._heap]
 
     def reserved(
         self, leased: Iterable[LeasedMessage], *, next_ts: int | None, more: bool, now_ms: int
@@ -76,10 +101,12 @@ class Agenda:
         for message in leased:
             heapq.heappush(self._heap, (message.message.due, self._order, message))
             self._order += 1
+            self._held_bytes += _bytes_of(message)
+        self._known_at = now_ms
         if more:
             self._reserve_at = None
             return
-        self._horizon = max(self._horizon, now_ms + self.reserve_ahead_ms)
+        self._horizon = now_ms + self.reserve_ahead_ms
         self._tick_at = now_ms + self._tick_ms
         latest = now_ms + self._max_sleep_ms
         if next_ts is None:
@@ -96,16 +123,17 @@ class Agenda:
             in_reach = due - self.reserve_ahead_ms
             self._reserve_at = min(self._reserve_at, max(in_reach, self._tick_at))
 
-    def postponed(self, until_ms: int) -> None:
+    def postponed(self, until_ms: int, *, now_ms: int) -> None:
         """The store could not be asked: reserve again at this moment, or when a notice says more."""
+        self._known_at = now_ms
         self._reserve_at = until_ms
 
     def reserve_at(self, now_ms: int) -> int | None:
         """When to reserve next; `now_ms` or earlier means now, None not before there is room."""
         if not self.room():
             return None
-        if self._reserve_at is None or self._reserve_at > now_ms + self._max_sleep_ms:
-            return now_ms  # nothing lies further away, unless the clock was put back
+        if self._reserve_at is None or now_ms < self._known_at:
+            return now_ms
         return self._reserve_at
 
     def deliver(self, now_ms: int, limit: int | None = None) -> list[LeasedMessage]:
@@ -113,21 +141,22 @@ class Agenda:
         ready: list[LeasedMessage] = []
         while self._heap and self._heap[0][0] <= now_ms and len(ready) != limit:
             message = heapq.heappop(self._heap)[2]
+            self._held_bytes -= _bytes_of(message)
             expires = message.message.expires
             lives = message.lease.until - self._margin_ms > now_ms
             if lives and (expires is None or expires > now_ms):
                 ready.append(message)
             else:
-                self._lapsed.append(message)
+                self._lapsed.append(message.lease)
         return ready
 
-    def lapsed(self) -> list[LeasedMessage]:
-        """Takes out what can no longer be delivered because its lease is over, or nearly."""
+    def lapsed(self) -> list[Lease]:
+        """Takes out the leases of what can no longer be delivered: it expired, or they are over or nearly."""
         lapsed, self._lapsed = self._lapsed, []
         return lapsed
 
-    def ending(self, until_ms: int) -> list[LeasedMessage]:
-        """Takes out what is held under a lease that ends by a moment, to be unreserved.
+    def ending(self, until_ms: int) -> list[Lease]:
+        """Takes out what is held under a lease that ends by a moment; the leases are to be unreserved.
 
         Nothing is, as long as deliveries go on; whoever delivers is stuck, and others should get it.
         """
@@ -135,12 +164,14 @@ class Agenda:
         if ending:
             self._heap = [entry for entry in self._heap if entry[2].lease.until > until_ms]
             heapq.heapify(self._heap)
-        return [message for _, _, message in sorted(ending)]
+            self._held_bytes -= sum(_bytes_of(message) for _, _, message in ending)
+        return [message.lease for _, _, message in sorted(ending)]
 
-    def give_back(self) -> list[LeasedMessage]:
-        """Takes out everything, to be unreserved."""
-        held = [entry[2] for entry in sorted(self._heap)]
+    def give_back(self) -> list[Lease]:
+        """Takes out everything; the leases are to be unreserved."""
+        held = [message.lease for _, _, message in sorted(self._heap)]
         self._heap.clear()
+        self._held_bytes = 0
         return held
 
     def deliver_at(self) -> int | None:
@@ -151,3 +182,9 @@ class Agenda:
         """When there is next something to do; None means that only a notice brings something."""
         moments = [m for m in (self.deliver_at(), self.reserve_at(now_ms)) if m is not None]
         return min(moments) if moments else None
+
+
+def _bytes_of(leased: LeasedMessage) -> int:
+    message = leased.message
+    headers = sum(len(name) + len(value or b"") for name, value in message.headers)
+    return len(leased.body or b"") + len(message.key or b"") + headers

@@ -8,6 +8,11 @@ from chronoline.core.message import NewMessage
 
 MIN_LEASE_MS = 10
 """A new end of a lease, or a new time from a consumer, lies at least this far ahead."""
+CLOCK_BOUND_MS = 1_000
+"""The most by which the clocks of processes that share a store may differ: the ε of the invariants.
+
+A `now_ms` that reaches the store long after it was read is a clock that is behind, too.
+"""
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 MAX_NAME_BYTES = 255

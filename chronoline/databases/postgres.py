@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from chronoline.core.errors import (
+    InvalidInput,
     OutcomeUnknown,
     SchemaTooNew,
     StoreBusy,
@@ -61,13 +62,18 @@ Answer = TypeVar("Answer")
 class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
     """Gives up on a server that holds the line and says nothing."""
 
+    patience_s: float | None = None
+    """For so long an answer is waited for; None: as long as for any statement."""
+
     def wait(
         self,
         gen: PQGen[Answer],
         interval: float = _LOOK_EVERY_S,
         timeout: float | None = None,
     ) -> Answer:
-        return super().wait(gen, interval, timeout or ANSWER_TIMEOUT_S)
+        if timeout is None:
+            timeout = ANSWER_TIMEOUT_S if self.patience_s is None else self.patience_s
+        return super().wait(gen, interval, timeout)
 
 
 class PostgresDatabase:
@@ -109,17 +115,26 @@ class PostgresDatabase:
 
     def run(self, query: str, values: dict[str, Any]) -> list[Row]:
         """Runs one statement that may change something; its rows come back when it is committed."""
-        return self._run(query, values, OutcomeUnknown)
+        return self._tried(lambda connection: fetch(connection, query, values), OutcomeUnknown)
 
     def read(self, query: str, values: dict[str, Any]) -> list[Row]:
         """Runs one statement that changes nothing."""
-        return self._run(query, values, StoreUnavailable)
+        return self._tried(lambda connection: fetch(connection, query, values), StoreUnavailable)
 
-    def _run(self, query: str, values: dict[str, Any], when_lost: type[StoreError]) -> list[Row]:
+    def transact(self, work: Callable[[Connection], Answer]) -> Answer:
+        """Runs several statements as one transaction; all of them again if the server gave it up."""
+
+        def inside(connection: Connection) -> Answer:
+            with connection.transaction():
+                return work(connection)
+
+        return self._tried(inside, OutcomeUnknown)
+
+    def _tried(self, work: Callable[[Connection], Answer], when_lost: type[StoreError]) -> Answer:
         for left in reversed(range(_TRIES)):
             try:
                 with self._connection() as connection:
-                    return fetch(connection, query, values)
+                    return work(connection)
             except _GIVEN_UP as error:
                 if not left:
                     raise StoreUnavailable(
@@ -167,14 +182,16 @@ class PostgresDatabase:
     def close(self) -> None:
         self._pool.close()
 
-    def connect(self) -> Connection:
-        """A connection of its own, for those who wait on it."""
+    def connect(self, *, patience_s: float | None = None) -> Connection:
+        """A connection of its own, for those who wait on it; they may be less patient."""
         try:
-            return _ImpatientConnection.connect(
+            connection = _ImpatientConnection.connect(
                 self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT_S)
             )
         except psycopg.OperationalError as error:
             raise StoreUnavailable(f"PostgreSQL cannot be reached: {error}") from error
+        connection.patience_s = patience_s
+        return connection
 
     def _migrate(self, scripts: Sequence[str], schema: str) -> None:
         with self.connect() as connection, connection.transaction():
@@ -195,6 +212,23 @@ class PostgresDatabase:
                 f"INSERT INTO {schema}.schema_version VALUES (%s)".encode(),
                 [len(scripts)],
             )
+
+
+def split_notify(url: str) -> tuple[str, bool]:
+    """A URL without our own parameter `notify`, and whether it is on: libpq refuses what it does not know.
+
+    `notify=off` is for servers behind a pooler that cannot LISTEN, and for many writers on a slow disk:
+    commits that notify are flushed one after the other.
+    """
+    base, mark, query = url.rpartition("?")
+    parameters = query.split("&") if mark else []
+    wanted = [each for each in parameters if each.startswith("notify=")]
+    if not wanted:
+        return url, True
+    if wanted not in (["notify=on"], ["notify=off"]):
+        raise InvalidInput("notify is either on or off")
+    others = "&".join(each for each in parameters if each not in wanted)
+    return (f"{base}?{others}" if others else base), wanted == ["notify=on"]
 
 
 def fetch(connection: Connection, query: str, values: dict[str, Any]) -> list[Row]:

@@ -13,7 +13,8 @@ waits behind it is given back before its lease ends, without counting an attempt
 it; and nothing more is reserved until the delivery is over.
 
 Failures. If the store fails, the lane waits a moment and goes on; what it holds is delivered as long as its
-leases live. If the topic is dropped, the lane ends.
+leases live. If a reservation is not answered, the lane asks what it holds and gives back what it did not know
+of. If the topic is dropped, the lane ends.
 """
 
 from __future__ import annotations
@@ -22,13 +23,20 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.agenda import Agenda
-from chronoline.core.errors import InvalidInput, StoreClosed, StoreError, TopicNotFound
-from chronoline.core.limits import MIN_LEASE_MS, name_problem
+from chronoline.core.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    StoreClosed,
+    StoreError,
+    TopicNotFound,
+)
+from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES, MIN_LEASE_MS, name_problem
 from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.ranges import BucketRange, merge_ranges
@@ -54,6 +62,8 @@ class FiringLane:
 
     `hold_ms` is how long it holds what it reserved: after a crash others serve it that much later. Stopping
     twice, or before the start, is fine, and a lane that was stopped can be started again.
+
+    A name of a consumer belongs to one lane: two of them over the same buckets have two names.
     """
 
     def __init__(
@@ -82,11 +92,17 @@ class FiringLane:
         # Guards the agenda and all below; tells the firing thread of news.
         self._changed = threading.Condition()
         self._agenda = Agenda() if agenda is None else agenda  # an empty one is false
-        self._delivering: Lease | None = None
-        self._begun_ms = 0
+        self._agenda.largest_bytes = (
+            topic.settings.largest_body_bytes + MAX_KEY_BYTES + MAX_HEADER_BYTES
+        )
+        self._delivering: Lease | None = None  # of the message in delivery, unless it was lost
+        self._begun_ms: int | None = None  # since when something is in delivery
         self._delivered: list[Lease] = []
         self._failed: list[Lease] = []
+        self._unwanted: list[Lease] = []  # to be given back
         self._flush_at: int | None = None
+        # When a reservation was asked for that the store did not answer. The storing thread's own.
+        self._unanswered_ms: int | None = None
         self._stopped = True
         self._watch: Watch | None = None
         self._storing: threading.Thread | None = None
@@ -96,6 +112,7 @@ class FiringLane:
         if self._storing is not None:
             raise InvalidInput("the lane runs already")
         self._watch = self._store.watch()
+        self._agenda.noticed(None)  # nobody was watching
         self._stopped = False
         self._storing = threading.Thread(
             target=self._store_loop, name="chronoline-storing", daemon=True
@@ -167,7 +184,7 @@ class FiringLane:
     def _fired(self, delivered: bool) -> None:
         if self._delivering is not None:  # else its lease was lost meanwhile
             (self._delivered if delivered else self._failed).append(self._delivering)
-            self._delivering = None
+        self._delivering = self._begun_ms = None
         running_low = len(self._agenda) == _MOST_OVERDUE // 2
         if running_low and self._watch is not None:
             self._watch.wake()
@@ -190,6 +207,7 @@ class FiringLane:
                     self._finish()
                     return
                 self._keep()
+                self._recover()
                 self._flush()
                 self._reserve()
                 self._sleep()
@@ -210,9 +228,7 @@ class FiringLane:
         half_ms = now_ms + self._hold_ms // 2
         with self._changed:
             lease = self._delivering
-            waiting = [message.lease for message in self._agenda.ending(half_ms)]
-        if waiting:
-            self._unreserve(waiting)
+            self._give_back(self._agenda.ending(half_ms))
         if lease is None or lease.until > half_ms:
             return
         until_ms = now_ms + self._hold_ms
@@ -233,6 +249,38 @@ class FiringLane:
             self._delivered = [new if each is old else each for each in self._delivered]
             self._failed = [new if each is old else each for each in self._failed]
 
+    def _give_back(self, leases: Sequence[Lease]) -> None:
+        if leases:
+            self._unwanted += leases
+            self._flush_at = 0
+
+    def _recover(self) -> None:
+        """Gives back what a reservation took that was not answered, to be reserved again.
+
+        Its leases are those that the lane does not know, with the end that was asked for; their versions
+        fence whatever happened to them since.
+        """
+        asked_ms = self._unanswered_ms
+        if asked_ms is None:
+            return
+        with self._changed:
+            leases = [*self._agenda.leases(), *self._delivered, *self._failed, *self._unwanted]
+            known = {lease.id for lease in leases}
+            if self._delivering is not None:
+                known.add(self._delivering.id)
+        limit = min(len(known) + _RESERVE_ROWS, MAX_BATCH)
+        page = self._store.select_held(self._topic.uid, self._consumer, limit=limit)
+        found = [
+            Lease(id=each.id, consumer=self._consumer, version=each.version, until=each.ts)
+            for each in page.messages
+            if each.id not in known
+            and each.ts == max(each.due, asked_ms) + self._hold_ms
+            and any(start <= each.bucket < stop for start, stop in self._ranges)
+        ]
+        self._unanswered_ms = None
+        with self._changed:
+            self._give_back(found)
+
     def _flush(self, *, at_once: bool = False) -> None:
         now_ms = self._clock.now_ms()
         with self._changed:
@@ -241,22 +289,27 @@ class FiringLane:
                 return  # a moment that lies further ahead is from before the clock was put back
             delivered, self._delivered = self._delivered, []
             failed, self._failed = self._failed, []
+            unwanted, self._unwanted = self._unwanted, []
             self._flush_at = None
         try:
-            while delivered:
-                part = delivered[:MAX_BATCH]
-                _log_refused("ack", self._store.ack(self._topic.uid, part, now_ms=now_ms))
-                del delivered[:MAX_BATCH]
-            while failed:
-                moves = [(lease, now_ms + self._retry_ms) for lease in failed[:MAX_BATCH]]
-                _log_refused("retry", self._store.retry(self._topic.uid, moves, now_ms=now_ms))
-                del failed[:MAX_BATCH]
+            _say("ack", delivered, partial(self._store.ack, self._topic.uid, now_ms=now_ms))
+            _say("retry", failed, partial(self._retry, now_ms=now_ms))
+            _say(
+                "unreserve",
+                unwanted,
+                partial(self._store.unreserve, self._topic.uid, now_ms=now_ms),
+            )
         except StoreError:
-            with self._changed:  # both can be said again: a repeated ack changes nothing
+            with self._changed:  # all can be said again: a repeated ack changes nothing
                 self._delivered[:0] = delivered
                 self._failed[:0] = failed
+                self._unwanted[:0] = unwanted
                 self._flush_at = now_ms + _STORE_FAILED_MS
             raise
+
+    def _retry(self, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
+        moves = [(lease, now_ms + self._retry_ms) for lease in leases]
+        return self._store.retry(self._topic.uid, moves, now_ms=now_ms)
 
     def _reserve(self) -> None:
         now_ms = self._clock.now_ms()
@@ -265,15 +318,19 @@ class FiringLane:
             room = self._agenda.room()
         if reserve_at is None or reserve_at > now_ms:
             return
-        grant = self._store.reserve(
-            self._topic.uid,
-            self._ranges,
-            consumer=self._consumer,
-            limit=min(room, _RESERVE_ROWS),
-            lease_ms=self._hold_ms,
-            reserve_ahead_ms=self._agenda.reserve_ahead_ms,
-            now_ms=now_ms,
-        )
+        try:
+            grant = self._store.reserve(
+                self._topic.uid,
+                self._ranges,
+                consumer=self._consumer,
+                limit=min(room, _RESERVE_ROWS),
+                lease_ms=self._hold_ms,
+                reserve_ahead_ms=self._agenda.reserve_ahead_ms,
+                now_ms=now_ms,
+            )
+        except OutcomeUnknown:
+            self._unanswered_ms = now_ms
+            raise
         with self._changed:
             # At once: a message that is due already must not wait for the next look-up.
             self._agenda.reserved(grant.leased, next_ts=None, more=True, now_ms=now_ms)
@@ -283,16 +340,15 @@ class FiringLane:
         next_ts = None if grant.more else self._store.next_ts(self._topic.uid, self._ranges)
         with self._changed:
             self._agenda.reserved((), next_ts=next_ts, more=grant.more, now_ms=now_ms)
-            for message in self._agenda.lapsed():
+            for lease in self._agenda.lapsed():
                 logger.warning(
-                    "message %r was not delivered within its lease; it is served again",
-                    message.lease.id,
+                    "message %r was not delivered within its lease; it is served again", lease.id
                 )
 
     def _reserve_at(self, now_ms: int) -> int | None:
         """When to reserve next; not while deliveries cannot keep up: others should serve the rest."""
         next_due = self._agenda.deliver_at()
-        if self._delivering is not None and now_ms - self._begun_ms >= self._hold_ms // 4:
+        if self._begun_ms is not None and now_ms - self._begun_ms >= self._hold_ms // 4:
             return None
         if next_due is not None and next_due <= now_ms and len(self._agenda) >= _MOST_OVERDUE:
             return None
@@ -323,9 +379,10 @@ class FiringLane:
 
     def _rest(self) -> None:
         """Sleeps for a moment, whatever is noticed meanwhile, and looks again."""
-        until_ms = self._clock.now_ms() + _STORE_FAILED_MS
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + _STORE_FAILED_MS
         with self._changed:
-            self._agenda.postponed(until_ms)
+            self._agenda.postponed(until_ms, now_ms=now_ms)
             before = self._stopped
             self._changed.wait_for(
                 lambda: self._stopped != before, self._clock.seconds_until(until_ms)
@@ -339,19 +396,15 @@ class FiringLane:
             self._changed.notify_all()
 
     def _finish(self) -> None:
-        """The last delivery is kept alive until it is over, then everything is said and given back."""
+        """Gives back what is held; the last delivery is kept alive until it is over, and then said too."""
+        with self._changed:
+            self._give_back(self._agenda.give_back())
+        self._recover()
+        self._flush(at_once=True)
         while self._firing is not None and self._firing.is_alive():
             self._keep()
             self._firing.join(self._hold_ms / 4000)
         self._flush(at_once=True)
-        with self._changed:
-            held = [message.lease for message in self._agenda.give_back()]
-        self._unreserve(held)
-
-    def _unreserve(self, leases: list[Lease]) -> None:
-        for place in range(0, len(leases), MAX_BATCH):
-            part = leases[place : place + MAX_BATCH]
-            self._store.unreserve(self._topic.uid, part, now_ms=self._clock.now_ms())
 
 
 def _check(deliver: Deliver, consumer: str, hold_ms: int, retry_ms: int) -> None:
@@ -366,9 +419,12 @@ def _check(deliver: Deliver, consumer: str, hold_ms: int, retry_ms: int) -> None
         raise InvalidInput(problem)
 
 
-def _log_refused(what: str, outcomes: Sequence[Outcome]) -> None:
-    for outcome in outcomes:
-        if not outcome.done:
-            logger.warning(
-                "the %s of message %r came too late: %s", what, outcome.id, outcome.reason
-            )
+def _say(what: str, leases: list[Lease], change: Callable[[list[Lease]], list[Outcome]]) -> None:
+    """Says it in batches that a store takes; what was said leaves the list."""
+    while leases:
+        for outcome in change(leases[:MAX_BATCH]):
+            if not outcome.done:
+                logger.warning(
+                    "the %s of message %r came too late: %s", what, outcome.id, outcome.reason
+                )
+        del leases[:MAX_BATCH]

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from chronoline.clock import Clock, SystemClock
+from chronoline.core.closing import Closing
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange
-from chronoline.grouping import Lane, Queue, Result, Write, only
+from chronoline.grouping import DEFAULT_MOST_BYTES, Lane, Queue, Result, Write, only
 from chronoline.stores.contract import IfExists, Store
 
 
-class StorageLanes:
+class StorageLanes(Closing):
     """The changes of a store, answered by futures and committed in groups."""
 
     def __init__(
@@ -32,18 +35,23 @@ class StorageLanes:
         *,
         commit_ms: float = 5.0,
         most_waiting: int = 100_000,
+        most_bytes: int = DEFAULT_MOST_BYTES,
     ) -> None:
         self._store = store
-        self._clock = clock or SystemClock()
-        deadline = Lane(
-            "chronoline-deadline", self._clock, commit_ms=commit_ms, most_items=most_waiting
-        )
-        self._lanes = [deadline]
-        bulk = deadline
-        if store.capabilities.concurrent_writers:
-            bulk = Lane(
-                "chronoline-bulk", self._clock, commit_ms=commit_ms, most_items=most_waiting
+
+        def open_lane(name: str) -> Lane:
+            return Lane(
+                name,
+                clock or SystemClock(),
+                commit_ms=commit_ms,
+                most_items=most_waiting,
+                most_bytes=most_bytes,
             )
+
+        deadline = bulk = open_lane("chronoline-deadline")
+        self._lanes = [deadline]
+        if store.capabilities.concurrent_writers:
+            bulk = open_lane("chronoline-bulk")
             self._lanes.append(bulk)
         self._deadline = (deadline, deadline.open_queue())
         self._bulk = (bulk, bulk.open_queue())
@@ -56,7 +64,8 @@ class StorageLanes:
         def write(items: Sequence[NewMessage], now_ms: int) -> list[Outcome]:
             return self._store.create(topic_uid, items, if_exists=if_exists, now_ms=now_ms)
 
-        return self._submit(self._bulk, ("create", topic_uid, if_exists), write, messages)
+        kind = ("create", topic_uid, if_exists)
+        return self._submit(self._bulk, kind, write, messages, _message_bytes)
 
     def reschedule(
         self, topic_uid: int, moves: Sequence[tuple[str, int]], *, producer_group: str
@@ -141,11 +150,26 @@ class StorageLanes:
 
     @staticmethod
     def _submit(
-        where: tuple[Lane, Queue], kind: Any, write: Write[Result], items: Sequence[Any]
+        where: tuple[Lane, Queue],
+        kind: Any,
+        write: Write[Result],
+        items: Sequence[Any],
+        item_bytes: Callable[[Any], int] = lambda _: 0,
     ) -> Future[list[Result]]:
         lane, queue = where
         if not items:
             done: Future[list[Result]] = Future()
             done.set_result([])
             return done
-        return lane.submit(queue, kind, write, items)
+        return lane.submit(queue, kind, write, items, item_bytes=item_bytes)
+
+
+def _message_bytes(message: NewMessage) -> int:
+    """Body, key and headers. Nothing has been checked yet: what can have no size weighs nothing."""
+    if not isinstance(message, NewMessage):
+        return 0
+    parts: list[object] = [message.body, message.key]
+    if message.headers:
+        with suppress(TypeError):
+            parts += chain.from_iterable(message.headers)
+    return sum(len(part) for part in parts if isinstance(part, (bytes, str)))

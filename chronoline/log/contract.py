@@ -155,8 +155,8 @@ class Index(ABC):
 
         A name that was committed before is answered as it was then, also when its chunks have been
         compacted or trimmed meanwhile: so a commit whose outcome is unknown is settled by asking again. One
-        that was swept, or that was collected, raises `ObjectSwept`. If the store does not answer:
-        `OutcomeUnknown`.
+        that was swept, or that was collected, raises `ObjectSwept`. A topic or partition that is not there:
+        `TopicNotFound`, and nothing was appended. If the store does not answer: `OutcomeUnknown`.
         """
 
     @abstractmethod

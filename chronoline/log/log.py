@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,7 +16,7 @@ from chronoline.core.limits import name_problem
 from chronoline.core.message import Header
 from chronoline.core.topic import check_topic_name
 from chronoline.grouping import Lane
-from chronoline.log.appending import Placed, Placement, Writer
+from chronoline.log.appending import Placed, Placement, Writer, placed_bytes
 from chronoline.log.contract import MAX_PARTITIONS, Head, LogTopic
 from chronoline.log.events import Event, NewEvent, Position, check_event, partition_problem
 from chronoline.log.notifying import Notification, Notifier, Tell, post_to
@@ -71,9 +71,9 @@ class Log:
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
         self._topics: dict[str, LogTopic] = {}
-        self._placement = Placement()
+        # Not from 0: processes that append one event each would all choose the same partition.
+        self._placement = Placement(int.from_bytes(random_bytes(4)))
         self._arrivals = Arrivals()
-        self._index.listen(self._arrivals.tell)
         self._readers = Readers(
             self._objects,
             self._index,
@@ -93,6 +93,7 @@ class Log:
             commit_ms=1_000,
             most_items=200_000,
             linger_ms=linger_ms,
+            commit_bytes=object_bytes,
         )
         self._queue = self._lane.open_queue()
         self._closed = False
@@ -170,7 +171,9 @@ class Log:
             nothing: Future[list[Position]] = Future()
             nothing.set_result([])
             return nothing
-        return self._lane.submit(self._queue, "append", self._write, placed)
+        return self._lane.submit(
+            self._queue, "append", self._write, placed, item_bytes=placed_bytes
+        )
 
     def _write(self, placed: Sequence[Placed], now_ms: int) -> list[Position]:
         positions = self._writer.write(placed, now_ms)
@@ -190,7 +193,7 @@ class Log:
         start: Start = "earliest",
         follow: bool = True,
         limit: int | None = None,
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         """Events of a topic, one after the other.
 
         With a `group` it takes its share of the partitions, keeps its holds alive, and notes its progress
@@ -201,8 +204,7 @@ class Log:
         It waits for more while `follow` is true, and ends after `limit` events.
         """
         where = self.topic(topic)
-        if limit is not None and limit < 0:
-            raise InvalidInput(f"limit must be 0 or more, not {limit}")
+        _check_limit(limit)
         if group is None:
             starts = self._starts(where, partition, start)
             return self._readers.alone(where, starts, follow=follow, limit=limit)
@@ -218,6 +220,7 @@ class Log:
         handler: Handler,
         *,
         follow: bool = True,
+        limit: int | None = None,
         again: Again | None = None,
         dead_letter_topic: str | None = None,
     ) -> int:
@@ -225,15 +228,18 @@ class Log:
 
         An event whose handler raises is delivered again after a while, before anything behind it in
         its partition: `again` says when. With a `dead_letter_topic` it is put there after so many attempts,
-        and the partition goes on. Without `follow` it ends when everything is processed.
+        and the partition goes on. Without `follow` it ends when everything is processed; with a `limit`,
+        after so many events; and after `stop`, with the event that is at hand.
         """
         where = self.topic(topic)
         _check_group(group)
+        _check_limit(limit)
         return self._readers.process(
             where,
             group,
             handler,
             follow=follow,
+            limit=limit,
             again=again or Again(),
             bury=None if dead_letter_topic is None else self._burial(dead_letter_topic),
         )
@@ -354,6 +360,13 @@ class Log:
         self._upkeep.collect()
         return total
 
+    def stop(self) -> None:
+        """Ends what reads and processes after the event that is at hand, with its progress noted.
+
+        May be called from another thread, or from a signal handler. Appends go on.
+        """
+        self._arrivals.close()
+
     def close(self) -> None:
         """Finishes the appends that wait, and ends readers. May be called twice."""
         if not self._closed:
@@ -380,6 +393,11 @@ class Log:
 def _check_group(group: str) -> None:
     if problem := name_problem("group", group):
         raise InvalidInput(problem)
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise InvalidInput(f"limit must be 0 or more, not {limit}")
 
 
 def _check_partition(partition: int, topic: LogTopic) -> None:

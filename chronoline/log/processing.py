@@ -44,14 +44,22 @@ class Processing:
     """Hands the batches of one reader to a handler. Attempts are counted here, so a restart begins anew."""
 
     def __init__(
-        self, reader: GroupReader, handler: Handler, again: Again, bury: Bury | None
+        self,
+        reader: GroupReader,
+        handler: Handler,
+        again: Again,
+        bury: Bury | None,
+        stopping: Callable[[], bool],
     ) -> None:
         self._reader = reader
         self._handler = handler
         self._again = again
         self._bury = bury
+        self._stopping = stopping
         self._attempts: dict[tuple[int, int], int] = {}
         self.handled = 0
+        self.passed = 0
+        """Events that were handled or put away."""
 
     @property
     def waiting(self) -> bool:
@@ -59,7 +67,7 @@ class Processing:
         return bool(self._attempts)
 
     def work(self, hold: Hold, events: list[Event]) -> None:
-        """Delivers events until one fails; that one is the partition's next."""
+        """Delivers events until one fails, or it is to stop; that one is the partition's next."""
         done = events[0].sequence
         try:
             for event in events:
@@ -68,6 +76,9 @@ class Processing:
                     self._reader.failed(hold, event.sequence, self._again.wait_ms(attempts))
                     break
                 done = event.sequence + 1
+                self.passed += 1
+                if self._stopping():
+                    break
         finally:
             if not self._reader.done(hold, done):
                 self._forget(hold.partition)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from chronoline.clock import Clock
@@ -56,10 +57,11 @@ class Readers:
         self._hold_ms = hold_ms
         self._max_latency_s = max_latency_ms / 1000
         self._clock = clock
+        self._listening = threading.Lock()  # taken once, by the first that waits
 
     def alone(
         self, topic: LogTopic, starts: dict[int, int], *, follow: bool, limit: int | None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         """Events from some sequences on; nothing is noted."""
         reader = LoneReader(self._objects, self._index, topic, starts)
         left = _NO_LIMIT if limit is None else limit
@@ -76,7 +78,7 @@ class Readers:
 
     def member(
         self, topic: LogTopic, group: str, *, follow: bool, limit: int | None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         """Events of the member's share. Progress is noted when the event after a batch is asked for."""
         reader = self._group_reader(topic, group)
         left = _NO_LIMIT if limit is None else limit
@@ -94,6 +96,8 @@ class Readers:
                         yield event
                         done = event.sequence + 1
                         left -= 1
+                        if self._arrivals.closed:
+                            return
                 finally:
                     reader.done(hold, done)
         finally:
@@ -106,15 +110,23 @@ class Readers:
         handler: Handler,
         *,
         follow: bool,
+        limit: int | None,
         again: Again,
         bury: Bury | None,
     ) -> int:
         reader = self._group_reader(topic, group)
-        processing = Processing(reader, handler, again, bury)
+        processing = Processing(reader, handler, again, bury, lambda: self._arrivals.closed)
+        most = _NO_LIMIT if limit is None else limit
         try:
-            while batch := self._next_batch(
-                reader, topic, follow=follow or processing.waiting, limit=_BATCH_EVENTS
-            ):
+            while processing.passed < most:
+                batch = self._next_batch(
+                    reader,
+                    topic,
+                    follow=follow or processing.waiting,
+                    limit=min(most - processing.passed, _BATCH_EVENTS),
+                )
+                if batch is None:
+                    break
                 processing.work(*batch)
         finally:
             reader.close()
@@ -197,7 +209,12 @@ class Readers:
         return None
 
     def _wait(self, topic: LogTopic, seen: int, look_s: float, idle_s: float = 60.0) -> None:
-        """Until something is appended. An index that hears of other processes spares the looks."""
+        """Until something is appended. An index that hears of other processes spares the looks.
+
+        It listens from the first wait on, and says then that something may have been missed.
+        """
+        if self._listening.acquire(blocking=False):
+            self._index.listen(self._arrivals.tell)
         self._arrivals.wait(topic.uid, seen, idle_s if self._index.hearing else min(look_s, idle_s))
 
     def _group_reader(self, topic: LogTopic, group: str, only: int | None = None) -> GroupReader:

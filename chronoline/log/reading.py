@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 from chronoline.log.contract import Chunk, Index, LogTopic, ObjectMissing, Objects
@@ -12,7 +13,11 @@ _CHUNKS_AT_ONCE = 256
 
 
 class PartitionReader:
-    """Reads one partition in sequence. It holds no lock and keeps no progress: its caller does."""
+    """Reads one partition in sequence. It holds no lock and keeps no progress: its caller does.
+
+    A chunk is read and unpacked once, however few of its events are asked for at a time: what is left of it
+    is kept for the next call.
+    """
 
     def __init__(
         self, objects: Objects, index: Index, topic: LogTopic, partition: int, sequence: int
@@ -22,46 +27,80 @@ class PartitionReader:
         self._topic = topic
         self.partition = partition
         self.sequence = sequence
-        """The next event to read."""
+        """The next event to read; it may be set back."""
+        self._chunks: deque[Chunk] = deque()
+        """What the index named last and nobody has read yet."""
+        self._unpacked: list[Event] = []
+
+    @property
+    def has_more_at_hand(self) -> bool:
+        """Whether the next events are unpacked already."""
+        return self._holds(self.sequence)
 
     def read(self, limit: int) -> list[Event]:
         """The next events, at most so many; none if it is up to date.
 
         What retention has dropped is passed over. An object that is missing because it was compacted
-        meanwhile is looked up again; one that is really missing, or damaged, raises `DamagedObject`.
+        meanwhile is looked up again; one that is really missing, or damaged, raises `DamagedObject`. An
+        error hides no event: what comes before it is answered first.
         """
         events: list[Event] = []
         while len(events) < limit:
-            chunks = self._index.chunks(
-                self._topic.uid,
-                self.partition,
-                from_sequence=self.sequence,
-                limit=min(_CHUNKS_AT_ONCE, limit - len(events)),
-            )
-            if not chunks:
-                break
-            for event in self._events(chunks, limit - len(events)):
-                events.append(event)
-                self.sequence = event.sequence + 1
+            try:
+                if not self._unpack_next(limit - len(events)):
+                    break
+            except Exception:
+                if events:
+                    break
+                raise
+            place = self.sequence - self._unpacked[0].sequence
+            events += self._unpacked[place : place + limit - len(events)]
+            self.sequence = events[-1].sequence + 1
+        if not self._holds(self.sequence):
+            self._unpacked = []
         return events
 
-    def _events(self, chunks: list[Chunk], limit: int) -> Iterator[Event]:
-        for chunk in chunks:
-            if limit <= 0:
-                return
-            try:
-                data = self._objects.get(chunk.object_name, chunk.offset, chunk.length)
-            except ObjectMissing as error:
-                if chunk in self._look_again(chunk):
-                    raise DamagedObject(
-                        f"object {chunk.object_name!r} is missing: events of {self._topic.name!r}, "
-                        f"partition {self.partition}, from sequence {chunk.first_sequence}"
-                    ) from error
-                return
-            for event in self._unpack(chunk, data):
-                if event.sequence >= self.sequence and limit > 0:
-                    limit -= 1
-                    yield event
+    def _holds(self, sequence: int) -> bool:
+        unpacked = self._unpacked
+        return bool(unpacked) and unpacked[0].sequence <= sequence <= unpacked[-1].sequence
+
+    def _unpack_next(self, limit: int) -> bool:
+        """Unpacks the chunk of the next event, if that is not done yet; false if there is none."""
+        while not self._holds(self.sequence):
+            chunk = self._next_chunk(min(_CHUNKS_AT_ONCE, limit))
+            if chunk is None:
+                return False
+            data = self._get(chunk)
+            if data is not None:
+                self._unpacked = self._unpack(chunk, data)
+                self.sequence = max(self.sequence, chunk.first_sequence)
+        return True
+
+    def _next_chunk(self, limit: int) -> Chunk | None:
+        """The chunk of the next event, or, where retention has dropped that, the first there is."""
+        while self._chunks:
+            chunk = self._chunks.popleft()
+            if 0 <= self.sequence - chunk.first_sequence < chunk.events:
+                return chunk
+        self._chunks.extend(
+            self._index.chunks(
+                self._topic.uid, self.partition, from_sequence=self.sequence, limit=limit
+            )
+        )
+        return self._chunks.popleft() if self._chunks else None
+
+    def _get(self, chunk: Chunk) -> bytes | None:
+        """The bytes of a chunk; None if the events lie elsewhere by now."""
+        try:
+            return self._objects.get(chunk.object_name, chunk.offset, chunk.length)
+        except ObjectMissing as error:
+            self._chunks.clear()
+            if chunk in self._look_again(chunk):
+                raise DamagedObject(
+                    f"object {chunk.object_name!r} is missing: events of {self._topic.name!r}, "
+                    f"partition {self.partition}, from sequence {chunk.first_sequence}"
+                ) from error
+            return None
 
     def _look_again(self, chunk: Chunk) -> list[Chunk]:
         return self._index.chunks(
@@ -69,13 +108,19 @@ class PartitionReader:
         )
 
     def _unpack(self, chunk: Chunk, data: bytes) -> list[Event]:
-        return unpack_chunk(
+        events = unpack_chunk(
             data,
             topic=self._topic.name,
             partition=self.partition,
             first_sequence=chunk.first_sequence,
             name=chunk.object_name,
         )
+        if len(events) != chunk.events:
+            raise DamagedObject(
+                f"object {chunk.object_name!r} has {len(events)} events of {self._topic.name!r}, partition "
+                f"{self.partition}, from sequence {chunk.first_sequence}; {chunk.events} were committed"
+            )
+        return events
 
 
 class LoneReader:
@@ -98,4 +143,6 @@ class LoneReader:
         while behind:
             for reader in behind:
                 yield from reader.read(batch)
+                while reader.has_more_at_hand:
+                    yield from reader.read(batch)
             behind = [reader for reader in behind if reader.sequence < ends[reader.partition]]

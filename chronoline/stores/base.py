@@ -28,6 +28,7 @@ from chronoline.stores.asking import (
 from chronoline.stores.batch import (
     Batch,
     Item,
+    check_after,
     check_batch,
     check_limit,
     check_name,
@@ -69,6 +70,8 @@ from chronoline.stores.primitives import Key, Primitives
 _UID_TRIES = 10
 _STATEMENT_BYTES = 16 * 1024 * 1024
 """Of bodies: more are written in several statements."""
+_BEFORE_ALL = (0, "")
+"""Before every (moment, id): ids are not empty."""
 _SYSTEM = "system"
 """The name of the hand that changes dead letters; no guard looks at it."""
 
@@ -247,8 +250,7 @@ class EngineStore(Primitives, Store):
         self, topic_uid: int, consumer: str, *, after: str = "", limit: int, now_ms: int
     ) -> Grant:
         check_name("consumer", consumer)
-        if after != "":
-            check_name("after", after)
+        check_after(after)
         check_time("now_ms", now_ms)
         check_limit(limit)
         taken = self._resume(self._topic(topic_uid), consumer, after, limit, now_ms)
@@ -320,18 +322,19 @@ class EngineStore(Primitives, Store):
                 denied[message_id] = Outcome(id=message_id, refusal=refusal)
         return Bodies(found=found, refused=tuple(denied.values()))
 
-    def select_held(self, topic_uid: int, consumer: str, *, limit: int) -> Page:
+    def select_held(self, topic_uid: int, consumer: str, *, after: str = "", limit: int) -> Page:
         check_name("consumer", consumer)
+        check_after(after)
         check_limit(limit)
-        return _page(self._select_held(self.get_topic(topic_uid), consumer, limit + 1), limit)
+        topic = self.get_topic(topic_uid)
+        return _page(self._select_held(topic, consumer, after, limit + 1), limit)
 
     def select_owned(
         self, topic_uid: int, producer_group: str, *, after: str = "", limit: int
     ) -> Page:
         check_name("producer group", producer_group)
+        check_after(after)
         check_limit(limit)
-        if after != "":
-            check_name("after", after)
         topic = self.get_topic(topic_uid)
         return _page(self._select_owned(topic, producer_group, after, limit + 1), limit)
 
@@ -380,9 +383,14 @@ class EngineStore(Primitives, Store):
 
     # Dead letters and upkeep
 
-    def dead_letters(self, topic_uid: int, *, limit: int) -> list[DeadLetter]:
+    def dead_letters(
+        self, topic_uid: int, *, after: DeadLetter | None = None, limit: int
+    ) -> list[DeadLetter]:
         check_limit(limit)
-        return self._dead_letters(self.get_topic(topic_uid), limit)
+        if after is not None and not isinstance(after, DeadLetter):
+            raise InvalidInput(f"after must be a DeadLetter, not {type(after).__name__}")
+        behind = (after.died, after.message.id) if after else _BEFORE_ALL
+        return self._dead_letters(self.get_topic(topic_uid), behind, limit)
 
     def redrive(
         self, topic_uid: int, ids: Sequence[str], *, due: int, now_ms: int

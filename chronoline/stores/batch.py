@@ -124,6 +124,12 @@ def check_name(what: str, value: str) -> None:
         raise InvalidInput(problem)
 
 
+def check_after(after: str) -> None:
+    """The id behind which a page begins; empty for the first."""
+    if after != "":
+        check_name("after", after)
+
+
 def check_time(what: str, value: int) -> None:
     problem = time_problem(what, value)
     if problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from chronoline.core.doom import DeathReason
-from chronoline.core.limits import MIN_LEASE_MS
+from chronoline.core.limits import CLOCK_BOUND_MS, MIN_LEASE_MS
 from chronoline.core.message import Message
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import (
@@ -74,6 +74,34 @@ class LeaseRequest(NamedTuple):
     now_ms: int
 
 
+def settled(now_ms: int) -> int:
+    """Versions below this can be forgotten: every process that creates the id anew begins above them.
+
+    A version that is not settled may have been leased, and a process whose clock is behind would give it out
+    again. So a row is removed only when its version is settled; else it leaves a mark.
+    """
+    return now_ms - CLOCK_BOUND_MS
+
+
+def taken_until(topic: Topic, now_ms: int) -> int:
+    """Until when the mark of a message that is deleted now keeps its id taken.
+
+    Without a dedupe time that is a moment that every clock has passed: the mark only keeps the version.
+    """
+    dedupe_ms = topic.settings.dedupe_ms
+    return now_ms + dedupe_ms if dedupe_ms else max(0, settled(now_ms))
+
+
+def may_remove(operation: Operation, topic: Topic, change: Change, now_ms: int) -> bool:
+    """Whether a deletion may do without a mark, if the row's version is settled.
+
+    An ack names the version, so it is known beforehand; the others find it in the row.
+    """
+    if operation not in DELETIONS or topic.settings.dedupe_ms:
+        return False
+    return operation is not Operation.ACK or change.version < settled(now_ms)
+
+
 def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
     """What the SQL engines' queries for leases want to know."""
     return {
@@ -94,7 +122,8 @@ def change_values(topic: Topic, now_ms: int) -> dict[str, Any]:
         "now": now_ms,
         "min_lease_ms": MIN_LEASE_MS,
         "max_attempts": topic.settings.max_attempts,
-        "until": now_ms + topic.settings.dedupe_ms,
+        "until": taken_until(topic, now_ms),
+        "settled": settled(now_ms),
     }
 
 
@@ -105,6 +134,17 @@ class Span(NamedTuple):
     end: int
     step_ms: int
     now_ms: int
+
+
+def span_values(topic: Topic, span: Span) -> dict[str, int]:
+    """What the SQL engines' forecasts want to know, apart from the cells."""
+    return {
+        "topic": topic.uid,
+        "from": span.start,
+        "end": span.end,
+        "step_ms": span.step_ms,
+        "now": span.now_ms,
+    }
 
 
 class Taken(NamedTuple):

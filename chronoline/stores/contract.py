@@ -5,7 +5,8 @@ Everywhere:
 - Calls are synchronous, thread-safe, and take batches of at most 10,000 items. A batch is answered with one
   outcome for each item, in the order of the batch. An invalid item is refused as `invalid` and the
   others are done. The same id twice in a batch is handled as two batches, one after the other.
-- `now_ms` is the caller's clock. No engine reads a clock of its own.
+- `now_ms` is the caller's clock. No engine reads a clock of its own. The clocks of processes that share a
+  store differ by at most `CLOCK_BOUND_MS`; within that bound, no version of an id is ever given out twice.
 - Every change is one conditional write that checks its guard and adds 1 to the version. *Refused* means
   that nothing changed. Who may do what in which state is `core.permissions`.
 - Errors concern the whole call: `TopicNotFound` if the uid names no live topic, `InvalidInput` for
@@ -17,12 +18,12 @@ Everywhere:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
+from chronoline.core.closing import Closing
 from chronoline.core.message import DeadLetter, Lease, Message, NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.permissions import Actor
@@ -95,7 +96,7 @@ class Notice:
     due: int | None = None
 
 
-class Watch(ABC):
+class Watch(Closing):
     """A place to sleep until a message may have to be served earlier than was known."""
 
     @abstractmethod
@@ -114,19 +115,8 @@ class Watch(ABC):
     def close(self) -> None:
         """Ends a `wait` and gives back what the watch holds. May be called twice."""
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Store(ABC):
+class Store(Closing):
     """Durable messages with a due time. Obtained from `chronoline.open_store(url)`."""
 
     capabilities: Capabilities
@@ -324,14 +314,17 @@ class Store(ABC):
         """The bodies of these messages, for those who may read them."""
 
     @abstractmethod
-    def select_held(self, topic_uid: int, consumer: str, *, limit: int) -> Page:
-        """Messages that name this consumer as their holder, lapsed leases included."""
+    def select_held(self, topic_uid: int, consumer: str, *, after: str = "", limit: int) -> Page:
+        """Messages that name this consumer as their holder, lapsed leases included.
+
+        By id, beginning behind `after`: for the next page that is the last id of this one.
+        """
 
     @abstractmethod
     def select_owned(
         self, topic_uid: int, producer_group: str, *, after: str = "", limit: int
     ) -> Page:
-        """Messages of this producer group, by id, beginning behind `after`."""
+        """Messages of this producer group, by id, beginning behind `after` like `select_held`."""
 
     @abstractmethod
     def next_ts(self, topic_uid: int, ranges: Sequence[BucketRange]) -> int | None:
@@ -362,8 +355,14 @@ class Store(ABC):
     # Dead letters
 
     @abstractmethod
-    def dead_letters(self, topic_uid: int, *, limit: int) -> list[DeadLetter]:
-        """The oldest dead letters, oldest first."""
+    def dead_letters(
+        self, topic_uid: int, *, after: DeadLetter | None = None, limit: int
+    ) -> list[DeadLetter]:
+        """Dead letters, oldest first, and by id where they died at the same moment.
+
+        They begin behind `after`: for the next page that is the last letter of this one, whatever became
+        of it. Fewer than the limit are the last.
+        """
 
     @abstractmethod
     def redrive(
@@ -385,8 +384,9 @@ class Store(ABC):
         """Removes up to `limit` rows that nobody needs any more, and says how many it removed.
 
         These are marks of deleted messages whose `dedupe_ms` is over, dead letters of topics that keep
-        none, and what is left of dropped topics. Several processes may purge at once. It is worth
-        calling again at once while it removes as many as the limit.
+        none, and what is left of dropped topics. Marks and dead letters stay until their version lies more
+        than `CLOCK_BOUND_MS` before now. Several processes may purge at once. It is worth calling again at
+        once while it removes as many as the limit.
         """
 
     @abstractmethod
@@ -396,14 +396,3 @@ class Store(ABC):
     @abstractmethod
     def close(self) -> None:
         """Gives back connections and files. May be called twice; other calls then raise `StoreClosed`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -27,6 +27,9 @@ from chronoline.stores.changes import (
     explain,
     explain_create,
     explain_lease,
+    may_remove,
+    settled,
+    taken_until,
 )
 from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
@@ -135,9 +138,11 @@ class MemoryStore(EngineStore):
                 if entry is None or explain(operation, row, change, now_ms) is not None:
                     continue
                 made[change.id] = entry.message.version + 1
-                _apply(operation, entry, change, topic, now_ms)
-                if entry.life is Life.GONE and _is_waste(entry, topic, now_ms):
+                removable = may_remove(operation, topic, change, now_ms)
+                if removable and entry.message.version < settled(now_ms):
                     del entries[change.id]
+                else:
+                    _apply(operation, entry, change, topic, now_ms)
         return made
 
     # Leases
@@ -209,10 +214,14 @@ class MemoryStore(EngineStore):
             found = [e.message for e in self._live(topic, ranges) if e.message.ts <= max_ts]
         return sorted(found, key=lambda message: message.ts)[:limit]
 
-    def _select_held(self, topic: Topic, consumer: str, limit: int) -> list[Message]:
+    def _select_held(self, topic: Topic, consumer: str, after: str, limit: int) -> list[Message]:
         with self._open():
-            live = self._live(topic, topic.all_buckets)
-            return [e.message for e in live if e.message.lock_consumer == consumer][:limit]
+            found = [
+                entry.message
+                for entry in self._live(topic, topic.all_buckets)
+                if entry.message.lock_consumer == consumer and entry.message.id > after
+            ]
+        return sorted(found, key=lambda message: message.id)[:limit]
 
     def _select_owned(
         self, topic: Topic, producer_group: str, after: str, limit: int
@@ -251,14 +260,17 @@ class MemoryStore(EngineStore):
 
     # Dead letters and upkeep
 
-    def _dead_letters(self, topic: Topic, limit: int) -> list[DeadLetter]:
+    def _dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
+        def place(letter: DeadLetter) -> tuple[int, str]:
+            return letter.died, letter.message.id
+
         with self._open():
             dead = [
                 DeadLetter(message=entry.message, reason=entry.death.value, died=entry.message.ts)
                 for entry in (self._entries(topic) or {}).values()
                 if entry.death is not None
             ]
-        return sorted(dead, key=lambda letter: letter.died)[:limit]
+        return sorted((each for each in dead if place(each) > after), key=place)[:limit]
 
     def _purge(self, limit: int, now_ms: int) -> int:
         removed = 0
@@ -340,9 +352,9 @@ def _apply(operation: Operation, entry: _Entry, change: Change, topic: Topic, no
             entry.life, entry.death = Life.LIVE, None
             entry.message = replace(moved, attempts=0, expires=expires)
         case Operation.ACK:
-            _mark(entry, change.name, now_ms + topic.settings.dedupe_ms)
+            _mark(entry, change.name, taken_until(topic, now_ms))
         case Operation.CANCEL | Operation.DISCARD:
-            _mark(entry, None, now_ms + topic.settings.dedupe_ms)
+            _mark(entry, None, taken_until(topic, now_ms))
 
 
 def _take(entry: _Entry, topic: Topic, request: LeaseRequest) -> Taken:
@@ -387,7 +399,7 @@ def _mark(entry: _Entry, hand: str | None, until: int) -> None:
 
 
 def _is_waste(entry: _Entry, topic: Topic, now_ms: int) -> bool:
-    if entry.message.version > now_ms:  # the id could be created again at a version that was leased
+    if entry.message.version >= settled(now_ms):
         return False
     if entry.life is Life.GONE:
         return entry.message.ts <= now_ms

@@ -62,6 +62,20 @@ class LocalWatch(Watch):
             self._changed.notify_all()
 
 
+def once_in(interval_s: float) -> Callable[[], bool]:
+    """A look that says yes once in an interval: something may have changed, and nobody tells."""
+    last = time.monotonic()
+
+    def look() -> bool:
+        nonlocal last
+        now = time.monotonic()
+        due = now - last >= interval_s
+        last = now if due else last
+        return due
+
+    return look
+
+
 class NoticeBoard:
     """The open watches of one store."""
 

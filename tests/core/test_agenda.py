@@ -56,7 +56,7 @@ def test_when_there_is_more_it_reserves_at_once() -> None:
 
 def test_a_failed_reservation_is_tried_again_at_the_moment_that_was_named() -> None:
     agenda = Agenda()
-    agenda.postponed(NOW + 250)
+    agenda.postponed(NOW + 250, now_ms=NOW)
     assert agenda.reserve_at(NOW) == NOW + 250
 
 
@@ -128,6 +128,76 @@ def test_an_agenda_without_room_makes_no_sense() -> None:
         Agenda(capacity=0)
 
 
+# Bytes
+
+
+def agenda_of(most_bytes: int, largest_bytes: int) -> Agenda:
+    agenda = Agenda(capacity=100, reserve_ahead_ms=AHEAD, most_bytes=most_bytes)
+    agenda.largest_bytes = largest_bytes
+    return agenda
+
+
+def hold(agenda: Agenda, *sizes: int) -> None:
+    held = [leased(f"m{size}", due=NOW + size, body=bytes(size)) for size in sizes]
+    agenda.reserved(held, next_ts=None, more=True, now_ms=NOW)
+
+
+def test_there_is_room_for_as_many_as_fit_at_their_largest() -> None:
+    agenda = agenda_of(1_000, largest_bytes=300)
+    assert agenda.room() == 3
+    hold(agenda, 10, 20)  # they turned out to be small
+    assert agenda.room() == 3
+    hold(agenda, 300)
+    assert agenda.room() == 2
+
+
+def test_body_key_and_headers_count() -> None:
+    agenda = agenda_of(1_000, largest_bytes=300)
+    headers = (("name", b"value"), ("nothing", None))
+    whole = leased("a", due=NOW, body=b"body", key=b"key", headers=headers)
+    agenda.reserved([whole], next_ts=None, more=True, now_ms=NOW)
+    assert agenda.held_bytes == len("bodykeynamevaluenothing")
+    bare = leased("b", due=NOW, body=None)
+    agenda.reserved([bare], next_ts=None, more=True, now_ms=NOW)
+    assert agenda.held_bytes == len("bodykeynamevaluenothing")
+
+
+def test_without_room_for_another_it_reserves_nothing_until_it_has_delivered() -> None:
+    agenda = agenda_of(1_000, largest_bytes=300)
+    hold(agenda, 299, 300, 200)
+    assert agenda.room() == 0
+    assert agenda.reserve_at(NOW) is None
+    agenda.deliver(NOW + 200)
+    assert agenda.room() == 1
+    assert agenda.reserve_at(NOW + 200) == NOW + 200
+
+
+def test_an_empty_agenda_takes_one_that_is_larger_than_the_bound() -> None:
+    agenda = agenda_of(1_000, largest_bytes=5_000)
+    assert agenda.room() == 1
+    hold(agenda, 5_000)
+    assert agenda.room() == 0
+
+
+def test_whoever_leaves_gives_its_bytes_back() -> None:
+    agenda = agenda_of(1_000, largest_bytes=300)
+    hold(agenda, 1, 10, 100, 2_000)
+    agenda.deliver(NOW + 1)
+    assert agenda.held_bytes == 2_110
+    agenda.ending(NOW + 10 + 1_000)
+    assert agenda.held_bytes == 2_100
+    agenda.deliver(NOW + 100 + 1_000)  # too late
+    assert agenda.held_bytes == 2_000
+    agenda.give_back()
+    assert agenda.held_bytes == 0
+
+
+def test_a_shell_that_names_no_size_is_bounded_by_the_capacity_alone() -> None:
+    agenda = agenda_of(1_000, largest_bytes=0)
+    hold(agenda, 5_000)
+    assert agenda.room() == 99
+
+
 # Delivering
 
 
@@ -176,7 +246,7 @@ def test_only_while_the_lease_lives(margin_ms: int, now_ms: int, delivered: bool
     message = leased("a", due=NOW, until=NOW + 500)
     agenda.reserved([message], next_ts=None, more=False, now_ms=NOW)
     assert agenda.deliver(now_ms) == ([message] if delivered else [])
-    assert agenda.lapsed() == ([] if delivered else [message])
+    assert agenda.lapsed() == ([] if delivered else [message.lease])
     assert len(agenda) == 0
 
 
@@ -185,7 +255,7 @@ def test_what_lapsed_is_told_once_and_gives_its_room_back() -> None:
     agenda.reserved([leased("a", due=NOW)], next_ts=None, more=False, now_ms=NOW)
     agenda.deliver(NOW + 60_000)
     assert agenda.room() == 1
-    assert ids(agenda.lapsed()) == ["a"]
+    assert [lease.id for lease in agenda.lapsed()] == ["a"]
     assert agenda.lapsed() == []
 
 
@@ -196,6 +266,50 @@ def test_everything_can_be_given_back_by_due() -> None:
     agenda = agenda_at(None)
     held = [leased("b", due=NOW + 20), leased("a", due=NOW + 10), leased("c", due=NOW + 20)]
     agenda.reserved(held, next_ts=None, more=False, now_ms=NOW)
-    assert ids(agenda.give_back()) == ["a", "b", "c"]
+    assert [lease.id for lease in agenda.give_back()] == ["a", "b", "c"]
     assert len(agenda) == 0
     assert agenda.deliver(NOW + 100) == []
+
+
+def test_what_is_held_can_be_listed_and_stays() -> None:
+    agenda = agenda_at(None)
+    held = [leased("b", due=NOW + 20), leased("a", due=NOW + 10)]
+    agenda.reserved(held, next_ts=None, more=False, now_ms=NOW)
+    assert sorted(lease.id for lease in agenda.leases()) == ["a", "b"]
+    assert len(agenda) == 2
+
+
+# A clock that is put back
+
+
+@pytest.mark.parametrize("back_ms", [1, TICK, MAX_SLEEP - 1, MAX_SLEEP + 1, 3_600_000])
+def test_a_clock_that_is_put_back_makes_it_reserve_at_once(back_ms: int) -> None:
+    agenda = agenda_at(None)
+    assert agenda.reserve_at(NOW - back_ms) == NOW - back_ms
+    assert agenda.wake_at(NOW - back_ms) == NOW - back_ms
+
+
+def test_a_failed_reservation_does_not_wait_for_a_moment_of_the_old_clock() -> None:
+    agenda = agenda_at(None)
+    agenda.postponed(NOW + 250, now_ms=NOW + 50)
+    assert agenda.reserve_at(NOW + 49) == NOW + 49
+
+
+def test_after_that_it_goes_by_the_new_clock() -> None:
+    agenda = agenda_at(None)
+    then = NOW - 3_600_000
+    agenda.reserved([], next_ts=then + AHEAD, more=False, now_ms=then)
+    assert agenda.reserve_at(then) == then + TICK
+    agenda.noticed(then + AHEAD + 1)
+    assert agenda.reserve_at(then) == then + TICK
+    agenda.noticed(then + AHEAD)
+    assert agenda.reserve_at(then) == then
+
+
+def test_a_clock_that_is_put_back_fires_nothing_early() -> None:
+    agenda = agenda_at(None)
+    message = leased("a", due=NOW + 50)
+    agenda.reserved([message], next_ts=None, more=False, now_ms=NOW)
+    assert agenda.deliver(NOW - 3_600_000) == []
+    assert agenda.deliver(NOW + 49) == []
+    assert agenda.deliver(NOW + 50) == [message]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from chronoline.log import Log
 from chronoline.testing.postgres import PostgresServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -35,7 +40,13 @@ def postgres_url(tmp_path: Path) -> Iterator[str]:
 
 
 def test_every_example_has_a_test() -> None:
-    tested = {"reminders.py", "by_hand.py", "postgres_outbox.py"}
+    tested = {
+        "reminders.py",
+        "by_hand.py",
+        "postgres_outbox.py",
+        "log_producer.py",
+        "log_consumer.py",
+    }
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -60,15 +71,86 @@ def test_the_outbox_keeps_what_was_committed(tmp_path: Path, postgres_url: str) 
     ]
 
 
-def test_the_program_of_the_guide_to_the_log(tmp_path: Path) -> None:
+def test_the_producer_and_the_consumer_of_the_log(tmp_path: Path) -> None:
+    assert run("log_producer.py", tmp_path, "40") == ["40 orders are durable"]
+    first = run("log_consumer.py", tmp_path, "--limit", "5")
+    rest = run("log_consumer.py", tmp_path, "--once")
+    billed = [line for line in first + rest if line.startswith("billed")]
+    assert len(first) == 5
+    assert sorted(int(line.split()[2]) for line in billed) == [
+        number for number in range(1, 41) if number % 14
+    ]
+    failed = [line for line in rest if not line.startswith("billed")]
+    assert sum("attempt 3: order 14 has a negative amount" in line for line in failed) == 1
+    with Log((tmp_path / "orders-log").as_uri()) as log:
+        dead = [json.loads(event.value or b"") for event in log.read("unbillable", follow=False)]
+        assert sorted(order["number"] for order in dead) == [14, 28]
+        assert sum(each.lag for each in log.groups("orders")) == 0
+
+
+def test_a_consumer_of_the_log_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    run("log_producer.py", tmp_path, "4")
+    with subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "log_consumer.py")], cwd=tmp_path, stdout=subprocess.PIPE
+    ) as consumer:
+        assert consumer.stdout
+        billed = {consumer.stdout.readline() for _ in range(4)}
+        consumer.send_signal(signal.SIGTERM)
+        assert consumer.wait() == 0
+        assert consumer.stdout.read() == b""
+    assert len(billed) == 4
+    with Log((tmp_path / "orders-log").as_uri()) as log:
+        assert all(each.holder is None for each in log.groups("orders"))
+
+
+def blocks_of_the_guide_to_the_log(language: str, folder: Path) -> list[str]:
     guide = (EXAMPLES.parent / "docs" / "log.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    (tmp_path / "first.py").write_text(
-        program.replace("/tmp/chronoline-log", str(tmp_path / "log"))
-    )
+    blocks = re.findall(rf"```{language}\n(.*?)```", guide, re.DOTALL)
+    return [block.replace("/tmp/chronoline-log", str(folder)) for block in blocks]
+
+
+def test_the_first_program_of_the_guide_to_the_log(tmp_path: Path) -> None:
+    program = blocks_of_the_guide_to_the_log("python", tmp_path / "log")[0]
+    (tmp_path / "first.py").write_text(program)
     lines = run(str(tmp_path / "first.py"), tmp_path)
     assert sorted(line.split()[-1] for line in lines) == ["b'one'", "b'two'"]
     assert run(str(tmp_path / "first.py"), tmp_path)[0].split()[1] == "1"
+
+
+def test_the_other_programs_of_the_guide_to_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *others = blocks_of_the_guide_to_the_log("python", tmp_path)
+    names: dict[str, Any] = {}
+    exec(first, names)
+    with Log(tmp_path.as_uri()) as names["log"]:
+        for block in others:
+            exec(block, names)
+        assert names["done"] == 2
+        assert [event.value for event in names["log"].read("unbillable", follow=False)] == []
+    assert capsys.readouterr().out.splitlines()[-1] == "1 True"
+
+
+def test_the_commands_of_the_guide_to_the_log(tmp_path: Path) -> None:
+    (commands,) = blocks_of_the_guide_to_the_log("sh", tmp_path)
+    environment = {**os.environ, "COLUMNS": "100"}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    environment.pop("CHRONOLINE_LOG", None)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "'orders' has 8 partitions"
+    assert lines[2] == "appended 3 events"
+    values = [json.loads(line)["value"] for line in lines[3:9]]
+    assert sorted(values[:4]) == ["1", "2", "3", "a table"]
+    assert sum(line.startswith("│ billing") for line in lines[9:]) == 8
 
 
 def test_the_first_program_of_the_readme(tmp_path: Path) -> None:

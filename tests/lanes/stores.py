@@ -17,7 +17,7 @@ class Tap:
     """Stands before a store: every method is the store's own, and changes pass through here.
 
     `commits` are the changes that were asked for, as (method, number of items). While `gate` is closed
-    changes wait at it. `fail` may raise before a change is made, or return.
+    changes wait at it. `fail` may raise before a change is made, or return; `lose` may raise after it.
     """
 
     def __init__(self, store: Store, capabilities: Capabilities | None = None) -> None:
@@ -31,6 +31,7 @@ class Tap:
         self.entered = threading.Semaphore(0)
         """Released by each change that has reached the gate."""
         self.fail: Callable[[str], None] = lambda _: None
+        self.lose: Callable[[str], None] = lambda _: None
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.store, name)
@@ -44,6 +45,7 @@ class Tap:
             assert self.gate.wait(PATIENCE_S)
             self.fail(name)
             result: list[Outcome] = method(topic_uid, items, **named)
+            self.lose(name)
             return result
 
         return change

@@ -1,16 +1,17 @@
 """A firing lane in real time: everything once, nothing early, whatever happens around it."""
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
 
-from chronoline.clock import SystemClock
+from chronoline.clock import Clock, SystemClock
 from chronoline.core.agenda import Agenda
-from chronoline.core.errors import InvalidInput, StoreUnavailable
+from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from chronoline.core.message import LeasedMessage, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
@@ -27,13 +28,14 @@ now_ms = SystemClock().now_ms
 class Inbox:
     """What was delivered, and when."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self.messages: list[LeasedMessage] = []
         self.early: list[str] = []
         self._changed = threading.Condition()
 
     def __call__(self, message: LeasedMessage) -> None:
-        moment = now_ms()
+        moment = self._clock.now_ms()
         with self._changed:
             self.messages.append(message)
             if message.message.due > moment:
@@ -70,6 +72,41 @@ def firing(
         lane.stop()
 
 
+class Ledger(Agenda):
+    """An agenda that remembers how many bytes it held at most."""
+
+    most_held_bytes = 0
+
+    def reserved(
+        self, leased: Iterable[LeasedMessage], *, next_ts: int | None, more: bool, now_ms: int
+    ) -> None:
+        super().reserved(leased, next_ts=next_ts, more=more, now_ms=now_ms)
+        self.most_held_bytes = max(self.most_held_bytes, self.held_bytes)
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, put back by so much."""
+
+    back_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() - self.back_ms
+
+    def seconds_until(self, moment_ms: int) -> float:
+        return super().seconds_until(moment_ms + self.back_ms)
+
+
+def times(number: int, name: str, error: Exception) -> Callable[[str], None]:
+    """Raises for so many changes of this name."""
+    left = [error] * number
+
+    def fail(asked: str) -> None:
+        if asked == name and left:
+            raise left.pop()
+
+    return fail
+
+
 def create(store: Store, topic: Topic, *ids: str, in_ms: int) -> int:
     """Puts messages so far ahead, and answers when they are due."""
     now = now_ms()
@@ -83,6 +120,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     give_up = now_ms() + PATIENCE_S * 1000
     while not condition():
         assert now_ms() < give_up
+        time.sleep(0.001)  # lets the others work
 
 
 def remaining(store: Store, topic: Topic) -> int:
@@ -140,6 +178,24 @@ def test_more_than_an_agenda_holds(store: Store, topic: Topic, inbox: Inbox) -> 
         inbox.wait_for(*ids)
     assert inbox.counts() == dict.fromkeys(ids, 1)
     assert inbox.early == []
+    assert remaining(store, topic) == 0
+
+
+def test_of_a_flood_of_large_bodies_no_more_is_held_than_the_bound(
+    store: Store, inbox: Inbox
+) -> None:
+    largest = TopicSettings(largest_body_bytes=100_000)
+    topic = store.create_topic("large", largest, now_ms=now_ms())
+    ids = [f"m{number}" for number in range(60)]
+    now = now_ms()
+    flood = [NewMessage(id=each, due=now, body=bytes(100_000)) for each in ids]
+    store.create(topic.uid, flood, now_ms=now)
+    agenda = Ledger(max_sleep_ms=HOUR_MS, most_bytes=1_000_000)
+    with firing(store, topic, inbox, agenda=agenda):
+        inbox.wait_for(*ids)
+    assert inbox.counts() == dict.fromkeys(ids, 1)
+    assert 100_000 < agenda.most_held_bytes <= 1_000_000
+    assert agenda.held_bytes == 0
     assert remaining(store, topic) == 0
 
 
@@ -250,7 +306,7 @@ def test_a_slow_delivery_keeps_its_lease_and_others_serve_the_rest(
 
     create(store, topic, "slow", in_ms=0)
     create(store, topic, "behind", in_ms=20)
-    with firing(store, topic, slow, hold_ms=200):
+    with firing(store, topic, slow, hold_ms=600):
         first = store.lookup(topic.uid, ["slow"])["slow"].version
         wait_until(lambda: store.lookup(topic.uid, ["slow"])["slow"].version > first + 2)
         with firing(store, topic, other, consumer="other"):
@@ -260,6 +316,37 @@ def test_a_slow_delivery_keeps_its_lease_and_others_serve_the_rest(
     assert inbox.counts() + other.counts() == {"slow": 1, "behind": 1}
     assert store.dead_letters(topic.uid, limit=10) == []
     assert remaining(store, topic) == 0
+
+
+def test_a_delivery_that_lost_its_lease_still_keeps_its_lane_from_reserving(
+    tap: Tap, topic: Topic, inbox: Inbox
+) -> None:
+    begun, go_on, lost = threading.Event(), threading.Event(), threading.Event()
+
+    def stuck(_: LeasedMessage) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+
+    def note(name: str) -> None:
+        if name == "extend":
+            lost.set()
+
+    tap.fail = times(1_000, "extend", StoreUnavailable("the store is gone"))
+    tap.lose = note
+    create(tap.store, topic, "slow", in_ms=0)
+    with firing(tap, topic, stuck, hold_ms=200):
+        assert begun.wait(PATIENCE_S)
+        wait_until(lambda: tap.store.lookup(topic.uid, ["slow"])["slow"].ts <= now_ms())
+        tap.fail = lambda _: None
+        assert lost.wait(PATIENCE_S)
+        commits = len(tap.commits)
+        create(tap.store, topic, "behind", in_ms=0)
+        with firing(tap.store, topic, inbox, consumer="other"):
+            inbox.wait_for("slow", "behind")
+        assert ("reserve", 1) not in tap.commits[commits:]
+        go_on.set()
+    assert inbox.counts() == {"slow": 1, "behind": 1}
+    assert remaining(tap.store, topic) == 0
 
 
 def test_what_answers_something_to_await_is_not_taken_for_done(
@@ -324,6 +411,150 @@ def test_a_store_that_fails_for_a_while_is_survived(tap: Tap, topic: Topic, inbo
     assert not +left
     assert inbox.counts() == {"a": 1, "b": 1, "c": 1}
     assert inbox.early == []
+
+
+# A reservation without an answer
+
+
+UNANSWERED = OutcomeUnknown("the answer was lost")
+
+
+def test_what_an_unanswered_reservation_took_is_delivered_without_waiting_for_its_lease(
+    tap: Tap, topic: Topic, inbox: Inbox
+) -> None:
+    tap.lose = times(2, "reserve", UNANSWERED)
+    create(tap.store, topic, "a", "b", in_ms=0)
+    with firing(tap, topic, inbox, hold_ms=HOUR_MS):
+        inbox.wait_for("a", "b")
+    assert inbox.counts() == {"a": 1, "b": 1}
+    assert {each.message.attempts for each in inbox.messages} == {0}
+    assert remaining(tap.store, topic) == 0
+
+
+def test_an_unanswered_reservation_leaves_alone_what_it_did_not_take(
+    tap: Tap, topic: Topic, inbox: Inbox
+) -> None:
+    def version(message_id: str) -> int:
+        return tap.store.lookup(topic.uid, [message_id])[message_id].version
+
+    create(tap.store, topic, "elsewhere", in_ms=0)
+    tap.store.reserve(
+        topic.uid,
+        topic.all_buckets,
+        consumer="c",
+        limit=1,
+        lease_ms=2 * HOUR_MS,
+        now_ms=now_ms(),
+    )
+    agenda = Agenda(reserve_ahead_ms=60_000, max_sleep_ms=HOUR_MS)
+    create(tap.store, topic, "held", in_ms=50_000)
+    with firing(tap, topic, inbox, agenda=agenda, hold_ms=HOUR_MS):
+        wait_until(lambda: len(agenda) == 1)
+        before = version("held"), version("elsewhere")
+        tap.lose = times(1, "reserve", UNANSWERED)
+        create(tap.store, topic, "lost", in_ms=0)
+        inbox.wait_for("lost")
+        assert (version("held"), version("elsewhere")) == before
+    assert inbox.counts() == {"lost": 1}
+
+
+def test_a_message_in_delivery_is_not_given_back_by_an_unanswered_reservation(
+    tap: Tap, topic: Topic, inbox: Inbox
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(message: LeasedMessage) -> None:
+        if message.lease.id == "slow":
+            begun.set()
+            assert go_on.wait(PATIENCE_S)
+        inbox(message)
+
+    create(tap.store, topic, "slow", in_ms=0)
+    agenda = Agenda(max_sleep_ms=HOUR_MS)
+    with firing(tap, topic, slow, agenda=agenda, hold_ms=HOUR_MS):
+        assert begun.wait(PATIENCE_S)
+        version = tap.store.lookup(topic.uid, ["slow"])["slow"].version
+        tap.lose = times(1, "reserve", UNANSWERED)
+        create(tap.store, topic, "lost", in_ms=0)
+        wait_until(lambda: [lease.id for lease in agenda.leases()] == ["lost"])
+        assert tap.store.lookup(topic.uid, ["slow"])["slow"].version == version
+        go_on.set()
+        inbox.wait_for("slow", "lost")
+    assert inbox.counts() == {"slow": 1, "lost": 1}
+    assert remaining(tap.store, topic) == 0
+
+
+def test_what_an_unanswered_reservation_took_is_given_back_by_a_stop(
+    tap: Tap, topic: Topic, inbox: Inbox
+) -> None:
+    lost = threading.Event()
+
+    def lose(name: str) -> None:
+        if name == "reserve":
+            lost.set()
+            raise UNANSWERED
+
+    tap.lose = lose
+    create(tap.store, topic, "a", in_ms=50_000)
+    agenda = Agenda(reserve_ahead_ms=60_000, max_sleep_ms=HOUR_MS)
+    with firing(tap, topic, inbox, agenda=agenda, hold_ms=HOUR_MS):
+        assert lost.wait(PATIENCE_S)
+    assert waiting(tap.store, topic) == 1
+    assert inbox.messages == []
+
+
+# A clock that is put back
+
+
+@pytest.fixture
+def clock() -> ShiftedClock:
+    return ShiftedClock()
+
+
+def test_a_clock_that_is_put_back_does_not_hold_up_acks(
+    store: Store, topic: Topic, clock: ShiftedClock
+) -> None:
+    def deliver(message: LeasedMessage) -> None:
+        if message.lease.id == "second":  # the first waits for its ack by now
+            clock.back_ms = HOUR_MS
+
+    create(store, topic, "first", in_ms=-1)
+    create(store, topic, "second", in_ms=0)
+    # Acks gather for half a minute.
+    agenda = Agenda(reserve_ahead_ms=60_000, max_sleep_ms=HOUR_MS)
+    with firing(store, topic, deliver, agenda=agenda, clock=clock, hold_ms=400):
+        wait_until(lambda: remaining(store, topic) == 0)
+    assert clock.back_ms == HOUR_MS
+
+
+def test_a_clock_that_is_put_back_fires_nothing_early(
+    store: Store, topic: Topic, clock: ShiftedClock
+) -> None:
+    inbox = Inbox(clock)
+    agenda = Agenda(reserve_ahead_ms=60_000, max_sleep_ms=HOUR_MS)
+    create(store, topic, "held", in_ms=500)
+    with firing(store, topic, inbox, agenda=agenda, clock=clock):
+        wait_until(lambda: len(agenda) == 1)
+        clock.back_ms = 300
+        inbox.wait_for("held")
+    assert inbox.early == []
+    assert inbox.counts() == {"held": 1}
+
+
+def test_a_clock_that_is_put_back_does_not_stall_the_lane(
+    store: Store, topic: Topic, clock: ShiftedClock
+) -> None:
+    inbox = Inbox(clock)
+    agenda = Agenda(max_sleep_ms=HOUR_MS)
+    with firing(store, topic, inbox, agenda=agenda, clock=clock, hold_ms=400):
+        wait_until(lambda: (agenda.reserve_at(now_ms()) or 0) > now_ms() + HOUR_MS // 2)
+        # Its creator's clock was so wrong that nobody took notice.
+        unnoticed = NewMessage(id="unnoticed", due=now_ms() - 1_000)
+        store.create(topic.uid, [unnoticed], now_ms=0)
+        clock.back_ms = 500
+        inbox.wait_for("unnoticed")
+    assert inbox.early == []
+    assert remaining(store, topic) == 0
 
 
 @pytest.mark.parametrize("url", ["memory"], indirect=True)
@@ -414,6 +645,63 @@ def test_stopping_waits_for_what_is_being_delivered_and_acks_it(store: Store, to
         stopping.join(PATIENCE_S)
         assert not stopping.is_alive()
     assert remaining(store, topic) == 0
+
+
+def test_stopping_tries_again_while_the_store_fails(tap: Tap, topic: Topic, inbox: Inbox) -> None:
+    left = Counter({"ack": 2, "unreserve": 2})
+
+    def fail(name: str) -> None:
+        if left[name]:
+            left[name] -= 1
+            raise StoreUnavailable("the store is gone")
+
+    agenda = Agenda(reserve_ahead_ms=60_000, max_sleep_ms=HOUR_MS)
+    create(tap.store, topic, "delivered", in_ms=0)
+    create(tap.store, topic, "held", in_ms=50_000)
+    with firing(tap, topic, inbox, agenda=agenda):
+        inbox.wait_for("delivered")
+        wait_until(lambda: len(agenda) == 1)
+        tap.fail = fail
+    assert not +left
+    held = tap.store.lookup(topic.uid, ["delivered", "held"])
+    assert [(each.id, each.lock_consumer, each.attempts) for each in held.values()] == [
+        ("held", None, 0)
+    ]
+
+
+def test_stopping_ends_although_the_store_never_comes_back(
+    tap: Tap, topic: Topic, inbox: Inbox
+) -> None:
+    def gone(_: str) -> None:
+        raise StoreUnavailable("the store is gone")
+
+    before = set(threading.enumerate())
+    create(tap.store, topic, "a", in_ms=0)
+    with firing(tap, topic, inbox, agenda=Agenda(reserve_ahead_ms=60_000), hold_ms=100):
+        inbox.wait_for("a")
+        tap.fail = gone
+    assert set(threading.enumerate()) <= before
+    assert remaining(tap.store, topic) == 1
+
+
+def test_a_delivery_may_stop_its_lane(store: Store, topic: Topic, inbox: Inbox) -> None:
+    before = set(threading.enumerate())
+    stopped = threading.Event()
+
+    def stop(message: LeasedMessage) -> None:
+        lane.stop()
+        inbox(message)
+        stopped.set()
+
+    agenda = Agenda(reserve_ahead_ms=60_000, max_sleep_ms=HOUR_MS)
+    lane = FiringLane(store, topic, stop, consumer="c", agenda=agenda)
+    create(store, topic, "last", in_ms=0)
+    create(store, topic, "held", in_ms=50_000)
+    with lane:
+        assert stopped.wait(PATIENCE_S)
+        wait_until(lambda: set(threading.enumerate()) <= before)
+        assert remaining(store, topic) == waiting(store, topic) == 1
+    assert inbox.counts() == {"last": 1}
 
 
 def test_stopping_twice_or_before_the_start_is_fine(

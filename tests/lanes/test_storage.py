@@ -4,6 +4,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
@@ -17,7 +18,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
-from chronoline.core.message import NewMessage
+from chronoline.core.message import Header, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
 from chronoline.lanes.storage import StorageLanes
@@ -224,6 +225,67 @@ def test_a_full_queue_refuses_at_once(store: Store, topic: Topic) -> None:
     assert (answer(first), answer(waiting)) == (["done"], ["done"] * 100)
     assert answer(lanes.create(topic.uid, messages("b", 1))) == ["done"]
     lanes.close()
+
+
+def test_a_queue_is_full_by_the_bytes_of_its_messages_too(store: Store, topic: Topic) -> None:
+    tap = Tap(store)
+    lanes = StorageLanes(cast(Store, tap), most_bytes=1_000)
+    tap.gate.clear()
+    first = lanes.create(topic.uid, messages("first", 1))
+    tap.wait_until_entered()
+    heavy = NewMessage(
+        id="a", due=0, body=bytes(600), key=bytes(200), headers=(("name", bytes(100)), ("n", None))
+    )
+    waiting = lanes.create(topic.uid, [heavy])
+    with pytest.raises(StoreBusy, match=r"905 bytes wait .* nothing was changed"):
+        lanes.create(topic.uid, [NewMessage(id="b", due=0, body=bytes(96))])
+    beside = lanes.create(topic.uid, [NewMessage(id="b", due=0, body=bytes(95))])
+    tap.gate.set()
+    assert [answer(each) for each in (first, waiting, beside)] == [["done"]] * 3
+    lanes.close()
+
+
+def test_of_a_flood_of_large_bodies_no_more_is_held_than_the_bound(
+    store: Store, topic: Topic
+) -> None:
+    tap = Tap(store)
+    lanes = StorageLanes(cast(Store, tap), most_bytes=10_000)
+    tap.gate.clear()
+    first = lanes.create(topic.uid, messages("first", 1))
+    tap.wait_until_entered()
+
+    def flood(number: int) -> list[Future[list[Outcome]]]:
+        taken = []
+        for each in range(50):
+            heavy = NewMessage(id=f"{number}-{each}", due=0, body=bytes(900))
+            with suppress(StoreBusy):
+                taken.append(lanes.create(topic.uid, [heavy]))
+        return taken
+
+    with ThreadPoolExecutor(8) as threads:
+        held = [call for calls in threads.map(flood, range(8)) for call in calls]
+    assert len(held) == 10_000 // 900
+    tap.gate.set()
+    assert answer(first) == ["done"]
+    assert [answer(call) for call in held] == [["done"]] * len(held)
+    lanes.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        NewMessage(id="x", due=0, body=cast(bytes, "text")),
+        NewMessage(id="x", due=0, body=cast(bytes, 5)),
+        NewMessage(id="x", due=0, headers=cast(tuple[Header, ...], 5)),
+        NewMessage(id="x", due=0, headers=cast(tuple[Header, ...], (5, ("a", b"b")))),
+        NewMessage(id="x", due=0, headers=(("a", cast(bytes, 5)),)),
+        cast(NewMessage, "x"),
+    ],
+)
+def test_what_cannot_be_weighed_is_refused_by_the_store_alone(
+    lanes: StorageLanes, topic: Topic, wrong: NewMessage
+) -> None:
+    assert answer(lanes.create(topic.uid, [wrong, *messages("m", 1)])) == ["invalid", "done"]
 
 
 def test_a_queue_is_as_full_as_before_after_big_calls_failed(store: Store, topic: Topic) -> None:

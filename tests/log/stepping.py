@@ -1,8 +1,9 @@
-"""Forks writers; each is killed one line later in its append than the one before, until one comes to its end.
+"""Forks writers; each is killed some lines later in its append than the one before, until one ends.
 
-`python -m tests.log.stepping URL` prints what was answered, and how many were killed.
+`python -m tests.log.stepping URL LINES` prints what was answered, and how many were killed.
 """
 
+import itertools
 import json
 import os
 import signal
@@ -45,10 +46,9 @@ def write(url: str, step: int, answers: int) -> None:
         os.write(answers, json.dumps([f"{step}-{n}" for n in range(7)]).encode())
 
 
-def main(url: str) -> None:
-    step = 0
-    while True:
-        step += 1
+def main(url: str, lines: int) -> None:
+    for kills in itertools.count():
+        step = 1 + kills * lines
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
@@ -58,10 +58,10 @@ def main(url: str) -> None:
         _, status = os.waitpid(child, 0)
         with os.fdopen(reading) as answer:
             if status == 0:
-                print(json.dumps([json.load(answer), step - 1]))
+                print(json.dumps([json.load(answer), kills]))
                 return
             assert os.WTERMSIG(status) == signal.SIGKILL, status
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -7,7 +7,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from chronoline.log import Log
+from tests.log.places import place
 
 ROOT = Path(__file__).parents[2]
 KILLS = 20
@@ -32,9 +35,21 @@ def test_writers_that_are_killed(url: str) -> None:
 
 
 def test_writers_that_are_killed_between_every_two_steps(url: str) -> None:
+    kill_step_by_step(url, lines=1)
+
+
+@pytest.mark.parametrize("index", ["postgres", "dynamodb"])
+def test_writers_to_a_bucket_that_are_killed_between_two_steps(
+    request: pytest.FixtureRequest, index: str
+) -> None:
+    # Their clients run many lines for each of ours.
+    kill_step_by_step(place(request, "s3", index), lines={"postgres": 8, "dynamodb": 30}[index])
+
+
+def kill_step_by_step(url: str, lines: int) -> None:
     with Log(url) as log:
         log.create_topic("t", partitions=3)
-    command = [sys.executable, "-m", "tests.log.stepping", url]
+    command = [sys.executable, "-m", "tests.log.stepping", url, str(lines)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     answered, kills = json.loads(done.stdout)
     assert kills >= KILLS

@@ -32,7 +32,7 @@ def test_progress_is_noted_for_what_was_processed_when_a_reader_is_closed(log: L
     fill(log, 4)
     reader = log.read("t", group="a", follow=False)
     seen = int(next(reader).value or b"")
-    reader.close()  # type: ignore[attr-defined]  # it is a generator
+    reader.close()
     assert sorted(read(log, "a")) == [0, 1, 2, 3]  # the one that was being processed comes again
     assert seen in range(4)
 
@@ -238,3 +238,34 @@ def test_retention_keeps_what_is_young_also_when_it_lies_with_what_is_old(url: s
         assert log.retain("t", max_age_ms=1_500) == 3
         with pytest.raises(InvalidInput, match="say what is kept"):
             log.retain("t")
+
+
+def test_processing_ends_after_a_limit(log: Log) -> None:
+    fill(log, 20)
+    assert log.process("t", "a", lambda event: None, limit=7) == 7
+    assert sum(progress.sequence for progress in log.groups("t")) == 7
+
+
+def test_stop_ends_readers_after_the_event_at_hand_and_its_progress_is_noted(log: Log) -> None:
+    fill(log, 20)
+    seen: list[Event] = []
+
+    def handle(event: Event) -> None:
+        seen.append(event)
+        if len(seen) == 3:
+            log.stop()
+
+    assert log.process("t", "a", handle) == 3
+    assert sum(progress.sequence for progress in log.groups("t")) == 3
+    assert list(log.read("t", group="a")) == []
+    log.append("t", value=b"appends go on")
+
+
+def test_single_events_of_many_processes_are_spread(url: str) -> None:
+    with Log(url) as log:
+        log.create_topic("t", partitions=4)
+    chosen = set()
+    for n in range(4):
+        with Log(url, random_bytes=lambda count, n=n: bytes([n]) * count) as log:  # type: ignore[misc]
+            chosen.add(log.append("t", value=b"").partition)
+    assert chosen == {0, 1, 2, 3}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 MIN_LEASE_MS = 10
+CLOCK_BOUND_MS = 1_000
 
 
 class Lease(Protocol):
@@ -32,6 +33,11 @@ class Row:
     attempts: int = 0
     hand: str | None = None
     """Of a row that is gone: the consumer that acked it."""
+
+    @property
+    def forgettable_at(self) -> int:
+        """Of a row that is gone: from then on it may be removed."""
+        return max(self.ts, self.version + CLOCK_BOUND_MS)
 
     def is_leased(self, now: int) -> bool:
         return self.life == "live" and self.lock is not None and self.ts > now
@@ -61,13 +67,16 @@ class Model:
             return True
         return replace and row.group == group and not row.is_leased(now)
 
-    def first_versions(self, message_id: str, now: int) -> set[int]:
-        """The mark of a deleted message may have been purged when it was neither needed nor ahead."""
+    def first_versions(self, message_id: str, now: int, latest: int) -> set[int]:
+        """The mark of a deleted message may be gone when no clock can give its version out again.
+
+        `latest` is what the clock that is most ahead has shown.
+        """
         row = self.rows.get(message_id)
         if row is None:
             return {now}
         after = max(now, row.version + 1)
-        forgotten = row.life == "gone" and row.ts <= now and row.version <= now
+        forgotten = row.life == "gone" and row.forgettable_at <= latest
         return {after, now} if forgotten else {after}
 
     def create(self, message_id: str, row: Row) -> None:
@@ -109,7 +118,7 @@ class Model:
         """Leases a message that is ready; false if it goes to the dead letters instead."""
         row = self.rows[message_id]
         row.attempts += row.lock is not None
-        too_old = row.expires is not None and row.expires <= now
+        too_old = row.expires is not None and row.expires <= max(row.due, now)
         too_late = self.max_lateness_ms is not None and now > row.due + self.max_lateness_ms
         if row.attempts >= self.max_attempts or too_old or too_late:
             self._bury(message_id, row, now)
@@ -128,7 +137,8 @@ class Model:
         row = self.find(lease.id)
         if row is None or (row.lock, row.version) != (lease.consumer, lease.version):
             return False
-        too_soon = operation in ("extend", "release", "retry") and to < now + MIN_LEASE_MS
+        earliest = max(row.due, now) if operation == "extend" else now
+        too_soon = operation in ("extend", "release", "retry") and to < earliest + MIN_LEASE_MS
         if row.ts <= now or too_soon:
             return False
         row.attempts += operation == "retry"
@@ -188,7 +198,7 @@ class Model:
 
     def _delete(self, message_id: str, row: Row, hand: str | None, now: int) -> None:
         row.life, row.lock, row.hand = "gone", None, hand
-        row.ts = now + self.dedupe_ms
+        row.ts = now + self.dedupe_ms if self.dedupe_ms else 0  # free at once, by every clock
         self._change(message_id, row)
 
     def _bury(self, message_id: str, row: Row, now: int) -> None:

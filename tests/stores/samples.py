@@ -48,13 +48,21 @@ _ITEM = {
     "max_attempts": 20,
     "max_lateness_ms": None,
     "until": NOW + 300_000,
+    "settled": NOW - 1_000,
 }
 _CELL = {"topic": TOPIC, "stripe": 3, "start": 12, "stop": 16, "limit": 500}
 _LEASE = {"horizon": NOW + 100, "consumer": CONSUMER, "lease_ms": 1_000}
 _ROW = {"no": 1_000}
 _NEW = (TOPIC, 5, 1, "new", NOW, NOW, None, GROUP, 0, None, None, b"x")
-_PURGE = {"topic": TOPIC, "now": NOW, "limit": 1_000}
-_LOOK = {"topic": TOPIC, "consumer": CONSUMER, "producer_group": GROUP, "after": "m2", "limit": 500}
+_PURGE = {"topic": TOPIC, "now": NOW, "settled": NOW - 1_000, "limit": 1_000}
+_LOOK = {
+    "topic": TOPIC,
+    "consumer": CONSUMER,
+    "producer_group": GROUP,
+    "after": "m2",
+    "died": NOW - 60_000,
+    "limit": 500,
+}
 _SPAN = {"from": NOW, "end": NOW + 60_000, "step_ms": 1_000, "now": NOW}
 
 SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
@@ -97,6 +105,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
 
 _ITEMS = {
     "topic": TOPIC,
+    "topics": [TOPIC] * len(SMALL),
     "bucket": [bucket(each) for each in SMALL],
     "id": SMALL,
     "name": [CONSUMER] * len(SMALL),
@@ -107,6 +116,7 @@ _ITEMS = {
     "max_attempts": 20,
     "max_lateness_ms": None,
     "until": NOW + 300_000,
+    "settled": NOW - 1_000,
 }
 CELLS = {
     "topic": TOPIC,
@@ -165,6 +175,6 @@ POSTGRES: dict[str, dict[str, Any]] = {
 
 # Between the timeline and the clock: these must find their rows in order, without sorting them.
 HOT = {
-    *("due", "reserve", "select", "next_ts", "select_held"),
+    *("due", "reserve", "select", "next_ts", "select_held", "held_live"),
     *("select_owned", "dead_letters", "purge_marks"),
 }

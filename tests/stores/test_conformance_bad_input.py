@@ -266,8 +266,20 @@ def test_a_bad_consumer_or_producer_group(line: Line, case: str) -> None:
 
 @pytest.mark.parametrize("case", sorted(set(BAD_NAMES) - {"empty"}))
 def test_a_page_behind_a_bad_id(line: Line, case: str) -> None:
-    with pytest.raises(InvalidInput, match="after"):
-        line.store.select_owned(line.uid, OWNERS, after=BAD_NAMES[case], limit=1)
+    bad = BAD_NAMES[case]
+    for call in (
+        lambda: line.store.select_owned(line.uid, OWNERS, after=bad, limit=1),
+        lambda: line.store.select_held(line.uid, "c", after=bad, limit=1),
+        lambda: line.store.resume(line.uid, "c", after=bad, limit=1, now_ms=NOW),
+    ):
+        with pytest.raises(InvalidInput, match="after"):
+            call()
+
+
+def test_a_page_behind_what_is_no_dead_letter(line: Line) -> None:
+    for bad in ("a", NOW, (NOW, "a"), line.put("a")):
+        with pytest.raises(InvalidInput, match="must be a DeadLetter"):
+            line.store.dead_letters(line.uid, after=bad, limit=1)  # type: ignore[arg-type]  # as callers do
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 1), (0, 65), (2, 1)])

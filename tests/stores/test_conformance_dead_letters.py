@@ -2,7 +2,7 @@
 
 import pytest
 
-from chronoline.core.message import Lease
+from chronoline.core.message import DeadLetter, Lease
 from chronoline.core.permissions import Producer, System
 from tests.stores.line import LEASE_MS, NOW, OWNERS, Line, MakeLine, ids, new, words
 
@@ -173,6 +173,28 @@ def test_dead_letters_keep_the_message_and_are_listed_oldest_first(make_line: Ma
     for actor in (System(), Producer(OWNERS)):
         bodies = line.store.bodies(line.uid, ["a"], actor=actor, now_ms=line.now)
         assert bodies.found == {"a": b"x"}
+
+
+@pytest.mark.parametrize("then", ["kept", "redriven", "discarded"])
+def test_dead_letters_come_in_pages_whatever_becomes_of_those_that_were_seen(
+    make_line: MakeLine, then: str
+) -> None:
+    line = make_line(max_attempts=1)
+    groups = [["c", "é", "a"], ["B"], ["📅", "b", "_", "Z"]]  # each died at one moment
+    for names in groups:
+        line.put(*names, due=line.now)
+        bury(line, *names)
+        line.now += 1
+    seen: list[str] = []
+    last: DeadLetter | None = None
+    while page := line.store.dead_letters(line.uid, after=last, limit=3):
+        seen += ids(page)
+        last = page[-1]
+        if then == "redriven":
+            assert line.redrive(*ids(page), due=line.now) == ["done"] * len(page)
+        elif then == "discarded":
+            assert line.discard(*ids(page)) == ["done"] * len(page)
+    assert seen == [each for names in groups for each in sorted(names)]
 
 
 @pytest.mark.parametrize("call", ["reschedule", "cancel", "ack"])

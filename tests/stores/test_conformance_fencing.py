@@ -3,16 +3,18 @@
 import pytest
 
 from chronoline.core.errors import TopicNotFound
+from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.core.message import Lease
-from tests.stores.line import NOW, Line, MakeLine
+from chronoline.stores.contract import Store
+from tests.stores.line import LEASE_MS, NOW, Line, MakeLine, new
 
 
-def run_ahead(line: Line, lease: Lease, times: int = 50) -> list[Lease]:
+def run_ahead(line: Line, lease: Lease, times: int = 50, lease_ms: int = LEASE_MS) -> list[Lease]:
     """Extends a lease many times within one millisecond; its version outruns the clock."""
     leases = [lease]
     for number in range(times):
         (outcome,) = line.store.extend(
-            line.uid, [(leases[-1], line.now + 1_000 + number)], now_ms=line.now
+            line.uid, [(leases[-1], line.now + lease_ms + number)], now_ms=line.now
         )
         assert outcome.done
         leases.append(Lease(id=lease.id, consumer=lease.consumer, version=outcome.version, until=0))
@@ -44,7 +46,7 @@ def test_a_holder_after_its_own_lease_lapsed_and_it_took_a_new_one(line: Line) -
 
 
 @pytest.mark.parametrize("purged", [False, True])
-@pytest.mark.parametrize("dedupe_ms", [0, 1_000])
+@pytest.mark.parametrize("dedupe_ms", [0, 2 * CLOCK_BOUND_MS])
 @pytest.mark.parametrize("end", ["ack", "cancel", "discard"])
 def test_a_holder_after_its_id_was_created_again(
     make_line: MakeLine, end: str, dedupe_ms: int, purged: bool
@@ -62,7 +64,7 @@ def test_a_holder_after_its_id_was_created_again(
     assert_fenced(line, [*stale, *live[:-1]], live[-1])
 
 
-@pytest.mark.parametrize("waited_ms", [0, 20, 51, 52, 53, 60])
+@pytest.mark.parametrize("waited_ms", [0, 60, *(CLOCK_BOUND_MS + n for n in (51, 52, 53, 60))])
 def test_a_holder_of_a_purged_dead_letter_that_nobody_keeps(
     make_line: MakeLine, waited_ms: int
 ) -> None:
@@ -72,11 +74,46 @@ def test_a_holder_of_a_purged_dead_letter_that_nobody_keeps(
     line.retry(stale[-1], line.now + 100)
     line.now += waited_ms
     line.purge()
-    line.discard("a")  # where the dead letter had to stay, because its version is in the future
+    line.discard("a")  # where the dead letter had to stay, because its version is not settled
     line.put("a", due=NOW)
     live = run_ahead(line, line.take("c"))
     assert {each.version for each in stale}.isdisjoint(each.version for each in live)
     assert_fenced(line, [*stale, *live[:-1]], live[-1])
+
+
+@pytest.mark.parametrize("behind_ms", [70, 900, CLOCK_BOUND_MS])
+@pytest.mark.parametrize("waited_ms", [0, 60, CLOCK_BOUND_MS + 3, CLOCK_BOUND_MS + 4])
+@pytest.mark.parametrize("dedupe_ms", [0, 30])
+@pytest.mark.parametrize("end", ["ack", "cancel", "discard", "purge"])
+def test_a_holder_after_its_id_was_created_again_by_a_clock_that_is_behind(
+    make_line: MakeLine,
+    other_store: Store,
+    *,
+    end: str,
+    dedupe_ms: int,
+    waited_ms: int,
+    behind_ms: int,
+) -> None:
+    line = make_line(dedupe_ms=dedupe_ms, max_attempts=1, dead_letters=end != "purge")
+    line.put("a")
+    stale = run_ahead(line, line.take("c"), times=2, lease_ms=60_000)
+    line.now += waited_ms
+    if end in ("ack", "cancel"):
+        delete(line, stale[-1], end)
+    else:
+        assert line.retry(stale[-1], line.now + 10) == "done"
+    if end == "discard":
+        assert line.discard("a") == ["done"]
+    line.now += dedupe_ms
+    line.purge()
+    slow = Line(other_store, line.topic, line.now - behind_ms)
+    slow.discard("a")  # where the dead letter had to stay, because its version is not settled
+    while slow.create(new("a", due=0)) == ["exists"]:
+        assert dedupe_ms
+        slow.now += 10
+    live = slow.take("c")
+    assert live.version > stale[-1].version
+    assert_fenced(slow, stale, live)
 
 
 def test_a_holder_after_its_topic_was_dropped_and_created_again(make_line: MakeLine) -> None:

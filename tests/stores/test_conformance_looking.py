@@ -1,5 +1,7 @@
 """Looking: select, lookup, bodies, held, owned, next_ts, count, forecast. Nothing is changed by it."""
 
+from collections.abc import Callable
+
 import pytest
 
 from chronoline.core.errors import InvalidInput
@@ -14,8 +16,8 @@ def select(line: Line, *, limit: int = 100, max_ts: int = MAX_TIME_MS) -> Page:
     return line.store.select(line.uid, line.topic.all_buckets, limit=limit, max_ts=max_ts)
 
 
-def held(line: Line, consumer: str = "c", limit: int = 100) -> Page:
-    return line.store.select_held(line.uid, consumer, limit=limit)
+def held(line: Line, consumer: str = "c", *, after: str = "", limit: int = 100) -> Page:
+    return line.store.select_held(line.uid, consumer, after=after, limit=limit)
 
 
 def owned(line: Line, group: str = OWNERS, *, after: str = "", limit: int = 100) -> Page:
@@ -176,19 +178,32 @@ def test_what_was_given_back_is_no_longer_held(line: Line) -> None:
     assert held(line).messages == ()
 
 
-def test_owned_messages_come_by_id_and_in_pages(line: Line) -> None:
-    names = ["Z", "a", "B", "aa", "é", "z", "\uffff", "📅", "a b", "_"]
-    line.put(*names)
-    line.put("other", producer_group="others")
-    in_order = sorted(names)
-    assert ids(owned(line).messages) == in_order
+NAMES = ["Z", "a", "B", "aa", "é", "z", "\uffff", "📅", "a b", "_"]
+
+
+def by_pages(look: Callable[..., Page], line: Line) -> list[str]:
+    """The ids of all pages of three."""
     seen: list[str] = []
     more = True
     while more:
-        page = owned(line, after=seen[-1] if seen else "", limit=3)
+        page = look(line, after=seen[-1] if seen else "", limit=3)
         seen += ids(page.messages)
         more = page.more
-    assert seen == in_order
+    return seen
+
+
+def test_held_messages_come_by_id_and_in_pages(line: Line) -> None:
+    line.create(*(new(each, NOW - place) for place, each in enumerate(NAMES)))
+    line.reserve("c", lease_ms=10)
+    line.put("other")
+    line.reserve("d")
+    assert ids(held(line).messages) == by_pages(held, line) == sorted(NAMES)
+
+
+def test_owned_messages_come_by_id_and_in_pages(line: Line) -> None:
+    line.put(*NAMES)
+    line.put("other", producer_group="others")
+    assert ids(owned(line).messages) == by_pages(owned, line) == sorted(NAMES)
     assert ids(owned(line, "others").messages) == ["other"]
     assert owned(line, "nobody") == Page(messages=(), more=False)
 

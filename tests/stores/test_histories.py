@@ -27,7 +27,8 @@ from tests.stores.model import Model, Row
 names = st.sampled_from(["a", "b", "c"])
 groups = st.sampled_from(["g1", "g1", "g1", "g2"])
 consumers = st.sampled_from(["c1", "c2"])
-waits = st.sampled_from([0, 0, 0, 0, 1, 9, 10, 11, 30, 100])
+waits = st.sampled_from([0, 0, 0, 0, 0, 0, 0, 0, 1, 9, 10, 11, 30, 30, 100, 100, 1_001])
+skews = st.sampled_from([0, 70, 900, 1_000])
 dues = st.sampled_from([-60, -1, 0, 0, 0, 1, 10, 60])
 ends = st.sampled_from([0, 9, 10, 11, 60, 60, 200, 200])
 aheads = st.sampled_from([0, 20])
@@ -45,6 +46,8 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.store = store
         self.now = NOW
+        self.latest = NOW
+        """What the clock that is most ahead showed when the clocks last changed."""
         self.leases: list[tuple[int, Lease]] = []
         """All that were ever given, with the uid of their topic."""
 
@@ -94,7 +97,8 @@ class Histories(RuleBasedStateMachine):
         )
         assert outcome.done == self.model.may_create(name, group, anew, self.now)
         if outcome.done:
-            assert outcome.version in self.model.first_versions(name, self.now)
+            latest = max(self.latest, self.now)
+            assert outcome.version in self.model.first_versions(name, self.now, latest)
             assert outcome.version >= self.model.highest.get(name, 0)
             row = Row(group=group, ts=due, due=due, version=outcome.version, expires=expires)
             self.model.create(name, row)
@@ -233,6 +237,14 @@ class Histories(RuleBasedStateMachine):
             while self.store.purge(now_ms=self.now):
                 pass
             self._new_topic(self.topic.name)
+
+    # Another process: by whose clock a dedupe time is over would be open, so there is none here
+
+    @precondition(lambda self: self.settings.dedupe_ms == 0)
+    @rule(behind_ms=skews)
+    def another_clock(self, behind_ms: int) -> None:
+        self.latest = max(self.latest, self.now)
+        self.now = self.latest - behind_ms
 
     # What they hold
 

@@ -6,19 +6,19 @@ read a few hundred bytes. After a failed flush the process stops: nobody knows w
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from chronoline.core.errors import OutcomeUnknown, StoreFull, StoreUnavailable
+from chronoline.core.errors import StoreError, StoreFull, StoreUnavailable
 from chronoline.databases.sqlite import stop_process
 from chronoline.log.contract import ObjectMissing, Objects, StoredObject
+from chronoline.log.objects.layout import SUFFIX, name_of, path_of
 
-_FOLDER_CHARACTERS = 5
-"""Of a name, which begins with its time: a folder holds about two hours."""
-_SUFFIX = ".events"
-_NO_ROOM = 28  # ENOSPC
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LocalObjects(Objects):
@@ -32,6 +32,8 @@ class LocalObjects(Objects):
     ) -> None:
         self._root = folder
         self._on_failed_flush = on_failed_flush
+        self._made: set[Path] = set()
+        """Folders whose names are on disk: one for about two hours."""
         try:
             self._make_folder(folder)
         except OSError as error:
@@ -42,56 +44,86 @@ class LocalObjects(Objects):
         try:
             self._make_folder(path.parent)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            try:
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(descriptor, view) :]
-                self._flush(descriptor)
-            finally:
-                os.close(descriptor)
-            self._flush_folder(path.parent)
+        except FileExistsError as error:
+            self._check_same(name, data, error)
         except OSError as error:
-            path.unlink(missing_ok=True)
-            if error.errno == _NO_ROOM:
-                raise StoreFull(f"no room is left below {str(self._root)!r}") from error
-            raise StoreUnavailable(f"object {name!r} cannot be written: {error}") from error
+            self._made.discard(path.parent)  # somebody may have removed it
+            raise self._not_put(name, error) from error
+        else:
+            try:
+                self._write(descriptor, data)
+                self._flush_folder(path.parent)
+            except OSError as error:
+                with suppress(OSError):  # what stays is an orphan, and swept
+                    path.unlink(missing_ok=True)
+                raise self._not_put(name, error) from error
 
     def get(self, name: str, offset: int, length: int) -> bytes:
         try:
             descriptor = os.open(self._path(name), os.O_RDONLY)
+            try:
+                return os.pread(descriptor, length, offset)
+            finally:
+                os.close(descriptor)
         except FileNotFoundError as error:
             raise ObjectMissing(f"there is no object {name!r}") from error
         except OSError as error:
-            raise OutcomeUnknown(f"object {name!r} cannot be read: {error}") from error
-        try:
-            return os.pread(descriptor, length, offset)
-        finally:
-            os.close(descriptor)
+            raise StoreUnavailable(f"object {name!r} cannot be read: {error}") from error
 
     def list(self) -> Iterator[StoredObject]:
-        for path in self._root.glob(f"*/*{_SUFFIX}"):
+        for path in self._root.glob(f"*/*{SUFFIX}"):
+            name = name_of(path.relative_to(self._root).as_posix())
+            if name is None:
+                continue
             try:
                 status = path.stat()
             except FileNotFoundError:
                 continue
-            modified_ms = status.st_mtime_ns // 1_000_000
-            yield StoredObject(path.name.removesuffix(_SUFFIX), status.st_size, modified_ms)
+            except OSError as error:
+                raise StoreUnavailable(f"object {name!r} cannot be read: {error}") from error
+            yield StoredObject(name, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
-            self._path(name).unlink(missing_ok=True)
+            try:
+                self._path(name).unlink(missing_ok=True)
+            except OSError as error:
+                raise StoreUnavailable(f"object {name!r} cannot be deleted: {error}") from error
 
     def close(self) -> None:
         pass
 
     def _path(self, name: str) -> Path:
-        return self._root / name[:_FOLDER_CHARACTERS] / f"{name}{_SUFFIX}"
+        return self._root / path_of(name)
+
+    def _write(self, descriptor: int, data: bytes) -> None:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            self._flush(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _check_same(self, name: str, data: bytes, error: FileExistsError) -> None:
+        if self.get(name, 0, len(data) + 1) != data:
+            raise StoreError(
+                f"object {name!r} exists already, with other bytes; nothing was changed"
+            ) from error
+
+    def _not_put(self, name: str, error: OSError) -> StoreError:
+        if error.errno in _NO_ROOM:
+            return StoreFull(f"no room is left below {str(self._root)!r}")
+        return StoreUnavailable(f"object {name!r} cannot be written: {error}")
 
     def _make_folder(self, folder: Path) -> None:
-        if not folder.is_dir():
-            self._make_folder(folder.parent)
+        """Also flushes a folder that is there: who made it may not have come to that yet."""
+        if folder not in self._made:
+            if not folder.parent.is_dir():
+                self._make_folder(folder.parent)
             folder.mkdir(exist_ok=True)
             self._flush_folder(folder.parent)
+            self._made.add(folder)
 
     def _flush_folder(self, folder: Path) -> None:
         descriptor = os.open(folder, os.O_RDONLY)

@@ -8,7 +8,8 @@ connection could be had, nothing was sent: `StoreUnavailable`. Broken connection
 pool. A transaction that the server gave up (deadlock, serialization) changed nothing and is tried again.
 
 Waking: changes that fall due soon are announced by NOTIFY. A store that watches listens before it looks,
-and after every reconnection it tells its watches to look again.
+and after every reconnection it tells its watches to look again. With `notify=off` in its URL a store neither
+announces nor listens: it tells its own watches of its own changes, and to look for others' every 100 ms.
 """
 
 from chronoline.stores.postgres.store import PostgresStore

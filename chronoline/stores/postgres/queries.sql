@@ -1,5 +1,6 @@
 -- Where rows are found by their key, the condition says "life + 0": it matches no partial index, so that a
--- planner without fresh statistics cannot take one of those instead of the key.
+-- planner without fresh statistics cannot take one of those instead of the key. And the topic comes with each
+-- key, not as one value: else a planner that knows the table as small goes through the whole topic.
 
 -- name: insert_topic
 -- Makes a topic; a taken name is a conflict.
@@ -85,10 +86,10 @@ WITH cell AS MATERIALIZED (
         ORDER BY m.ts OFFSET %(share)s - 1 LIMIT 1
     ) share ON true
 ), candidate AS MATERIALIZED (
-    SELECT found.bucket, found.id
+    SELECT found.topic, found.bucket, found.id
     FROM cell c
     CROSS JOIN LATERAL (
-        SELECT m.bucket, m.id, m.ts FROM chronoline.messages m
+        SELECT m.topic, m.bucket, m.id, m.ts FROM chronoline.messages m
         WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0
             AND m.ts <= (SELECT ts FROM bound)
             AND m.bucket >= c.start AND m.bucket < c.stop
@@ -97,14 +98,14 @@ WITH cell AS MATERIALIZED (
     ) found
     ORDER BY found.ts, found.bucket, found.id LIMIT %(limit)s
 ), chosen AS MATERIALIZED (
-    SELECT m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
+    SELECT m.topic, m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
         CASE
             WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
             WHEN m.expires <= greatest(m.due, %(now)s) THEN 'expired'
             WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'expired'
         END AS death
     FROM candidate b JOIN chronoline.messages m
-        ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
+        ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
     WHERE m.life + 0 = 0 AND (m.ts <= %(now)s OR m.lock_consumer IS NULL AND m.ts <= %(horizon)s)
         AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
     FOR UPDATE OF m SKIP LOCKED
@@ -117,7 +118,7 @@ UPDATE chronoline.messages m SET
     attempts = m.attempts + chosen.lapsed::integer,
     version = m.version + 1
 FROM chosen
-WHERE m.topic = %(topic)s AND m.bucket = chosen.bucket AND m.id = chosen.id
+WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
 RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers, m.body, chosen.lapsed, chosen.death,
     (SELECT count(*) FROM candidate);
@@ -125,15 +126,15 @@ RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.vers
 -- name: lease
 -- Leases messages by id and version.
 WITH chosen AS MATERIALIZED (
-    SELECT m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
+    SELECT m.topic, m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
         CASE
             WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
             WHEN m.expires <= greatest(m.due, %(now)s) THEN 'expired'
             WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'expired'
         END AS death
-    FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-        %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-    JOIN chronoline.messages m ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
+    FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+        %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+    JOIN chronoline.messages m ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
     WHERE m.life + 0 = 0 AND m.version = b.version
         AND (m.ts <= %(now)s OR m.lock_consumer IS NULL AND m.ts <= %(horizon)s)
         AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -147,14 +148,14 @@ UPDATE chronoline.messages m SET
     attempts = m.attempts + chosen.lapsed::integer,
     version = m.version + 1
 FROM chosen
-WHERE m.topic = %(topic)s AND m.bucket = chosen.bucket AND m.id = chosen.id
+WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
 RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers, m.body, chosen.lapsed, chosen.death;
 
 -- name: resume
 -- Gives live leases back to a consumer that returned, under new versions.
 WITH chosen AS MATERIALIZED (
-    SELECT m.bucket, m.id FROM chronoline.messages m
+    SELECT m.topic, m.bucket, m.id FROM chronoline.messages m
     WHERE m.topic = %(topic)s AND m.lock_consumer = %(consumer)s AND m.life = 0 AND m.ts > %(now)s
         AND m.id > %(after)s
         AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -163,7 +164,7 @@ WITH chosen AS MATERIALIZED (
 )
 UPDATE chronoline.messages m SET version = m.version + 1
 FROM chosen
-WHERE m.topic = %(topic)s AND m.bucket = chosen.bucket AND m.id = chosen.id
+WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
 RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers, m.body;
 
@@ -171,9 +172,9 @@ RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.vers
 -- Moves the ends of live leases.
 UPDATE chronoline.messages m SET
     ts = b."to", version = m.version + 1
-FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND b."to" >= greatest(m.due, %(now)s) + %(min_lease_ms)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -183,9 +184,9 @@ RETURNING m.id, m.version;
 -- Gives messages back into the future.
 UPDATE chronoline.messages m SET
     ts = b."to", due = b."to", lock_consumer = NULL, version = m.version + 1
-FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND b."to" >= %(now)s + %(min_lease_ms)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -199,9 +200,9 @@ UPDATE chronoline.messages m SET
     death = CASE WHEN m.attempts + 1 >= %(max_attempts)s THEN 'attempts' END,
     ts = CASE WHEN m.attempts + 1 >= %(max_attempts)s THEN %(now)s ELSE b."to" END,
     due = CASE WHEN m.attempts + 1 >= %(max_attempts)s THEN m.due ELSE b."to" END
-FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND b."to" >= %(now)s + %(min_lease_ms)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -211,9 +212,9 @@ RETURNING m.id, m.version;
 -- Gives messages back as they were.
 UPDATE chronoline.messages m SET
     ts = m.due, lock_consumer = NULL, version = m.version + 1
-FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
@@ -222,9 +223,9 @@ RETURNING m.id, m.version;
 -- Marks messages as deleted by their holder.
 UPDATE chronoline.messages m SET
     life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL
-FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
@@ -232,11 +233,11 @@ RETURNING m.id, m.version;
 -- name: ack_remove
 -- Removes messages for their holder, where no mark is needed.
 DELETE FROM chronoline.messages m
-USING unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
-    AND m.version < %(now)s
+    AND m.version < %(settled)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version + 1;
 
@@ -245,9 +246,9 @@ RETURNING m.id, m.version + 1;
 UPDATE chronoline.messages m SET
     life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL,
     lock_consumer = NULL
-FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
@@ -255,11 +256,11 @@ RETURNING m.id, m.version;
 -- name: cancel_remove
 -- Removes messages for their owner, where no mark is needed.
 DELETE FROM chronoline.messages m
-USING unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
-    AND m.version < %(now)s
+    AND m.version < %(settled)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version + 1;
 
@@ -268,9 +269,9 @@ RETURNING m.id, m.version + 1;
 UPDATE chronoline.messages m SET
     ts = b."to", due = b."to", lock_consumer = NULL, version = m.version + 1,
     attempts = m.attempts + (m.lock_consumer IS NOT NULL)::integer
-FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
@@ -280,9 +281,9 @@ RETURNING m.id, m.version;
 UPDATE chronoline.messages m SET
     life = 0, ts = b."to", due = b."to", attempts = 0, death = NULL, version = m.version + 1,
     expires = CASE WHEN m.expires > greatest(b."to", %(now)s) THEN m.expires END
-FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -291,42 +292,42 @@ RETURNING m.id, m.version;
 UPDATE chronoline.messages m SET
     life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL,
     lock_consumer = NULL, death = NULL
-FROM unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
 -- name: discard_remove
 -- Removes dead letters, where no mark is needed.
 DELETE FROM chronoline.messages m
-USING unnest(%(bucket)b::integer[], %(id)b::text[], %(name)b::text[], %(version)b::bigint[],
-    %(to)b::bigint[]) AS b(bucket, id, name, version, "to")
-WHERE m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
-    AND m.version < %(now)s
+USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+    AND m.version < %(settled)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version + 1;
 
 -- name: rows
 -- What the rules want to know of some rows.
 SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due
-FROM unnest(%(bucket)b::integer[], %(id)b::text[]) AS b(bucket, id)
-JOIN chronoline.messages m ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
+JOIN chronoline.messages m ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
 
 -- name: bodies
 -- What the rules want to know of some rows, with their bodies.
 SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.body
-FROM unnest(%(bucket)b::integer[], %(id)b::text[]) AS b(bucket, id)
-JOIN chronoline.messages m ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
+JOIN chronoline.messages m ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
 
 -- name: lookup
 -- Messages by their ids.
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers
-FROM unnest(%(bucket)b::integer[], %(id)b::text[]) AS b(bucket, id)
-JOIN chronoline.messages m ON m.topic = %(topic)s AND m.bucket = b.bucket AND m.id = b.id
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
+JOIN chronoline.messages m ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
 WHERE m.life + 0 = 0;
 
 -- name: select
@@ -363,8 +364,8 @@ ORDER BY found.ts, found.bucket, found.id LIMIT %(limit)s;
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers
 FROM chronoline.messages m
-WHERE m.topic = %(topic)s AND m.lock_consumer = %(consumer)s AND m.life = 0
-ORDER BY m.ts LIMIT %(limit)s;
+WHERE m.topic = %(topic)s AND m.lock_consumer = %(consumer)s AND m.life = 0 AND m.id > %(after)s
+ORDER BY m.id LIMIT %(limit)s;
 
 -- name: select_owned
 -- What belongs to a producer group.
@@ -404,13 +405,15 @@ GROUP BY step;
 -- The oldest dead letters.
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers, m.death
-FROM chronoline.messages m WHERE m.topic = %(topic)s AND m.life = 2 ORDER BY m.ts LIMIT %(limit)s;
+FROM chronoline.messages m
+WHERE m.topic = %(topic)s AND m.life = 2 AND (m.ts, m.id) > (%(died)s, %(after)s)
+ORDER BY m.ts, m.id LIMIT %(limit)s;
 
 -- name: purge_marks
--- Removes marks whose time is over; a version ahead of the clock is kept until it is not.
+-- Removes marks whose time is over, when their versions are settled.
 WITH waste AS MATERIALIZED (
     SELECT w.topic, w.bucket, w.id FROM chronoline.messages w
-    WHERE w.life = 1 AND w.ts <= %(now)s AND w.version <= %(now)s
+    WHERE w.life = 1 AND w.ts <= %(now)s AND w.version < %(settled)s
     ORDER BY w.ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 DELETE FROM chronoline.messages m
@@ -424,10 +427,10 @@ SELECT uid FROM chronoline.topics
 WHERE dropped_at IS NULL AND NOT (settings::jsonb->>'dead_letters')::boolean;
 
 -- name: purge_dead
--- Removes dead letters of a topic that keeps none, unless their versions are ahead of the clock.
+-- Removes dead letters of a topic that keeps none, when their versions are settled.
 WITH waste AS MATERIALIZED (
     SELECT w.topic, w.bucket, w.id FROM chronoline.messages w
-    WHERE w.topic = %(topic)s AND w.life = 2 AND w.version <= %(now)s
+    WHERE w.topic = %(topic)s AND w.life = 2 AND w.version < %(settled)s
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 DELETE FROM chronoline.messages m

@@ -11,7 +11,7 @@ from typing import Any
 from chronoline.core.doom import DeathReason
 from chronoline.core.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from chronoline.core.headers import pack_headers
-from chronoline.core.message import DeadLetter, Message, NewMessage
+from chronoline.core.message import Message, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
@@ -21,7 +21,6 @@ from chronoline.databases.postgres import Connection, PostgresDatabase, Row, fet
 from chronoline.databases.queries import load_queries
 from chronoline.stores.base import EngineStore
 from chronoline.stores.changes import (
-    DELETIONS,
     Change,
     LeaseRequest,
     Span,
@@ -29,35 +28,43 @@ from chronoline.stores.changes import (
     Taken,
     change_values,
     lease_values,
+    may_remove,
+    settled,
+    span_values,
 )
 from chronoline.stores.contract import Capabilities, Counts, IfExists, Notice, Watch
-from chronoline.stores.notices import LocalWatch, NoticeBoard
+from chronoline.stores.notices import LocalWatch, NoticeBoard, once_in
 from chronoline.stores.postgres.listening import Listener
 from chronoline.stores.primitives import Key
-from chronoline.stores.rows import (
-    MESSAGE_WIDTH,
-    pack_settings,
-    read_message,
-    unpack_settings,
-)
+from chronoline.stores.rows import MESSAGE_WIDTH, read_message
+from chronoline.stores.sql import SqlStore, topic_values
 from chronoline.stores.stripes import cells_of, stripe_of
 
 logger = logging.getLogger(__name__)
 _PACKAGE = "chronoline.stores.postgres"
 _QUERIES = load_queries(_PACKAGE)
+LOOK_EVERY_S = 0.1
+"""How often a sleeper is told to look where the server cannot tell what others have changed."""
 _LATE_STATEMENT_MS = 3_600_000
 """No statement is still on its way to a dropped topic after this time."""
 
 
-class PostgresStore(EngineStore):
+class PostgresStore(SqlStore):
     """A store in a PostgreSQL database, shared by many processes and machines."""
 
     capabilities = Capabilities(
         durable=True, shared=True, concurrent_writers=True, caller_transactions=True
     )
 
-    def __init__(self, url: str, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        notify: bool = True,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
         super().__init__(random_bytes)
+        self._notify = notify
         self._database = PostgresDatabase(url, package=_PACKAGE, schema="chronoline")
         self._board = NoticeBoard()
         self._listener: Listener | None = None
@@ -83,30 +90,7 @@ class PostgresStore(EngineStore):
     # Topics
 
     def _insert_topic(self, topic: Topic) -> bool:
-        values = {
-            "uid": topic.uid,
-            "name": topic.name,
-            "settings": pack_settings(topic.settings),
-        }
-        return bool(self._run("insert_topic", values))
-
-    def _is_name_taken(self, name: str) -> bool:
-        return bool(self._read("name_taken", {"name": name}))
-
-    def _fetch_topic(self, uid: int) -> Topic | None:
-        return next(iter(self._read_topics("topic", {"uid": uid})), None)
-
-    def _find_topic(self, name: str) -> Topic | None:
-        return next(iter(self._read_topics("topic_named", {"name": name})), None)
-
-    def list_topics(self) -> list[Topic]:
-        return self._read_topics("topics", {})
-
-    def _read_topics(self, query: str, values: dict[str, Any]) -> list[Topic]:
-        return [
-            Topic(uid=uid, name=name, settings=unpack_settings(settings))
-            for uid, name, settings in self._read(query, values)
-        ]
+        return bool(self._run("insert_topic", topic_values(topic)))
 
     def _drop_topic(self, uid: int, now_ms: int) -> bool:
         return bool(self._run("drop_topic", {"uid": uid, "now": now_ms}))
@@ -139,12 +123,13 @@ class PostgresStore(EngineStore):
     ) -> dict[str, int]:
         common = change_values(topic, now_ms)
         made: dict[str, int] = {}
-        if operation in DELETIONS and topic.settings.dedupe_ms == 0:
-            made.update(self._run(f"{operation.value}_remove", common | _columns(changes)))
+        removable = [each for each in changes if may_remove(operation, topic, each, now_ms)]
+        if removable:
+            made.update(self._run(f"{operation.value}_remove", common | _columns(topic, removable)))
         left = [change for change in changes if change.id not in made]
         try:
             if left:
-                made.update(self._run(operation.value, common | _columns(left)))
+                made.update(self._run(operation.value, common | _columns(topic, left)))
         except StoreUnavailable as error:
             if not made:
                 raise
@@ -162,7 +147,7 @@ class PostgresStore(EngineStore):
         return [_taken(row[:-1]) for row in rows], bool(rows) and rows[0][-1] >= limit
 
     def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
-        values = lease_values(topic, request) | _columns(changes)
+        values = lease_values(topic, request) | _columns(topic, changes)
         return [_taken(row) for row in self._run("lease", values)]
 
     def _resume(
@@ -181,17 +166,17 @@ class PostgresStore(EngineStore):
     # Looking
 
     def _rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
-        rows = self._read("rows", {"topic": topic.uid} | _key_columns(keys))
+        rows = self._read("rows", _key_columns(topic, keys))
         return {row[0]: StoredRow(Life(row[1]), *row[2:7]) for row in rows}
 
     def _lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
-        rows = self._read("lookup", {"topic": topic.uid} | _key_columns(keys))
+        rows = self._read("lookup", _key_columns(topic, keys))
         return [read_message(row) for row in rows]
 
     def _bodies(
         self, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, tuple[StoredRow, bytes | None]]:
-        rows = self._read("bodies", {"topic": topic.uid} | _key_columns(keys))
+        rows = self._read("bodies", _key_columns(topic, keys))
         return {row[0]: (StoredRow(Life(row[1]), *row[2:7]), row[7]) for row in rows}
 
     def _select(
@@ -199,21 +184,6 @@ class PostgresStore(EngineStore):
     ) -> list[Message]:
         values = {"topic": topic.uid, "max_ts": max_ts} | _cells(topic, ranges, limit)
         return [read_message(row) for row in self._read("select", values)]
-
-    def _select_held(self, topic: Topic, consumer: str, limit: int) -> list[Message]:
-        values = {"topic": topic.uid, "consumer": consumer, "limit": limit}
-        return [read_message(row) for row in self._read("select_held", values)]
-
-    def _select_owned(
-        self, topic: Topic, producer_group: str, after: str, limit: int
-    ) -> list[Message]:
-        values = {
-            "topic": topic.uid,
-            "producer_group": producer_group,
-            "after": after,
-            "limit": limit,
-        }
-        return [read_message(row) for row in self._read("select_owned", values)]
 
     def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
         rows = self._read("next_ts", {"topic": topic.uid} | _cells(topic, ranges))
@@ -225,30 +195,18 @@ class PostgresStore(EngineStore):
         ranges: Sequence[BucketRange],
         span: Span,
     ) -> dict[int, Counts]:
-        values = {
-            "topic": topic.uid,
-            "from": span.start,
-            "end": span.end,
-            "step_ms": span.step_ms,
-            "now": span.now_ms,
-        }
+        values = span_values(topic, span)
         rows = self._read("forecast", values | _cells(topic, ranges))
         return {
             step: Counts(available=available, processing=processing, waiting=waiting)
             for step, available, processing, waiting in rows
         }
 
-    # Dead letters and upkeep
-
-    def _dead_letters(self, topic: Topic, limit: int) -> list[DeadLetter]:
-        values = {"topic": topic.uid, "limit": limit}
-        return [
-            DeadLetter(message=read_message(row), reason=row[MESSAGE_WIDTH], died=row[1])
-            for row in self._read("dead_letters", values)
-        ]
+    # Upkeep
 
     def _purge(self, limit: int, now_ms: int) -> int:
-        removed = len(self._run("purge_marks", {"now": now_ms, "limit": limit}))
+        values = {"now": now_ms, "settled": settled(now_ms), "limit": limit}
+        removed = len(self._run("purge_marks", values))
         try:
             return removed + self._purge_topics(limit - removed, now_ms)
         except StoreUnavailable as error:
@@ -261,7 +219,7 @@ class PostgresStore(EngineStore):
         for (topic,) in self._read("topics_without_dead_letters", {}):
             values = {
                 "topic": topic,
-                "now": now_ms,
+                "settled": settled(now_ms),
                 "limit": limit - removed,
             }
             removed += len(self._run("purge_dead", values))
@@ -276,6 +234,8 @@ class PostgresStore(EngineStore):
 
     def watch(self) -> Watch:
         self._database.check_open()
+        if not self._notify:
+            return self._board.add(LocalWatch(once_in(LOOK_EVERY_S), LOOK_EVERY_S))
         watch = self._board.add(LocalWatch())
         with self._listener_lock:
             if self._listener is None:
@@ -291,6 +251,9 @@ class PostgresStore(EngineStore):
         self._database.close()
 
     def _announce(self, notice: Notice) -> None:
+        if not self._notify:
+            self._board.tell(notice)
+            return
         try:
             self._run("notify", {"payload": f"{notice.topic_uid}:{notice.due}"})
         except StoreError as error:  # the change itself is done; sleepers look again by themselves
@@ -309,7 +272,12 @@ class _CallerTransaction(PostgresStore):
     def __init__(self, store: PostgresStore, connection: Connection) -> None:
         EngineStore.__init__(self, store._random_bytes)
         self._known_topics = store._known_topics
+        self._notify = store._notify
         self._connection = connection
+
+    def _announce(self, notice: Notice) -> None:
+        if self._notify:  # told when the caller commits; without it sleepers look by themselves
+            super()._announce(notice)
 
     def _run(self, query: str, values: dict[str, Any]) -> list[Row]:
         return fetch(self._connection, _QUERIES[query], values)
@@ -318,14 +286,20 @@ class _CallerTransaction(PostgresStore):
         return fetch(self._connection, _QUERIES[query], values)
 
 
-def _columns(changes: Sequence[Change]) -> dict[str, list[Any]]:
+def _columns(topic: Topic, changes: Sequence[Change]) -> dict[str, list[Any]]:
     """The changes as arrays, in the order of the key so that two batches cannot wait for each other."""
     columns = zip(*sorted(changes), strict=True)
-    return {name: list(column) for name, column in zip(Change._fields, columns, strict=True)}
+    named = {name: list(column) for name, column in zip(Change._fields, columns, strict=True)}
+    return {"topics": [topic.uid] * len(changes)} | named
 
 
-def _key_columns(keys: Sequence[Key]) -> dict[str, list[Any]]:
-    return {"bucket": [bucket for bucket, _ in keys], "id": [each for _, each in keys]}
+def _key_columns(topic: Topic, keys: Sequence[Key]) -> dict[str, Any]:
+    return {
+        "topic": topic.uid,
+        "topics": [topic.uid] * len(keys),
+        "bucket": [bucket for bucket, _ in keys],
+        "id": [each for _, each in keys],
+    }
 
 
 def _cells(topic: Topic, ranges: Sequence[BucketRange], limit: int = 1) -> dict[str, Any]:

@@ -159,7 +159,7 @@ RETURNING version;
 -- Removes a message for its holder, where no mark is needed.
 DELETE FROM messages
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
-    AND lock_consumer = :name AND version = :version AND ts > :now AND version < :now
+    AND lock_consumer = :name AND version = :version AND ts > :now AND version < :settled
 RETURNING version + 1;
 
 -- name: cancel
@@ -175,7 +175,7 @@ RETURNING version;
 -- Removes a message for its owner, where no mark is needed.
 DELETE FROM messages
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
-    AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL) AND version < :now
+    AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL) AND version < :settled
 RETURNING version + 1;
 
 -- name: reschedule
@@ -206,7 +206,7 @@ RETURNING version;
 -- name: discard_remove
 -- Removes a dead letter, where no mark is needed.
 DELETE FROM messages
-WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2 AND version < :now
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2 AND version < :settled
 RETURNING version + 1;
 
 -- name: row
@@ -231,8 +231,8 @@ ORDER BY ts LIMIT :limit;
 -- name: select_held
 -- What names a consumer as its holder.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
-FROM messages WHERE topic = :topic AND lock_consumer = :consumer AND life = 0
-ORDER BY ts LIMIT :limit;
+FROM messages WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND id > :after
+ORDER BY id LIMIT :limit;
 
 -- name: select_owned
 -- What belongs to a producer group.
@@ -260,12 +260,13 @@ GROUP BY step;
 -- The oldest dead letters.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
     death
-FROM messages WHERE topic = :topic AND life = 2 ORDER BY ts LIMIT :limit;
+FROM messages WHERE topic = :topic AND life = 2 AND (ts, id) > (:died, :after)
+ORDER BY ts, id LIMIT :limit;
 
 -- name: purge_marks
--- Removes marks whose time is over; a version ahead of the clock is kept until it is not.
+-- Removes marks whose time is over, when their versions are settled.
 DELETE FROM messages WHERE no IN (
-    SELECT no FROM messages WHERE life = 1 AND ts <= :now AND version <= :now
+    SELECT no FROM messages WHERE life = 1 AND ts <= :now AND version < :settled
     ORDER BY ts LIMIT :limit
 );
 
@@ -275,9 +276,9 @@ SELECT uid FROM topics
 WHERE dropped_at IS NULL AND json_extract(settings, '$.dead_letters') = 0;
 
 -- name: purge_dead
--- Removes dead letters of a topic that keeps none, unless their versions are ahead of the clock.
+-- Removes dead letters of a topic that keeps none, when their versions are settled.
 DELETE FROM messages WHERE no IN (
-    SELECT no FROM messages WHERE topic = :topic AND life = 2 AND version <= :now LIMIT :limit
+    SELECT no FROM messages WHERE topic = :topic AND life = 2 AND version < :settled LIMIT :limit
 );
 
 -- name: dropped_topics

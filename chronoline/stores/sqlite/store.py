@@ -6,13 +6,13 @@ import heapq
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NoReturn
 
 from chronoline.core.doom import DeathReason
 from chronoline.core.headers import pack_headers
-from chronoline.core.message import DeadLetter, Message, NewMessage
+from chronoline.core.message import Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
@@ -24,9 +24,7 @@ from chronoline.databases.sqlite import (
     prepare_folder,
     stop_process,
 )
-from chronoline.stores.base import EngineStore
 from chronoline.stores.changes import (
-    DELETIONS,
     LEASE_OPERATIONS,
     Change,
     LeaseRequest,
@@ -35,16 +33,15 @@ from chronoline.stores.changes import (
     Taken,
     change_values,
     lease_values,
+    may_remove,
+    settled,
+    span_values,
 )
 from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.primitives import Key
-from chronoline.stores.rows import (
-    MESSAGE_WIDTH,
-    pack_settings,
-    read_message,
-    unpack_settings,
-)
+from chronoline.stores.rows import MESSAGE_WIDTH, read_message
+from chronoline.stores.sql import SqlStore, topic_values
 from chronoline.stores.stripes import cells_of, stripe_of
 
 INLINE_BODY_BYTES = 2_048
@@ -58,7 +55,7 @@ _APART = 8
 """The place of `apart` among the values of the query `create`."""
 
 
-class SqliteStore(EngineStore):
+class SqliteStore(SqlStore):
     """A store in one file, shared by the processes of one machine."""
 
     capabilities = Capabilities(
@@ -83,29 +80,8 @@ class SqliteStore(EngineStore):
     # Topics
 
     def _insert_topic(self, topic: Topic) -> bool:
-        values = {
-            "uid": topic.uid,
-            "name": topic.name,
-            "settings": pack_settings(topic.settings),
-        }
         with self._database.writing() as connection:
-            return connection.execute(_QUERIES["insert_topic"], values).rowcount > 0
-
-    def _is_name_taken(self, name: str) -> bool:
-        return bool(self._read("name_taken", {"name": name}))
-
-    def _fetch_topic(self, uid: int) -> Topic | None:
-        return next(self._read_topics("topic", {"uid": uid}), None)
-
-    def _find_topic(self, name: str) -> Topic | None:
-        return next(self._read_topics("topic_named", {"name": name}), None)
-
-    def list_topics(self) -> list[Topic]:
-        return list(self._read_topics("topics", {}))
-
-    def _read_topics(self, query: str, values: dict[str, object]) -> Iterator[Topic]:
-        for uid, name, settings in self._read(query, values):
-            yield Topic(uid=uid, name=name, settings=unpack_settings(settings))
+            return connection.execute(_QUERIES["insert_topic"], topic_values(topic)).rowcount > 0
 
     def _drop_topic(self, uid: int, now_ms: int) -> bool:
         with self._database.writing() as connection:
@@ -140,23 +116,17 @@ class SqliteStore(EngineStore):
         self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
     ) -> dict[str, int]:
         common = change_values(topic, now_ms)
-        queries = [_QUERIES[operation.value]]
-        if operation in DELETIONS and topic.settings.dedupe_ms == 0:
-            queries.insert(0, _QUERIES[f"{operation.value}_remove"])
-        rows = [common | change._asdict() for change in changes]
+        removable = [each for each in changes if may_remove(operation, topic, each, now_ms)]
+        tried = {f"{operation.value}_remove": removable, operation.value: changes}
+        made: dict[str, int] = {}
         with self._database.writing() as connection:
             if not _is_live(connection, topic):
-                return {}
-            if operation in LEASE_OPERATIONS and _at_once(connection, _silent(queries[0]), rows):
-                return {change.id: change.version + 1 for change in changes}
-            made: dict[str, int] = {}
-            for change, row in zip(changes, rows, strict=True):
-                for query in queries:
-                    answer = connection.execute(query, row).fetchone()
-                    if answer is not None:
-                        made[change.id] = answer[0]
-                        break
-            return made
+                return made
+            for query, some in tried.items():
+                rows = [common | each._asdict() for each in some if each.id not in made]
+                if rows:
+                    made |= _make(connection, query, rows, operation in LEASE_OPERATIONS)
+        return made
 
     # Leases
 
@@ -243,21 +213,6 @@ class SqliteStore(EngineStore):
             ]
             return [read_message(row) for row in _oldest(heads, lambda row: row[1], limit)]
 
-    def _select_held(self, topic: Topic, consumer: str, limit: int) -> list[Message]:
-        values = {"topic": topic.uid, "consumer": consumer, "limit": limit}
-        return [read_message(row) for row in self._read("select_held", values)]
-
-    def _select_owned(
-        self, topic: Topic, producer_group: str, after: str, limit: int
-    ) -> list[Message]:
-        values = {
-            "topic": topic.uid,
-            "producer_group": producer_group,
-            "after": after,
-            "limit": limit,
-        }
-        return [read_message(row) for row in self._read("select_owned", values)]
-
     def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
         with self._database.reading() as connection:
             if not _is_live(connection, topic):
@@ -274,13 +229,7 @@ class SqliteStore(EngineStore):
         ranges: Sequence[BucketRange],
         span: Span,
     ) -> dict[int, Counts]:
-        values = {
-            "topic": topic.uid,
-            "from": span.start,
-            "end": span.end,
-            "step_ms": span.step_ms,
-            "now": span.now_ms,
-        }
+        values = span_values(topic, span)
         counted: dict[int, Counts] = {}
         with self._database.reading() as connection:
             for cell in cells_of(ranges, topic.settings.buckets):
@@ -294,14 +243,7 @@ class SqliteStore(EngineStore):
                     )
         return counted
 
-    # Dead letters and upkeep
-
-    def _dead_letters(self, topic: Topic, limit: int) -> list[DeadLetter]:
-        rows = self._read("dead_letters", {"topic": topic.uid, "limit": limit})
-        return [
-            DeadLetter(message=read_message(row), reason=row[MESSAGE_WIDTH], died=row[1])
-            for row in rows
-        ]
+    # Upkeep
 
     def _purge(self, limit: int, now_ms: int) -> int:
         with self._database.writing() as connection:
@@ -309,12 +251,13 @@ class SqliteStore(EngineStore):
             def run(query: str, **values: int) -> sqlite3.Cursor:
                 return connection.execute(_QUERIES[query], values)
 
-            removed = run("purge_marks", now=now_ms, limit=limit).rowcount
+            unneeded = settled(now_ms)
+            removed = run("purge_marks", now=now_ms, settled=unneeded, limit=limit).rowcount
             for (topic,) in run("topics_without_dead_letters").fetchall():
                 removed += run(
                     "purge_dead",
                     topic=topic,
-                    now=now_ms,
+                    settled=unneeded,
                     limit=limit - removed,
                 ).rowcount
             for (topic,) in run("dropped_topics").fetchall():
@@ -374,6 +317,20 @@ def _new_row(topic: Topic, bucket: int, new: NewMessage, now_ms: int) -> tuple[A
         pack_headers(new.headers),
         None if apart else new.body,
     )
+
+
+def _make(
+    connection: sqlite3.Connection, name: str, rows: Sequence[dict[str, Any]], on_leases: bool
+) -> dict[str, int]:
+    """Makes the changes whose guards hold and answers their new versions.
+
+    Those on leases may be made at once, since their versions are known beforehand.
+    """
+    query = _QUERIES[name]
+    if on_leases and _at_once(connection, _silent(query), rows):
+        return {row["id"]: row["version"] + 1 for row in rows}
+    answers = {row["id"]: connection.execute(query, row).fetchone() for row in rows}
+    return {each: answer[0] for each, answer in answers.items() if answer is not None}
 
 
 def _at_once(connection: sqlite3.Connection, query: str, rows: Sequence[Any]) -> bool:

@@ -1,5 +1,6 @@
 """One PostgreSQL database: other processes, other schemas, and servers that are lost."""
 
+import logging
 import subprocess
 import sys
 import threading
@@ -11,10 +12,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from chronoline.core.errors import OutcomeUnknown, SchemaTooNew, StoreUnavailable
+from chronoline.core.errors import (
+    OutcomeUnknown,
+    SchemaTooNew,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from chronoline.databases import postgres as database
 from chronoline.stores.contract import Notice, Watch
-from chronoline.stores.postgres import PostgresStore
+from chronoline.stores.postgres import PostgresStore, listening
+from chronoline.stores.postgres.listening import parse_notice
 from chronoline.testing.postgres import PostgresServer
 from tests.stores.line import NOW, OWNERS, Line, new, words
 
@@ -90,6 +98,57 @@ def test_threads_that_open_a_new_database_at_the_same_time_all_succeed(new_url: 
     with ThreadPoolExecutor(8) as threads:
         opened = [threads.submit(open_one) for _ in range(8)]
     assert [each.exception() for each in opened] == [None] * 8
+
+
+# What a database and a session are set to
+
+
+@pytest.mark.parametrize(
+    ("of_the_database", "of_the_store"),
+    [("off", "on"), ("on", "on"), ("local", "local"), ("remote_apply", "remote_apply")],
+)
+def test_an_answered_change_is_on_disk_whatever_the_database_is_set_to(
+    new_url: str, of_the_database: str, of_the_store: str
+) -> None:
+    with psycopg.connect(new_url, autocommit=True) as connection:
+        name = psycopg.sql.Identifier(connection.info.dbname)
+        command = psycopg.sql.SQL("ALTER DATABASE {} SET synchronous_commit = {}")
+        connection.execute(command.format(name, of_the_database))
+    with PostgresStore(new_url) as store:
+        assert store._database.read("SHOW synchronous_commit", {}) == [(of_the_store,)]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_is_not_encoded_as_utf8_is_refused_and_left_alone(
+    postgres_server: PostgresServer, encoding: str
+) -> None:
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        command = "CREATE DATABASE {} ENCODING {} LOCALE 'C' TEMPLATE template0"
+        name = psycopg.sql.Identifier(encoding)
+        connection.execute(psycopg.sql.SQL(command).format(name, encoding))
+    url = postgres_server.url(encoding)
+    with pytest.raises(StoreError, match=f"encoded as .*{encoding}.*ENCODING 'UTF8'"):
+        PostgresStore(url)
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT to_regnamespace('chronoline')").fetchone()
+    assert found == (None,)
+
+
+@pytest.mark.parametrize("limit", ["lock_timeout", "statement_timeout"])
+def test_what_waits_too_long_is_busy_and_changed_nothing(
+    pg_line: Line, postgres_url: str, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    before = pg_line.put("a")
+    for each in ("lock_timeout", "statement_timeout"):
+        monkeypatch.setitem(database._SESSION_SETTINGS, each, "50ms" if each == limit else "0")
+    with PostgresStore(postgres_url) as store, psycopg.connect(postgres_url) as foreign:
+        foreign.execute("SELECT 1 FROM chronoline.messages WHERE id = 'a' FOR UPDATE")
+        line = Line(store, pg_line.topic)
+        with pytest.raises(StoreBusy, match="took too long; nothing was changed"):
+            line.cancel("a")
+        assert line["a"] == before  # reading goes on
+        foreign.commit()
+        assert line.cancel("a") == ["done"]
 
 
 # A lost server
@@ -192,6 +251,61 @@ def test_watches_look_again_after_a_reconnection(mortal_server: PostgresServer) 
         mortal_server.kill()
         mortal_server.start()
         hear_of(watch, Notice())
+
+
+MALFORMED = ["", "look", ":", "1:", ":1", "1:2:3", "-1:5", "1.5:2", f"{'9' * 60}:1", "é:é", "1:²"]
+
+
+@pytest.mark.parametrize("payload", MALFORMED)
+def test_a_notice_that_cannot_be_read_says_look(payload: str) -> None:
+    assert parse_notice(payload) == Notice()
+
+
+def test_a_notice_that_cannot_be_read_does_not_end_the_listening(
+    pg: PostgresStore, pg_line: Line, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as other, pg.watch() as watch:
+        for payload in MALFORMED:
+            watch.wait(0)
+            other.execute("SELECT pg_notify('chronoline', %s)", [payload])
+            hear_of(watch, Notice())
+        pg_line.put("a", due=NOW + 7)
+        hear_of(watch, Notice(topic_uid=pg_line.uid, due=NOW + 7))
+    assert "listening for changes failed" not in caplog.text
+
+
+class Failures(logging.Handler):
+    """Waits until the listener says that it failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "listening for changes failed" in record.getMessage():
+            self.heard.set()
+
+
+def test_a_line_that_went_dead_without_a_word_is_noticed_and_replaced(
+    mortal_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = Failures()
+    listening.logger.addHandler(failures)
+    monkeypatch.setattr(listening, "_CHECK_S", 0.05)
+    with PostgresStore(mortal_server.create_database("silent")) as store, store.watch() as watch:
+        hear_of(watch, Notice())
+        monkeypatch.setattr(database, "ANSWER_TIMEOUT_S", 0.2)
+        mortal_server.pause()  # nothing comes, and nothing says that nothing will
+        try:
+            assert failures.heard.wait(PATIENCE_S)
+        finally:
+            mortal_server.resume()
+            monkeypatch.undo()
+            listening.logger.removeHandler(failures)
+        hear_of(watch, Notice())
+        topic = store.create_topic("t", now_ms=NOW)
+        store.create(topic.uid, [new("a")], now_ms=NOW)
+        hear_of(watch, Notice(topic_uid=topic.uid, due=NOW))
 
 
 # Transactions that cannot both go on

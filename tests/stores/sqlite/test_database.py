@@ -23,7 +23,8 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.core.topic import Topic
-from chronoline.stores.contract import Notice
+from chronoline.stores.contract import NOTICE_HORIZON_MS, Notice
+from chronoline.stores.opening import open_store
 from chronoline.stores.sqlite import SqliteStore
 from tests.stores.line import NOW, OWNERS, new, words
 from tests.stores.sqlite.flush import BrokenDisk
@@ -144,6 +145,56 @@ def open_at(start: threading.Barrier, path: str) -> None:
     SqliteStore(path).close()
 
 
+@pytest.mark.parametrize("application_id", [0, 0x47504B47])  # none; a GeoPackage
+def test_a_database_of_another_program_is_refused_and_left_alone(
+    path: str, application_id: int
+) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("CREATE TABLE places (name TEXT)")
+    other.execute("INSERT INTO places VALUES ('here')")
+    other.execute(f"PRAGMA application_id = {application_id}")
+    with pytest.raises(StoreError, match="another program's database") as raised:
+        SqliteStore(path)
+    assert path in str(raised.value)
+    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("places",)]
+    assert other.execute("SELECT name FROM places").fetchall() == [("here",)]
+    assert other.execute("PRAGMA application_id").fetchone() == (application_id,)
+    assert other.execute("PRAGMA user_version").fetchone() == (0,)
+    other.close()
+
+
+def test_an_empty_file_is_nobodys_and_becomes_ours(path: str) -> None:
+    Path(path).touch()
+    with SqliteStore(path) as store:
+        topic = make_topic(store)
+    with SqliteStore(path) as store:
+        assert store.list_topics() == [topic]
+
+
+@pytest.mark.parametrize("name", ["t.db", "./t.db", "inside/../t.db", "link.db", "other/t.db"])
+def test_all_names_of_a_file_name_the_same_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "link.db").symlink_to("t.db")
+    (tmp_path / "other").symlink_to(".")
+    with open_store(f"sqlite:///{tmp_path}/t.db") as first:
+        topic = first.create_topic("t", now_ms=NOW)
+        monkeypatch.chdir(tmp_path)
+        with open_store(f"sqlite:///{name}") as second, second.watch() as watch:
+            assert second.list_topics() == [topic]
+            monkeypatch.chdir(tmp_path / "inside")  # a name means what it meant when it was opened
+            second.create(topic.uid, [new("a")], now_ms=NOW)
+            assert first.lookup(topic.uid, ["a"]).keys() == {"a"}
+            watch.wait(0)
+            first.create(topic.uid, [new("b")], now_ms=NOW)
+            assert watch.wait(PATIENCE_S) == [Notice()]
+            assert second.lookup(topic.uid, ["b"]).keys() == {"b"}
+    made = {each.name for each in tmp_path.iterdir()}
+    assert made == {"t.db", "inside", "link.db", "other"}
+    assert list((tmp_path / "inside").iterdir()) == []
+
+
 # Other processes
 
 
@@ -182,6 +233,34 @@ def test_a_commit_of_another_process_wakes_a_watch(path: str) -> None:
             assert watch.wait(PATIENCE_S) == [Notice()]
             assert hear(other) == "done"
             assert "a" in store.lookup(topic.uid, ["a"])
+
+
+def test_a_commit_of_another_process_wakes_a_watch_while_this_one_writes(path: str) -> None:
+    with SqliteStore(path) as store:
+        make_topic(store)
+        with child("create", path) as other, store.watch() as watch:
+            assert hear(other) == "ready"
+            watch.wait(0.05)  # what the other did to open the file
+            tell(other, "a")
+            assert hear(other) == "done"
+            with (
+                store._database.writing()
+            ):  # nobody else may look through the writing connection now
+                assert watch.wait(PATIENCE_S) == [Notice()]
+
+
+def test_commits_of_its_own_do_not_hide_those_of_another_process(path: str) -> None:
+    far = NOW + 10 * NOTICE_HORIZON_MS  # too far away to be told of
+    with SqliteStore(path) as store:
+        topic = make_topic(store)
+        with child("create", path) as other, store.watch() as watch:
+            assert hear(other) == "ready"
+            watch.wait(0.05)  # what the other did to open the file
+            tell(other, "a")
+            assert hear(other) == "done"
+            for number in range(20):
+                store.create(topic.uid, [new(f"own{number}", far)], now_ms=NOW)
+            assert watch.wait(PATIENCE_S) == [Notice()]
 
 
 def test_a_watch_survives_a_lock_of_another_process(path: str) -> None:

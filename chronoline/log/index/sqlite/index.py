@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chronoline.core.errors import TopicExists
+from chronoline.core.errors import TopicExists, TopicNotFound
 from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import SqliteDatabase
 from chronoline.log.contract import (
@@ -270,6 +270,8 @@ def _commit_chunk(
 ) -> int:
     values = {"topic": chunk.topic_uid, "partition": chunk.partition, "count": chunk.events}
     row = _run(connection, "advance", now=now_ms, **values).fetchone()
+    if row is None:
+        raise TopicNotFound(f"topic {chunk.topic_uid} has no partition {chunk.partition}")
     first: int = row[0]
     _insert_chunk(connection, object_name, chunk, first, row[1])
     return first

@@ -128,7 +128,7 @@ SELECT partition FROM heads WHERE topic = :topic AND told < next_sequence ORDER 
 -- Claims the right to tell of new events, unless somebody waits who will.
 UPDATE heads SET told_since_ms = :now
 WHERE topic = :topic AND partition = :partition AND told < next_sequence
-    AND told_since_ms <= :now - :latency
+    AND (told_since_ms = 0 OR told_since_ms <= :now - :latency)
 RETURNING next_sequence;
 
 -- name: notice_wait
@@ -150,7 +150,8 @@ INSERT INTO objects (name, refs, swept_ms) VALUES (:name, -1, :now) ON CONFLICT 
 -- name: doomed
 -- The chunks that end before a sequence.
 SELECT first_sequence, count, object FROM chunks
-WHERE topic = :topic AND partition = :partition AND first_sequence + count <= :before
+WHERE topic = :topic AND partition = :partition AND first_sequence < :before
+    AND first_sequence + count <= :before
 ORDER BY first_sequence LIMIT :limit;
 
 -- name: delete_chunk

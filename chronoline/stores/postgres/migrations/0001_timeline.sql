@@ -39,14 +39,15 @@ CREATE TABLE chronoline.messages (
 ALTER TABLE chronoline.messages ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX messages_due ON chronoline.messages (topic, stripe, ts, bucket, lock_consumer)
     WHERE life = 0;
-CREATE INDEX messages_held ON chronoline.messages (topic, lock_consumer, ts)
+CREATE INDEX messages_held ON chronoline.messages (topic, lock_consumer, id)
     WHERE life = 0 AND lock_consumer IS NOT NULL;
 CREATE INDEX messages_owned ON chronoline.messages (topic, producer_group, id) WHERE life = 0;
 CREATE INDEX messages_gone ON chronoline.messages (ts) WHERE life = 1;
-CREATE INDEX messages_dead ON chronoline.messages (topic, ts) WHERE life = 2;
+CREATE INDEX messages_dead ON chronoline.messages (topic, ts, id) WHERE life = 2;
 
 -- Puts a message on a timeline inside the caller's own transaction. Answers its version, or NULL if the id
 -- is taken; raises what is invalid. Headers are [["name", "text"], …]; times are UTC milliseconds.
+-- It announces what falls due soon, unless the setting chronoline.notify is off.
 CREATE FUNCTION chronoline.send(
     topic_name text, message_id text, due_ms bigint, message_body bytea, now_ms bigint,
     group_name text DEFAULT 'default', message_key bytea DEFAULT NULL,
@@ -110,7 +111,8 @@ BEGIN
         key = excluded.key, headers = excluded.headers, body = excluded.body
     WHERE m.life = 1 AND m.ts <= now_ms
     RETURNING version INTO made;
-    IF made IS NOT NULL AND due_ms <= now_ms + 10000 THEN
+    IF made IS NOT NULL AND due_ms <= now_ms + 10000
+        AND coalesce(current_setting('chronoline.notify', true), '') <> 'off' THEN
         PERFORM pg_notify('chronoline', topic_uid || ':' || due_ms);
     END IF;
     RETURN made;

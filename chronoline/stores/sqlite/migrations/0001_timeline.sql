@@ -30,11 +30,11 @@ CREATE TABLE messages (
 ) STRICT;
 CREATE UNIQUE INDEX messages_id ON messages (topic, bucket, id);
 CREATE INDEX messages_due ON messages (topic, stripe, ts, bucket, lock_consumer) WHERE life = 0;
-CREATE INDEX messages_held ON messages (topic, lock_consumer, ts)
+CREATE INDEX messages_held ON messages (topic, lock_consumer, id)
     WHERE life = 0 AND lock_consumer IS NOT NULL;
 CREATE INDEX messages_owned ON messages (topic, producer_group, id) WHERE life = 0;
 CREATE INDEX messages_gone ON messages (ts) WHERE life = 1;
-CREATE INDEX messages_dead ON messages (topic, ts) WHERE life = 2;
+CREATE INDEX messages_dead ON messages (topic, ts, id) WHERE life = 2;
 
 CREATE TABLE bodies (
     no INTEGER PRIMARY KEY,

@@ -1,0 +1,105 @@
+"""Hearing what is said on a channel: one thread, with a connection of its own.
+
+State: it is connected, or it is not and tries to be. What is said while it is not is missed, so it tells when
+the line is lost, since from then on others have to look by themselves, and again when it is back, since they
+must look once more.
+
+Failure: a line that breaks is made anew, for ever. One that is dead and silent is found by a question when
+nothing was heard for a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+
+from chronoline.databases.postgres import CONNECT_TIMEOUT_S, Connection, PostgresDatabase
+
+_RECONNECT_S = 0.5
+_CHECK_S = 5.0
+_PATIENCE_S = 5.0
+"""A line that leaves a question unanswered for so long is dead."""
+
+logger = logging.getLogger(__name__)
+
+
+class PostgresListener:
+    """Calls `heard` with what is said on a channel, and `missed` when something may have been missed.
+
+    Both are called by its thread, one after the other, and should be quick.
+    """
+
+    def __init__(
+        self,
+        database: PostgresDatabase,
+        channel: str,
+        *,
+        heard: Callable[[str], None],
+        missed: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._channel = channel
+        self._heard = heard
+        self._missed = missed
+        self._connected = False
+        self._stopped = False
+        self._bell, self._bell_rope = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="chronoline-listener", daemon=True)
+        self._thread.start()
+
+    @property
+    def connected(self) -> bool:
+        """Whether everything that is said is heard."""
+        return self._connected and not self._stopped
+
+    def close(self) -> None:
+        """Ends the thread, whether or not the server answers. May be called twice."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._bell_rope.send(b"x")
+        self._thread.join(CONNECT_TIMEOUT_S + _PATIENCE_S)
+        if not self._thread.is_alive():
+            self._bell.close()
+            self._bell_rope.close()
+
+    def _run(self) -> None:
+        said = False  # that there is no connection: once, not at each try
+        while not self._stopped:
+            try:
+                with self._database.connect(patience_s=_PATIENCE_S) as connection:
+                    connection.execute(f"LISTEN {self._channel}".encode())
+                    said = False
+                    self._listen(connection)
+            except Exception as error:  # whatever it is, sleepers must go on hearing
+                if not said and not self._stopped:
+                    logger.warning("listening on %r failed, trying again: %s", self._channel, error)
+                    said = True
+                self._lose()
+                self._rings(_RECONNECT_S)
+
+    def _listen(self, connection: Connection) -> None:
+        self._connected = True
+        self._missed()
+        while not self._stopped:
+            for notify in connection.notifies(timeout=0):
+                self._heard(notify.payload)
+            if not self._rings(_CHECK_S, connection):
+                connection.execute("SELECT 1")
+
+    def _lose(self) -> None:
+        """Before it tells, it is no longer connected: whoever is told looks from now on."""
+        if self._connected:
+            self._connected = False
+            self._missed()
+
+    def _rings(self, timeout_s: float, connection: Connection | None = None) -> bool:
+        """Waits until the connection has something to say, or the end is near; false if the time was over."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._bell, selectors.EVENT_READ)
+            if connection is not None:
+                selector.register(connection, selectors.EVENT_READ)
+            return bool(selector.select(timeout_s))

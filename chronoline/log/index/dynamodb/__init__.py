@@ -1,0 +1,11 @@
+"""The index in a DynamoDB table, for logs whose machines come and go. Needs `chronoline[aws]`."""
+
+from chronoline.log.index.dynamodb.index import DynamoDbIndex
+from chronoline.log.index.dynamodb.schema import (
+    create_table,
+    table_definition,
+    template,
+    template_resource,
+)
+
+__all__ = ["DynamoDbIndex", "create_table", "table_definition", "template", "template_resource"]

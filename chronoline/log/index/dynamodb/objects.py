@@ -1,0 +1,129 @@
+"""Objects, counted by the chunks that lie in them.
+
+An object's item never goes: when it was swept, or collected, its name stays refused. Those that a change
+leaves without chunks are listed in one item of that change, so that they are found again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from chronoline.log.contract import Chunk, ObjectSwept
+from chronoline.log.index.dynamodb.items import (
+    GARBAGE,
+    Item,
+    Key,
+    garbage_key,
+    key_of,
+    keyed,
+    object_key,
+)
+from chronoline.log.index.dynamodb.table import (
+    NEW,
+    Overtaken,
+    Table,
+    Write,
+    again_if_overtaken,
+    delete,
+    put,
+    update,
+)
+
+_SWEPT = -1
+
+
+def claim(name: str, *, refs: int, given: list[int]) -> Write:
+    """Notes that an object is committed; a name is committed once."""
+    return put(keyed(object_key(name), refs=refs, given=given), when=NEW)
+
+
+def settle(item: Item) -> list[int]:
+    """What a commit that was made before was answered."""
+    if item["refs"] == _SWEPT:
+        raise ObjectSwept
+    return list(item["given"])
+
+
+@again_if_overtaken
+def sweep(table: Table, names: Sequence[str], *, now_ms: int) -> list[str]:
+    """Refuses those that nobody committed; answers those that are refused."""
+    found = table.get(map(object_key, names))
+    new = {name for name in names if object_key(name) not in found}
+    table.write(
+        [
+            put(keyed(object_key(name), refs=_SWEPT, swept_ms=now_ms), when=NEW)
+            for name in sorted(new)
+        ]
+    )
+    refused = {key for key, item in found.items() if item["refs"] == _SWEPT}
+    return [name for name in names if name in new or object_key(name) in refused]
+
+
+def unrefer(table: Table, topic_uid: int, dropped: Sequence[Chunk]) -> list[Write]:
+    """So many chunks less lie in these objects; those in which none is left are listed."""
+    counts = Counter(chunk.object_name for chunk in dropped)
+    found = table.get(map(object_key, counts))
+    if len(found) < len(counts):
+        raise Overtaken  # a commit under way, of which the chunk is seen and the object not yet
+    place = garbage_key(topic_uid, dropped[0])
+    garbage = set()
+    writes = []
+    for name, count in counts.items():
+        key = object_key(name)
+        seen = found[key]["refs"]
+        change = "SET refs = :left"
+        values = {"left": seen - count, "seen": seen}
+        if seen == count:
+            garbage.add(name)
+            change += ", listed = :listed"
+            values["listed"] = place[1]
+        writes.append(update(key, change, when="refs = :seen", **values))
+    if garbage:
+        writes.append(put(keyed(place, object_names=garbage), when=NEW))
+    return writes
+
+
+def unreferenced(table: Table, limit: int) -> list[str]:
+    names = [name for item in table.query(GARBAGE, limit=limit) for name in item["object_names"]]
+    return sorted(names)[:limit]
+
+
+@again_if_overtaken
+def forget(table: Table, names: Sequence[str]) -> None:
+    """Refuses those in which no chunk lies, and takes them off the lists."""
+    found = table.get(map(object_key, names))
+    gone: dict[Key, set[str]] = defaultdict(set)
+    for name in names:
+        item = found.get(object_key(name))
+        if item is not None and item["refs"] == 0:
+            gone[GARBAGE, item["listed"]].add(name)
+    lists = table.get(gone)
+    if len(lists) < len(gone):
+        raise Overtaken  # another forgets the same
+    writes = [
+        update(
+            object_key(name),
+            "SET refs = :swept, swept_ms = :zero REMOVE given, listed",
+            when="refs = :zero",
+            swept=_SWEPT,
+            zero=0,
+        )
+        for some in gone.values()
+        for name in some
+    ]
+    writes += [_shorten(item, gone[key_of(item)]) for item in lists.values()]
+    table.write(writes)
+
+
+def _shorten(item: Item, gone: set[str]) -> Write:
+    left = item["object_names"] - gone
+    if not left:
+        return delete(key_of(item), when="object_names = :seen", seen=item["object_names"])
+    return update(
+        key_of(item),
+        "SET object_names = :left",
+        when="object_names = :seen",
+        left=left,
+        seen=item["object_names"],
+    )

@@ -1,0 +1,76 @@
+"""The table itself: how it is made, and the version of what lies in it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from chronoline.core.errors import SchemaTooNew, StoreError
+from chronoline.log.index.dynamodb.address import parse_address
+from chronoline.log.index.dynamodb.items import SCHEMA_KEY, keyed
+from chronoline.log.index.dynamodb.table import NEW, Overtaken, Table, put
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.type_defs import CreateTableInputTypeDef
+
+VERSION = 1
+
+
+def table_definition(name: str) -> CreateTableInputTypeDef:
+    """What `CreateTable` is asked for, and what a template says."""
+    return {
+        "TableName": name,
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [
+            {"AttributeName": "pk", "AttributeType": "S"},
+            {"AttributeName": "sk", "AttributeType": "S"},
+        ],
+        "KeySchema": [
+            {"AttributeName": "pk", "KeyType": "HASH"},
+            {"AttributeName": "sk", "KeyType": "RANGE"},
+        ],
+    }
+
+
+def template_resource(url: str) -> dict[str, Any]:
+    """The table as a resource of a CloudFormation template; it stays when the stack is deleted."""
+    return {
+        "Type": "AWS::DynamoDB::Table",
+        "DeletionPolicy": "Retain",
+        "UpdateReplacePolicy": "Retain",
+        "Properties": table_definition(parse_address(url).table),
+    }
+
+
+def template(url: str) -> str:
+    """A CloudFormation template with the table alone."""
+    resources = {"ChronolineIndex": template_resource(url)}
+    return json.dumps({"AWSTemplateFormatVersion": "2010-09-09", "Resources": resources}, indent=2)
+
+
+def create_table(url: str) -> bool:
+    """Makes the table that a URL names, and waits until it can be used; false if it was there before."""
+    address = parse_address(url)
+    table = Table(address)
+    try:
+        made = table.make(table_definition(address.table))
+        check_version(table, address.table)
+    finally:
+        table.close()
+    return made
+
+
+def check_version(table: Table, name: str) -> None:
+    """Refuses a table that is newer, or another program's. An empty one, from a template, is made ours."""
+    item = table.get_one(SCHEMA_KEY)
+    if item is None:
+        if not table.is_empty():
+            raise StoreError(f"table {name!r} is another program's; name another")
+        with suppress(Overtaken):  # another was faster, with the same
+            table.write([put(keyed(SCHEMA_KEY, version=VERSION), when=NEW)])
+    elif item["version"] > VERSION:
+        raise SchemaTooNew(
+            f"table {name!r} has schema version {item['version']}, and this Chronoline knows up to "
+            f"{VERSION}: upgrade Chronoline, or name another table"
+        )

@@ -1,0 +1,317 @@
+"""Order and progress in PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from chronoline.core.errors import OutcomeUnknown, TopicExists, TopicNotFound
+from chronoline.databases.postgres import Connection, PostgresDatabase, Row, fetch, split_notify
+from chronoline.databases.postgres_listening import PostgresListener
+from chronoline.databases.queries import load_queries
+from chronoline.log.contract import (
+    Chunk,
+    GroupState,
+    Head,
+    Hold,
+    Index,
+    LogTopic,
+    NewChunk,
+    Notice,
+    ObjectSwept,
+)
+from chronoline.log.index.postgres.words import Voice, parse_word
+
+_PACKAGE = "chronoline.log.index.postgres"
+_SCHEMA = _CHANNEL = "chronoline_log"
+_QUERIES = load_queries(_PACKAGE)
+
+
+class PostgresIndex(Index):
+    """An index in a PostgreSQL database, shared by many processes and machines."""
+
+    max_chunks_per_commit = 2_000
+
+    def __init__(self, url: str, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+        url, notify = split_notify(url)
+        self._database = PostgresDatabase(url, package=_PACKAGE, schema=_SCHEMA)
+        self._voice = Voice(random_bytes) if notify else None
+        self._listener: PostgresListener | None = None
+        self._heard: Callable[[set[int] | None], None] | None = None
+
+    # Topics
+
+    def create_topic(self, topic: LogTopic) -> None:
+        values = {"uid": topic.uid, "name": topic.name, "partitions": topic.partitions}
+        if not self._run("create_topic", values):
+            raise TopicExists(f"a topic named {topic.name!r} exists already")
+
+    def find_topic(self, name: str) -> LogTopic | None:
+        rows = self._read("topic", {"name": name})
+        return _topic(rows[0]) if rows else None
+
+    def list_topics(self) -> list[LogTopic]:
+        return [_topic(row) for row in self._read("topics", {})]
+
+    # Appending and reading
+
+    def commit(self, object_name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+        topics = {chunk.topic_uid for chunk in chunks}
+        values = {
+            "name": object_name,
+            "now": now_ms,
+            "chunks": len(chunks),
+            "topic": [chunk.topic_uid for chunk in chunks],
+            "partition": [chunk.partition for chunk in chunks],
+            "count": [chunk.events for chunk in chunks],
+            "start": [chunk.offset for chunk in chunks],
+            "length": [chunk.length for chunk in chunks],
+            "word": self._voice.word(topics) if self._voice else "",
+        }
+        try:
+            rows = self._run("commit", values)
+        except OutcomeUnknown:
+            self._doubt(topics)
+            raise
+        return list(rows[0][0]) if rows else self._settle(object_name)
+
+    def _settle(self, object_name: str) -> list[int]:
+        """What a commit that was made before was answered."""
+        rows = self._read("object", {"name": object_name})
+        if not rows:
+            raise TopicNotFound(f"a topic or partition of object {object_name!r} is not there")
+        refs, given = rows[0]
+        if refs == -1:
+            raise ObjectSwept
+        return list(given)
+
+    def _doubt(self, topics: set[int]) -> None:
+        """Our own readers must look. If it was done, or will be, our word of it is heard like another's."""
+        if self._voice is not None:
+            self._voice.change()
+        if self._heard is not None:
+            self._heard(topics)
+
+    def heads(self, topic_uid: int) -> list[Head]:
+        return [Head(*row) for row in self._read("heads", {"topic": topic_uid})]
+
+    def chunks(
+        self, topic_uid: int, partition: int, *, from_sequence: int, limit: int
+    ) -> list[Chunk]:
+        where = {"topic": topic_uid, "partition": partition}
+        rows = self._read("chunks", where | {"from": from_sequence, "limit": limit})
+        return [Chunk(*row) for row in rows]
+
+    def sequence_at(self, topic_uid: int, partition: int, ts: int) -> int:
+        where = {"topic": topic_uid, "partition": partition}
+        rows = self._read("sequence_at", where | {"ts": ts})
+        return int(rows[0][0])
+
+    @property
+    def hearing(self) -> bool:
+        return self._listener is not None and self._listener.connected
+
+    def listen(self, heard: Callable[[set[int] | None], None]) -> None:
+        voice = self._voice
+        if voice is None:
+            return
+
+        def hear(word: str) -> None:
+            if not voice.is_own(word):
+                heard(parse_word(word))
+
+        self._heard = heard
+        self._listener = PostgresListener(
+            self._database, _CHANNEL, heard=hear, missed=lambda: heard(None)
+        )
+
+    # Groups
+
+    def join(
+        self, group: str, topic_uid: int, member: str, *, until_ms: int, now_ms: int
+    ) -> list[str]:
+        values = {"topic": topic_uid, "group": group, "member": member}
+        rows = self._run("join", values | {"until": until_ms, "now": now_ms})
+        return sorted([name for (name,) in rows] + [member])
+
+    def leave(self, group: str, topic_uid: int, member: str) -> None:
+        self._run("leave", {"topic": topic_uid, "group": group, "member": member})
+
+    def hold(
+        self,
+        group: str,
+        topic_uid: int,
+        partitions: Sequence[int],
+        holder: str,
+        *,
+        until_ms: int,
+        now_ms: int,
+    ) -> list[Hold]:
+        if not partitions:
+            return []
+        values = {"topic": topic_uid, "group": group, "partitions": list(partitions)}
+        values |= {"holder": holder, "until": until_ms, "now": now_ms}
+        taken = {row[0]: row[1:] for row in self._run("hold", values)}
+        return [
+            Hold(
+                group,
+                topic_uid,
+                partition,
+                holder,
+                taken[partition][0],
+                until_ms,
+                taken[partition][1],
+            )
+            for partition in partitions
+            if partition in taken
+        ]
+
+    def renew(self, holds: Sequence[Hold], *, until_ms: int, now_ms: int) -> list[Hold]:
+        if not holds:
+            return []
+        rows = self._run("renew", _columns(holds) | {"until": until_ms, "now": now_ms})
+        renewed = {row[:3]: row[3] for row in rows}
+        return [
+            hold._replace(until_ms=until_ms, sequence=renewed[_key(hold)])
+            for hold in holds
+            if _key(hold) in renewed
+        ]
+
+    def progress(self, hold: Hold, sequence: int, *, now_ms: int) -> Hold | None:
+        values = {"topic": hold.topic_uid, "group": hold.group, "partition": hold.partition}
+        values |= {"holder": hold.holder, "fence": hold.fence}
+        rows = self._run("progress", values | {"sequence": sequence, "now": now_ms})
+        return hold._replace(until_ms=rows[0][0], sequence=sequence) if rows else None
+
+    def let_go(self, holds: Sequence[Hold]) -> None:
+        if holds:
+            self._run("let_go", _columns(holds))
+
+    def groups(self, topic_uid: int) -> list[GroupState]:
+        return [GroupState(*row) for row in self._read("groups", {"topic": topic_uid})]
+
+    def seek(self, group: str, topic_uid: int, sequences: Mapping[int, int]) -> None:
+        if sequences:
+            values = {"topic": topic_uid, "group": group, "partition": list(sequences)}
+            self._run("seek", values | {"sequence": list(sequences.values())})
+
+    # Notices
+
+    def begin_notice(
+        self, topic_uid: int, partition: int, *, max_latency_ms: int, now_ms: int
+    ) -> Notice | int | None:
+        values = {"topic": topic_uid, "partition": partition}
+        rows = self._run("begin_notice", values | {"now": now_ms, "latency": max_latency_ms})
+        if not rows:
+            return None
+        sequence, since_ms, is_free = rows[0]
+        if is_free:
+            return Notice(topic_uid, partition, sequence, now_ms)
+        return int(since_ms) + max_latency_ms
+
+    def end_notice(self, notice: Notice, *, now_ms: int) -> Notice | None:
+        values = {"topic": notice.topic_uid, "partition": notice.partition, "now": now_ms}
+        values |= {"sequence": notice.sequence, "since": notice.since_ms}
+        rows = self._run("end_notice", values)
+        if not rows or rows[0][0] <= notice.sequence:
+            return None
+        return notice._replace(sequence=rows[0][0], since_ms=rows[0][1])
+
+    def untold(self, topic_uid: int) -> list[int]:
+        return [partition for (partition,) in self._read("untold", {"topic": topic_uid})]
+
+    # Upkeep
+
+    def sweep(self, names: Sequence[str], *, now_ms: int) -> list[str]:
+        if not names:
+            return []
+        values = {"names": list(names), "now": now_ms}
+
+        def work(connection: Connection) -> list[str]:
+            fetch(connection, _QUERIES["sweep"], values)
+            # Another statement, which sees those that others committed while we waited for them.
+            return [name for (name,) in fetch(connection, _QUERIES["swept"], values)]
+
+        return self._database.transact(work)
+
+    def trim(self, topic_uid: int, partition: int, *, before_sequence: int) -> int:
+        values = {"topic": topic_uid, "partition": partition, "before": before_sequence}
+        values |= {"limit": self.max_chunks_per_commit}
+
+        def work(connection: Connection) -> int:
+            fetch(connection, _QUERIES["lock_head"], values)
+            return int(fetch(connection, _QUERIES["trim"], values)[0][0])
+
+        return self._database.transact(work)
+
+    def replace(
+        self,
+        topic_uid: int,
+        partition: int,
+        old: Sequence[Chunk],
+        object_name: str,
+        new: NewChunk,
+    ) -> bool:
+        first, last = old[0], old[-1]
+        values = {
+            "topic": topic_uid,
+            "partition": partition,
+            "from": first.first_sequence,
+            "limit": len(old),
+            "first": first.first_sequence,
+            "stop": last.first_sequence + last.events,
+            "name": object_name,
+            "count": new.events,
+            "start": new.offset,
+            "length": new.length,
+            "appended": last.appended_ms,
+        }
+
+        def work(connection: Connection) -> bool:
+            fetch(connection, _QUERIES["lock_head"], values)
+            present = [Chunk(*row) for row in fetch(connection, _QUERIES["chunks"], values)]
+            if present != list(old) or not fetch(connection, _QUERIES["claim_object"], values):
+                return False
+            fetch(connection, _QUERIES["replace"], values)
+            return True
+
+        return self._database.transact(work)
+
+    def unreferenced(self, limit: int) -> list[str]:
+        return [name for (name,) in self._read("unreferenced", {"limit": limit})]
+
+    def forget(self, names: Sequence[str]) -> None:
+        if names:
+            self._run("forget", {"names": sorted(names)})
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._database.close()
+
+    def _run(self, query: str, values: dict[str, Any]) -> list[Row]:
+        return self._database.run(_QUERIES[query], values)
+
+    def _read(self, query: str, values: dict[str, Any]) -> list[Row]:
+        return self._database.read(_QUERIES[query], values)
+
+
+def _topic(row: Row) -> LogTopic:
+    return LogTopic(uid=row[0], name=row[1], partitions=row[2])
+
+
+def _key(hold: Hold) -> tuple[int, str, int]:
+    return hold.topic_uid, hold.group, hold.partition
+
+
+def _columns(holds: Sequence[Hold]) -> dict[str, Any]:
+    """Holds as arrays, in the order of the key so that two batches cannot wait for each other."""
+    holds = sorted(holds, key=_key)
+    return {
+        "topic": [hold.topic_uid for hold in holds],
+        "group": [hold.group for hold in holds],
+        "partition": [hold.partition for hold in holds],
+        "holder": [hold.holder for hold in holds],
+        "fence": [hold.fence for hold in holds],
+    }

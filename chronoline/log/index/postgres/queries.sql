@@ -1,0 +1,266 @@
+-- Rows are locked in the order of their key everywhere, and a head before objects, so that no two statements
+-- wait for each other.
+
+-- name: create_topic
+-- Makes a topic and its partitions; a taken name is a conflict.
+WITH made AS (
+    INSERT INTO chronoline_log.topics (uid, name, partitions)
+    VALUES (%(uid)s, %(name)s, %(partitions)s)
+    ON CONFLICT DO NOTHING RETURNING uid, partitions
+), divided AS (
+    INSERT INTO chronoline_log.heads (topic, partition)
+    SELECT made.uid, generate_series(0, made.partitions - 1) FROM made
+)
+SELECT uid FROM made;
+
+-- name: topic
+-- A topic by its name.
+SELECT uid, name, partitions FROM chronoline_log.topics WHERE name = %(name)s;
+
+-- name: topics
+-- All topics.
+SELECT uid, name, partitions FROM chronoline_log.topics ORDER BY name;
+
+-- name: commit
+-- Gives chunks their sequences, notes where they lie, and says so; nothing of it if the name is taken.
+WITH head AS MATERIALIZED (
+    SELECT h.topic, h.partition, h.next_sequence AS first_sequence,
+        greatest(h.appended_ms, %(now)s) AS appended_ms, c.count, c.start, c.length, c.place
+    FROM unnest(%(topic)b::bigint[], %(partition)b::integer[], %(count)b::bigint[],
+        %(start)b::bigint[], %(length)b::bigint[]) WITH ORDINALITY
+        AS c(topic, partition, count, start, length, place)
+    JOIN chronoline_log.heads h ON h.topic = c.topic AND h.partition = c.partition
+    ORDER BY h.topic, h.partition FOR UPDATE OF h
+), claim AS (
+    INSERT INTO chronoline_log.objects (name, refs, given)
+    SELECT %(name)s, count(*), coalesce(array_agg(head.first_sequence ORDER BY head.place), '{}')
+    FROM head HAVING count(*) = %(chunks)s
+    ON CONFLICT DO NOTHING RETURNING given
+), advanced AS (
+    UPDATE chronoline_log.heads h
+    SET next_sequence = head.first_sequence + head.count, appended_ms = head.appended_ms
+    FROM claim CROSS JOIN head
+    WHERE h.topic = head.topic AND h.partition = head.partition
+), placed AS (
+    INSERT INTO chronoline_log.chunks
+        (topic, partition, first_sequence, count, object, start, length, appended_ms)
+    SELECT head.topic, head.partition, head.first_sequence, head.count, %(name)s, head.start,
+        head.length, head.appended_ms
+    FROM claim CROSS JOIN head
+)
+SELECT given, CASE WHEN %(word)s <> '' THEN pg_notify('chronoline_log', %(word)s) END FROM claim;
+
+-- name: object
+-- How often an object is referred to, and what its commit was answered.
+SELECT refs, given FROM chronoline_log.objects WHERE name = %(name)s;
+
+-- name: heads
+-- The ends of all partitions.
+SELECT partition, first_sequence, next_sequence FROM chronoline_log.heads
+WHERE topic = %(topic)s ORDER BY partition;
+
+-- name: chunks
+-- Chunks in sequence, beginning with the one that holds a sequence.
+SELECT partition, first_sequence, count, object, start, length, appended_ms FROM chronoline_log.chunks
+WHERE topic = %(topic)s AND partition = %(partition)s AND first_sequence >= coalesce((
+    SELECT first_sequence FROM chronoline_log.chunks
+    WHERE topic = %(topic)s AND partition = %(partition)s AND first_sequence <= %(from)s
+    ORDER BY first_sequence DESC LIMIT 1
+), 0) AND first_sequence + count > %(from)s
+ORDER BY first_sequence LIMIT %(limit)s;
+
+-- name: sequence_at
+-- The first sequence that was committed at a moment or later, else where the partition ends.
+SELECT coalesce((
+    SELECT first_sequence FROM chronoline_log.chunks
+    WHERE topic = %(topic)s AND partition = %(partition)s AND appended_ms >= %(ts)s
+    ORDER BY appended_ms, first_sequence LIMIT 1
+), h.next_sequence)
+FROM chronoline_log.heads h WHERE h.topic = %(topic)s AND h.partition = %(partition)s;
+
+-- name: join
+-- Says that a reader is there, forgets those that are gone, and answers the others.
+WITH me AS (
+    INSERT INTO chronoline_log.members (topic, reader_group, member, until_ms)
+    VALUES (%(topic)s, %(group)s, %(member)s, %(until)s)
+    ON CONFLICT (topic, reader_group, member) DO UPDATE SET until_ms = excluded.until_ms
+), gone AS MATERIALIZED (
+    -- One that is just coming again has its row locked.
+    SELECT member FROM chronoline_log.members
+    WHERE topic = %(topic)s AND reader_group = %(group)s AND member <> %(member)s
+        AND until_ms <= %(now)s
+    FOR UPDATE SKIP LOCKED
+), forgotten AS (
+    DELETE FROM chronoline_log.members m USING gone
+    WHERE m.topic = %(topic)s AND m.reader_group = %(group)s AND m.member = gone.member
+)
+SELECT member FROM chronoline_log.members
+WHERE topic = %(topic)s AND reader_group = %(group)s AND member <> %(member)s
+    AND until_ms > %(now)s;
+
+-- name: leave
+-- Says that a reader is gone.
+DELETE FROM chronoline_log.members
+WHERE topic = %(topic)s AND reader_group = %(group)s AND member = %(member)s;
+
+-- name: hold
+-- Takes those partitions that nobody holds, and one's own again.
+INSERT INTO chronoline_log.cursors AS c
+    (topic, reader_group, partition, holder, fence, until_ms, sequence)
+SELECT h.topic, %(group)s, h.partition, %(holder)s, 1, %(until)s, h.first_sequence
+FROM chronoline_log.heads h
+WHERE h.topic = %(topic)s AND h.partition = ANY(%(partitions)b::integer[])
+ORDER BY h.partition
+ON CONFLICT (topic, reader_group, partition) DO UPDATE SET
+    holder = excluded.holder, fence = c.fence + 1, until_ms = excluded.until_ms
+WHERE c.holder IS NULL OR c.holder = excluded.holder OR c.until_ms <= %(now)s
+RETURNING c.partition, c.fence, c.sequence;
+
+-- name: renew
+-- Moves the ends of live holds.
+UPDATE chronoline_log.cursors c SET until_ms = %(until)s
+FROM unnest(%(topic)b::bigint[], %(group)b::text[], %(partition)b::integer[], %(holder)b::text[],
+    %(fence)b::bigint[]) AS b(topic, reader_group, partition, holder, fence)
+WHERE c.topic = b.topic AND c.reader_group = b.reader_group AND c.partition = b.partition
+    AND c.holder = b.holder AND c.fence = b.fence AND c.until_ms > %(now)s
+RETURNING c.topic, c.reader_group, c.partition, c.sequence;
+
+-- name: progress
+-- Notes the next sequence to read, never backwards.
+UPDATE chronoline_log.cursors SET sequence = %(sequence)s
+WHERE topic = %(topic)s AND reader_group = %(group)s AND partition = %(partition)s
+    AND holder = %(holder)s AND fence = %(fence)s AND until_ms > %(now)s AND sequence <= %(sequence)s
+RETURNING until_ms;
+
+-- name: let_go
+-- Gives partitions up.
+UPDATE chronoline_log.cursors c SET holder = NULL, until_ms = 0
+FROM unnest(%(topic)b::bigint[], %(group)b::text[], %(partition)b::integer[], %(holder)b::text[],
+    %(fence)b::bigint[]) AS b(topic, reader_group, partition, holder, fence)
+WHERE c.topic = b.topic AND c.reader_group = b.reader_group AND c.partition = b.partition
+    AND c.holder = b.holder AND c.fence = b.fence;
+
+-- name: groups
+-- The progress of all groups of a topic.
+SELECT reader_group, partition, sequence, holder, until_ms FROM chronoline_log.cursors
+WHERE topic = %(topic)s ORDER BY reader_group, partition;
+
+-- name: seek
+-- Sets a group's progress; whoever holds a partition loses it.
+INSERT INTO chronoline_log.cursors AS c (topic, reader_group, partition, sequence, fence)
+SELECT %(topic)s, %(group)s, b.partition, b.sequence, 1
+FROM unnest(%(partition)b::integer[], %(sequence)b::bigint[]) AS b(partition, sequence)
+ORDER BY b.partition
+ON CONFLICT (topic, reader_group, partition) DO UPDATE SET
+    sequence = excluded.sequence, fence = c.fence + 1, holder = NULL, until_ms = 0;
+
+-- name: untold
+-- The partitions with events that nobody was told of.
+SELECT partition FROM chronoline_log.heads
+WHERE topic = %(topic)s AND told < next_sequence ORDER BY partition;
+
+-- name: begin_notice
+-- Claims the right to tell of new events, unless somebody waits who will; answers since when.
+WITH head AS MATERIALIZED (
+    SELECT next_sequence, told_since_ms,
+        told_since_ms = 0 OR told_since_ms <= %(now)s - %(latency)s AS is_free
+    FROM chronoline_log.heads
+    WHERE topic = %(topic)s AND partition = %(partition)s AND told < next_sequence
+    FOR UPDATE
+), begun AS (
+    UPDATE chronoline_log.heads h SET told_since_ms = %(now)s FROM head
+    WHERE h.topic = %(topic)s AND h.partition = %(partition)s AND head.is_free
+)
+SELECT next_sequence, told_since_ms, is_free FROM head;
+
+-- name: end_notice
+-- Notes what was told. The wait goes on if there is more, and ends in the same write if there is not.
+UPDATE chronoline_log.heads SET told = greatest(told, %(sequence)s),
+    told_since_ms = CASE
+        WHEN next_sequence > %(sequence)s THEN greatest(%(now)s, %(since)s + 1) ELSE 0
+    END
+WHERE topic = %(topic)s AND partition = %(partition)s AND told_since_ms = %(since)s
+RETURNING next_sequence, told_since_ms;
+
+-- name: sweep
+-- Marks objects that nobody committed: from now on nobody can.
+INSERT INTO chronoline_log.objects (name, refs, swept_ms)
+SELECT name, -1, %(now)s FROM unnest(%(names)b::text[]) AS name
+ORDER BY name
+ON CONFLICT DO NOTHING;
+
+-- name: swept
+-- Of these objects, those that can never be committed.
+SELECT o.name FROM unnest(%(names)b::text[]) AS wanted
+JOIN chronoline_log.objects o ON o.name = wanted
+WHERE o.refs = -1;
+
+-- name: lock_head
+-- Keeps a partition from being appended to, trimmed or compacted by others.
+SELECT partition FROM chronoline_log.heads
+WHERE topic = %(topic)s AND partition = %(partition)s FOR UPDATE;
+
+-- name: trim
+-- Drops the oldest chunks that end before a sequence, and answers how many events went.
+WITH doomed AS MATERIALIZED (
+    SELECT first_sequence, count, object FROM chronoline_log.chunks
+    WHERE topic = %(topic)s AND partition = %(partition)s AND first_sequence < %(before)s
+        AND first_sequence + count <= %(before)s
+    ORDER BY first_sequence LIMIT %(limit)s
+), stop AS MATERIALIZED (
+    SELECT max(first_sequence + count) AS sequence, sum(count)::bigint AS events FROM doomed
+), gone AS (
+    DELETE FROM chronoline_log.chunks
+    WHERE topic = %(topic)s AND partition = %(partition)s
+        AND first_sequence < (SELECT sequence FROM stop)
+), moved AS (
+    UPDATE chronoline_log.heads h SET first_sequence = stop.sequence FROM stop
+    WHERE h.topic = %(topic)s AND h.partition = %(partition)s AND stop.sequence IS NOT NULL
+), freed AS MATERIALIZED (
+    SELECT o.name, d.refs
+    FROM (SELECT object, count(*) AS refs FROM doomed GROUP BY object) d
+    JOIN chronoline_log.objects o ON o.name = d.object
+    ORDER BY o.name FOR UPDATE OF o
+), counted AS (
+    UPDATE chronoline_log.objects o SET refs = o.refs - freed.refs FROM freed
+    WHERE o.name = freed.name
+)
+SELECT coalesce(events, 0) FROM stop;
+
+-- name: claim_object
+-- Notes that an object is committed; a name is committed once.
+INSERT INTO chronoline_log.objects (name, refs) VALUES (%(name)s, 1)
+ON CONFLICT DO NOTHING RETURNING name;
+
+-- name: replace
+-- Makes the first of some neighbouring chunks stand for all of them, and drops the others.
+WITH old AS MATERIALIZED (
+    SELECT object FROM chronoline_log.chunks
+    WHERE topic = %(topic)s AND partition = %(partition)s
+        AND first_sequence >= %(first)s AND first_sequence < %(stop)s
+), gone AS (
+    DELETE FROM chronoline_log.chunks
+    WHERE topic = %(topic)s AND partition = %(partition)s
+        AND first_sequence > %(first)s AND first_sequence < %(stop)s
+), put AS (
+    UPDATE chronoline_log.chunks SET count = %(count)s, object = %(name)s, start = %(start)s,
+        length = %(length)s, appended_ms = %(appended)s
+    WHERE topic = %(topic)s AND partition = %(partition)s AND first_sequence = %(first)s
+), freed AS MATERIALIZED (
+    SELECT o.name, d.refs
+    FROM (SELECT object, count(*) AS refs FROM old GROUP BY object) d
+    JOIN chronoline_log.objects o ON o.name = d.object
+    ORDER BY o.name FOR UPDATE OF o
+)
+UPDATE chronoline_log.objects o SET refs = o.refs - freed.refs FROM freed
+WHERE o.name = freed.name;
+
+-- name: unreferenced
+-- Objects that no chunk lies in.
+SELECT name FROM chronoline_log.objects WHERE refs = 0 ORDER BY name LIMIT %(limit)s;
+
+-- name: forget
+-- Forgets objects that were deleted. Their names stay refused, as those of swept ones.
+UPDATE chronoline_log.objects o SET refs = -1, swept_ms = 0, given = '{}'
+FROM unnest(%(names)b::text[]) AS wanted
+WHERE o.name = wanted AND o.refs = 0;

@@ -1,0 +1,20 @@
+from functools import partial
+from pathlib import Path
+
+from chronoline.bench.counting import Operations, counting
+from chronoline.bench.safya import Safya
+from chronoline.bench.threads import at_once
+
+
+def test_what_is_asked_within_the_block_is_counted(tmp_path: Path) -> None:
+    operations = Operations()
+    with Safya(tmp_path / "safya", partitions=1) as safya:
+        safya.append(b"before", b"")
+        with counting(operations):
+            at_once([partial(safya.append, b"key", b"value")] * 8)
+        assert operations == Operations(puts=8, transactions=8)
+        with counting(operations):
+            assert len(list(safya.read("c"))) == 9
+        safya.append(b"after", b"")
+    # To lock and to let go; after each event; one more object is looked for, then the end.
+    assert operations == Operations(puts=8, gets=10, transactions=8 + 9 + 2, looks=1)

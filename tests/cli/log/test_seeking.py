@@ -1,0 +1,48 @@
+"""`seek` and `skip-to-end`."""
+
+import pytest
+
+from chronoline.log import Log, NewEvent
+from tests.cli.log.command import Command
+
+
+@pytest.fixture(autouse=True)
+def events(log: Log) -> None:
+    log.append_many("t", [NewEvent(value=b"v", partition=n % 2) for n in range(10)])
+
+
+def progress(log: Log) -> dict[int, int]:
+    return {each.partition: each.sequence for each in log.groups("t")}
+
+
+def test_a_group_goes_on_where_it_is_told_to(command: Command, log: Log) -> None:
+    for to, left, where in (
+        ("latest", "0 events", 5),
+        ("earliest", "10 events", 0),
+        ("3", "4 events", 3),
+        ("-10m", "10 events", 0),
+        ("9000-01-01T00:00:00Z", "0 events", 5),
+    ):
+        assert command("seek", "t", "g", "--to", to) == f"'g' has {left} of 't' to read\n"
+        assert progress(log) == {0: where, 1: where, 2: 0, 3: 0}
+
+
+def test_one_partition(command: Command, log: Log) -> None:
+    command("seek", "t", "g", "--to", "4", "--partition", "1")
+    assert progress(log) == {1: 4}
+
+
+def test_skipping_to_the_end(command: Command, log: Log) -> None:
+    assert command("skip-to-end", "t", "g") == "'g' goes on with the next events of 't'\n"
+    assert progress(log) == {0: 5, 1: 5, 2: 0, 3: 0}
+
+
+def test_bad_input_is_refused(command: Command, log: Log) -> None:
+    assert "--to 'x' is not a start" in command.refusal("seek", "t", "g", "--to", "x")
+    assert "partition 9" in command.refusal("seek", "t", "g", "--to", "0", "--partition", "9")
+    assert "no topic named 'x'" in command.refusal("seek", "x", "g", "--to", "0")
+    assert "group is empty" in command.refusal("seek", "t", "", "--to", "0")
+    assert "--to" in command.misuse("seek", "t", "g")
+    assert "no topic named 'x'" in command.refusal("skip-to-end", "x", "g")
+    assert "group is empty" in command.refusal("skip-to-end", "t", "")
+    assert progress(log) == {}

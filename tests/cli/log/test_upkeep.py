@@ -1,0 +1,57 @@
+"""`compact`, `retain` and `sweep`."""
+
+from pathlib import Path
+
+from chronoline.log import Log
+from chronoline.log.objects.local import LocalObjects
+from tests.cli.log.command import Command
+
+
+def fill(log: Log, count: int) -> None:
+    for number in range(count):
+        log.append("t", value=b"%d" % number, partition=1)
+
+
+def objects(command: Command) -> list[Path]:
+    return [path for path in (command.folder / "objects").rglob("*") if path.is_file()]
+
+
+def test_compacting(command: Command, log: Log) -> None:
+    fill(log, 5)
+    assert command("compact", "t") == "5 chunks became 1\n"
+    assert len(objects(command)) == 1
+    assert [event.value for event in log.read("t", follow=False)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_small_chunks_stay_small_if_asked_to(command: Command, log: Log) -> None:
+    fill(log, 5)
+    assert command("compact", "t", "--target-size", "1B") == "5 chunks became 5\n"
+
+
+def test_retaining(command: Command, log: Log) -> None:
+    fill(log, 5)
+    assert command("retain", "t", "--max-age", "7d", "--max-size", "1GiB") == "dropped 0 events\n"
+    assert command("retain", "t", "--max-size", "1B") == "dropped 4 events\n"
+    assert len(objects(command)) == 1
+
+
+def test_sweeping(command: Command, log: Log) -> None:
+    fill(log, 1)
+    stored = objects(command)
+    LocalObjects(command.folder / "objects").put("0" * 26, b"what a failed append left")
+    assert command("sweep") == "deleted 0 objects\n"
+    assert command("sweep", "--grace", "0s") == "deleted 1 object\n"
+    assert objects(command) == stored
+
+
+def test_bad_input_is_refused(command: Command, log: Log) -> None:
+    fill(log, 2)
+    assert "--max-age, --max-size" in command.refusal("retain", "t")
+    assert "is not a duration" in command.refusal("retain", "t", "--max-age", "7")
+    assert "is not a size" in command.refusal("retain", "t", "--max-size", "7M")
+    assert "is not a size" in command.refusal("compact", "t", "--target-size", "big")
+    assert "is not a duration" in command.refusal("sweep", "--grace", "soon")
+    for name in ("compact", "retain"):
+        options = ("--max-age", "0s") if name == "retain" else ()
+        assert "no topic named 'x'" in command.refusal(name, "x", *options)
+    assert len(objects(command)) == 2

@@ -1,0 +1,334 @@
+"""The index on DynamoDB: lost answers, refusals, servers that are gone, and changes seen in the middle."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreError, StoreUnavailable
+from chronoline.log.contract import Index, Notice
+from chronoline.log.index.dynamodb import DynamoDbIndex, create_table
+from chronoline.log.index.dynamodb import table as table_module
+from chronoline.log.index.dynamodb.items import chunk_key, encode_key
+from chronoline.testing.dynamodb import DynamoDBServer
+from tests.log.index.dynamo import (
+    TABLE,
+    Call,
+    Line,
+    answer_lost,
+    cancelled,
+    no_fault,
+    refused,
+    request_lost,
+)
+from tests.log.index.steps import NOW, TOPIC, all_chunks, append, ends, fill, held, merge, take
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+TRANSACTION = "transact_write_items"
+ALWAYS = 10_000
+
+Fault = Callable[[Call], Any]
+
+
+@pytest.fixture
+def line(dynamodb_client: "DynamoDBClient") -> Line:
+    return Line(dynamodb_client)
+
+
+@pytest.fixture
+def index(dynamodb_url: str, line: Line) -> Index:
+    """On a line that fails on demand; others share it, so it stays open."""
+    index = DynamoDbIndex(dynamodb_url, client=cast("DynamoDBClient", line))
+    index.create_topic(TOPIC)
+    return index
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "_PATIENCE_S", 0.1)
+
+
+# Lost answers
+
+
+@pytest.mark.parametrize("fault", [answer_lost, request_lost])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_commit_that_was_not_answered_is_settled(
+    index: Index, line: Line, fault: Fault, times: int
+) -> None:
+    append(index, "before", {0: 3})
+    line.faults[TRANSACTION] = [fault] * times
+    assert append(index, "a", {0: 2, 1: 1}) == [3, 0]
+    assert append(index, "a", {0: 2, 1: 1}) == [3, 0]
+    assert ends(index)[:2] == [(0, 5), (0, 1)]
+    assert [chunk.object_name for chunk in all_chunks(index)] == ["before", "a"]
+
+
+@pytest.mark.parametrize(("fault", "first"), [(answer_lost, 0), (request_lost, 1)])
+@pytest.mark.usefixtures("impatient")
+def test_a_commit_that_is_never_answered_is_settled_by_its_name(
+    index: Index, line: Line, fault: Fault, first: int
+) -> None:
+    line.faults[TRANSACTION] = [fault] * ALWAYS
+    with pytest.raises(OutcomeUnknown, match="did not answer"):
+        append(index, "a", {0: 1})
+    line.faults.clear()
+    append(index, "another", {0: 1})
+    assert append(index, "a", {0: 1}) == [first]
+    assert append(index, "a", {0: 1}) == [first]
+    assert ends(index)[0] == (0, 2)
+
+
+def test_a_commit_that_was_overtaken_by_itself_is_in_doubt(index: Index, line: Line) -> None:
+    line.faults[TRANSACTION] = [answer_lost, cancelled("ConditionalCheckFailed")]
+    with pytest.raises(OutcomeUnknown):
+        append(index, "a", {0: 1})
+    assert append(index, "a", {0: 1}) == [0]
+    assert ends(index)[0] == (0, 1)
+
+
+def test_a_server_that_failed_may_have_done_it(index: Index, line: Line) -> None:
+    def failed(call: Call) -> Any:
+        call()
+        refused("InternalServerError", status=500)(call)
+
+    line.faults[TRANSACTION] = [failed]
+    assert append(index, "a", {0: 1}) == [0]
+    assert ends(index)[0] == (0, 1)
+
+
+def test_progress_that_was_not_answered_is_noted_once(index: Index, line: Line) -> None:
+    fill(index, 5)
+    hold = held(take(index, "a"))
+    line.faults["update_item"] = [answer_lost]
+    assert index.progress(hold, 3, now_ms=NOW) == hold._replace(sequence=3)
+    line.faults[TRANSACTION] = [answer_lost]
+    assert index.renew([hold], until_ms=NOW + 200, now_ms=NOW) != []
+    line.faults[TRANSACTION] = [answer_lost]
+    index.let_go([hold])
+    assert [(state.holder, state.sequence) for state in index.groups(TOPIC.uid)] == [(None, 3)]
+
+
+def test_a_notice_that_was_not_answered_is_in_doubt_and_lapses(index: Index, line: Line) -> None:
+    def begin(now_ms: int) -> Notice | int | None:
+        return index.begin_notice(TOPIC.uid, 0, max_latency_ms=100, now_ms=now_ms)
+
+    append(index, "a", {0: 1})
+    line.faults["update_item"] = [answer_lost]
+    with pytest.raises(OutcomeUnknown):
+        begin(NOW)
+    assert begin(NOW + 1) == NOW + 100
+    notice = begin(NOW + 100)
+    assert isinstance(notice, Notice)
+    line.faults["update_item"] = [answer_lost]
+    with pytest.raises(OutcomeUnknown):
+        index.end_notice(notice, now_ms=NOW + 101)
+    assert index.untold(TOPIC.uid) == []
+
+
+def test_upkeep_that_was_not_answered_is_done_once(index: Index, line: Line) -> None:
+    chunks = fill(index, 4)
+    line.faults[TRANSACTION] = [answer_lost]
+    assert merge(index, chunks[:2], "merged")
+    line.faults[TRANSACTION] = [answer_lost]
+    assert index.trim(TOPIC.uid, 0, before_sequence=3) == 3
+    line.faults[TRANSACTION] = [answer_lost]
+    assert index.sweep(["orphan", "o3"], now_ms=NOW) == ["orphan"]
+    assert index.unreferenced(10) == ["merged", "o0", "o1", "o2"]
+    line.faults[TRANSACTION] = [answer_lost]
+    index.forget(["o1", "merged"])
+    assert index.unreferenced(10) == ["o0", "o2"]
+
+
+# Others who write, and a server that has too much to do
+
+
+@pytest.mark.parametrize(
+    "reason", ["TransactionConflict", "ConditionalCheckFailed", "ThrottlingError"]
+)
+def test_whoever_was_overtaken_reads_again(index: Index, line: Line, reason: str) -> None:
+    line.faults[TRANSACTION] = [cancelled(reason)] * 3
+    assert append(index, "a", {0: 1}) == [0]
+    line.faults[TRANSACTION] = [cancelled(reason)]
+    assert held(take(index, "a")).fence == 1
+
+
+@pytest.mark.usefixtures("impatient")
+def test_whoever_is_always_overtaken_is_told_that_nothing_was_changed(
+    index: Index, line: Line
+) -> None:
+    line.faults[TRANSACTION] = [cancelled("TransactionConflict")] * ALWAYS
+    with pytest.raises(StoreBusy, match="others change the same items"):
+        append(index, "a", {0: 1})
+    line.faults.clear()
+    assert ends(index)[0] == (0, 0)
+    assert index.sweep(["a"], now_ms=NOW) == ["a"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_has_too_much_to_do(index: Index, line: Line) -> None:
+    busy = refused("ThrottlingException")
+    line.faults = {"query": [busy] * 2, "batch_get_item": [busy], TRANSACTION: [busy]}
+    assert index.list_topics() == [TOPIC]
+    assert append(index, "a", {0: 1}) == [0]
+    hold = held(take(index, "a"))
+    line.faults["update_item"] = [refused("TransactionConflictException")] * 2
+    assert index.progress(hold, 1, now_ms=NOW) is not None
+    line.faults["query"] = [busy] * ALWAYS
+    with pytest.raises(StoreBusy, match="overloaded"):
+        index.list_topics()
+
+
+def test_what_the_server_left_out_is_asked_for_again(index: Index, line: Line) -> None:
+    fill(index, 1)
+    append(index, "a", {1: 5, 2: 7})
+
+    def half(call: Call) -> Any:
+        answer = call()
+        items = answer["Responses"][TABLE]
+        left = [{"pk": item["pk"], "sk": item["sk"]} for item in items[1:]]
+        return answer | {
+            "Responses": {TABLE: items[:1]},
+            "UnprocessedKeys": {TABLE: {"Keys": left}},
+        }
+
+    line.faults["batch_get_item"] = [half, half]
+    assert append(index, "b", {0: 1, 1: 1, 2: 1}) == [1, 5, 7]
+
+
+def test_what_is_refused_for_good_is_not_tried_again(index: Index, line: Line) -> None:
+    line.faults = {
+        "query": [refused("AccessDeniedException")],
+        TRANSACTION: [cancelled("ValidationError")],
+    }
+    with pytest.raises(StoreError, match="AccessDeniedException"):
+        index.list_topics()
+    with pytest.raises(StoreError, match="TransactionCanceledException"):
+        append(index, "a", {0: 1})
+    assert append(index, "a", {0: 1}) == [0]
+
+
+# Servers that are gone
+
+
+def test_an_endpoint_that_nobody_serves_is_told_at_once(aws: None) -> None:
+    url = "dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:1"
+    start = time.monotonic()
+    for action in (DynamoDbIndex, create_table):
+        with pytest.raises(StoreUnavailable, match=r"cannot be reached.*127\.0\.0\.1:1/"):
+            action(url)
+    assert time.monotonic() - start < 5
+
+
+@pytest.fixture
+def own_server(aws: None) -> Iterator[DynamoDBServer]:
+    with DynamoDBServer() as server:
+        yield server
+
+
+def test_a_server_that_hangs_or_is_gone(
+    own_server: DynamoDBServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = own_server.url(TABLE)
+    create_table(url)
+    monkeypatch.setattr(table_module, "_READ_TIMEOUT_S", 2)
+    index = DynamoDbIndex(url)
+    index.create_topic(TOPIC)
+    append(index, "a", {0: 1})
+    hold = held(take(index, "a"))
+    monkeypatch.setattr(table_module, "_PATIENCE_S", 0.1)
+    own_server.pause()
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        index.list_topics()
+    with pytest.raises(OutcomeUnknown, match="did not answer"):
+        index.progress(hold, 1, now_ms=NOW)
+    own_server.resume()
+    assert append(index, "b", {0: 1}) == [1]
+    own_server.kill()
+    # A connection that was open may break while it is used: that is doubt. A new one is refused.
+    with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+        index.progress(hold, 1, now_ms=NOW)
+    with pytest.raises(StoreUnavailable, match="nothing was changed"):
+        index.progress(hold, 1, now_ms=NOW)
+    with pytest.raises(StoreUnavailable, match="nothing was changed"):
+        append(index, "c", {0: 1})
+    index.close()
+
+
+# A transaction under way, of which one item is seen and another not yet
+
+
+class Hidden:
+    """Takes an item away, as if it were not written yet, and brings it back."""
+
+    def __init__(self, client: "DynamoDBClient", first_sequence: int) -> None:
+        self._client = client
+        self._key = cast(Any, encode_key(chunk_key(TOPIC.uid, 0, first_sequence)))
+        self.item = client.get_item(TableName=TABLE, Key=self._key)["Item"]
+        client.delete_item(TableName=TABLE, Key=self._key)
+
+    def bring_back(self) -> None:
+        self._client.put_item(TableName=TABLE, Item=cast(Any, self.item))
+
+
+def firsts(index: Index, from_sequence: int, limit: int = 10) -> list[int]:
+    chunks = index.chunks(TOPIC.uid, 0, from_sequence=from_sequence, limit=limit)
+    return [chunk.first_sequence for chunk in chunks]
+
+
+def test_chunks_end_where_one_is_not_seen_yet(
+    index: Index, dynamodb_client: "DynamoDBClient"
+) -> None:
+    fill(index, 4, events=2)
+    Hidden(dynamodb_client, 4)
+    assert firsts(index, 0) == [0, 2]
+    assert firsts(index, 3) == [2]
+
+
+@pytest.mark.parametrize("from_sequence", [0, 2, 3])
+def test_a_chunk_that_is_not_seen_yet_is_not_passed_over(
+    index: Index, line: Line, dynamodb_client: "DynamoDBClient", from_sequence: int
+) -> None:
+    fill(index, 4, events=2)
+    hidden = Hidden(dynamodb_client, from_sequence // 2 * 2)
+
+    def bring_back(call: Call) -> Any:
+        hidden.bring_back()
+        return call()
+
+    line.faults["query"] = [no_fault] * 5 + [bring_back]
+    assert firsts(index, from_sequence, limit=1) == [from_sequence // 2 * 2]
+    assert not line.faults["query"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_nothing_is_dropped_beyond_what_is_not_seen_yet(
+    index: Index, dynamodb_client: "DynamoDBClient"
+) -> None:
+    fill(index, 4, events=2)
+    middle = Hidden(dynamodb_client, 4)
+    assert index.trim(TOPIC.uid, 0, before_sequence=8) == 4
+    with pytest.raises(StoreBusy):
+        index.trim(TOPIC.uid, 0, before_sequence=8)
+    middle.bring_back()
+    assert index.trim(TOPIC.uid, 0, before_sequence=8) == 4
+    assert ends(index)[0] == (8, 8)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_was_replaced_and_is_still_seen_is_left_out(
+    index: Index, dynamodb_client: "DynamoDBClient"
+) -> None:
+    chunks = fill(index, 4, events=2)
+    old = Hidden(dynamodb_client, 2)
+    old.bring_back()
+    assert merge(index, chunks[:3], "merged")
+    old.bring_back()
+    assert firsts(index, 0) == [0, 6]
+    with pytest.raises(StoreBusy):
+        firsts(index, 4)  # it lies in the merged chunk, which the old one hides
+    Hidden(dynamodb_client, 2)
+    assert firsts(index, 4) == [0, 6]

@@ -1,0 +1,143 @@
+"""Notices: one of those who see new events tells of them, and nothing appended meanwhile is forgotten."""
+
+from chronoline.log.contract import Index, Notice
+from tests.log.index.conftest import Open
+from tests.log.index.steps import NOW, TOPIC, append, at_once, ends
+
+LATENCY_MS = 100
+
+
+def begin(index: Index, now_ms: int = NOW, partition: int = 0) -> Notice | int | None:
+    return index.begin_notice(TOPIC.uid, partition, max_latency_ms=LATENCY_MS, now_ms=now_ms)
+
+
+def begun(index: Index, now_ms: int = NOW, partition: int = 0) -> Notice:
+    notice = begin(index, now_ms, partition)
+    assert isinstance(notice, Notice), notice
+    return notice
+
+
+def test_where_nothing_is_new_there_is_nothing_to_tell(index: Index) -> None:
+    assert begin(index) is None
+    assert index.untold(TOPIC.uid) == []
+    assert index.untold(99) == []
+    assert index.begin_notice(99, 0, max_latency_ms=1, now_ms=NOW) is None
+
+
+def test_whoever_comes_first_tells(index: Index) -> None:
+    append(index, "a", {0: 3})
+    assert begin(index) == Notice(TOPIC.uid, 0, 3, NOW)
+
+
+def test_whoever_comes_second_hears_when_the_wait_of_the_first_ends(
+    index: Index, another: Open
+) -> None:
+    append(index, "a", {0: 3})
+    begin(index)
+    assert begin(another(), NOW + 40) == NOW + LATENCY_MS
+    assert begin(index, NOW + LATENCY_MS - 1) == NOW + LATENCY_MS
+
+
+def test_a_teller_that_died_is_replaced(index: Index) -> None:
+    append(index, "a", {0: 3})
+    dead = begun(index)
+    append(index, "b", {0: 1})
+    notice = begun(index, NOW + LATENCY_MS)
+    assert notice == Notice(TOPIC.uid, 0, 4, NOW + LATENCY_MS)
+    # It was only frozen, and comes back: that ends nothing of the other's.
+    assert index.end_notice(dead, now_ms=NOW + LATENCY_MS + 1) is None
+    assert begin(index, NOW + LATENCY_MS + 2) == NOW + 2 * LATENCY_MS
+    assert index.untold(TOPIC.uid) == [0]
+    assert index.end_notice(notice, now_ms=NOW + LATENCY_MS + 3) is None
+    assert index.untold(TOPIC.uid) == []
+
+
+def test_what_was_told_is_not_told_again(index: Index) -> None:
+    append(index, "a", {0: 3})
+    assert index.end_notice(begun(index), now_ms=NOW + 1) is None
+    assert begin(index, NOW + 2) is None
+    assert begin(index, NOW + 10 * LATENCY_MS) is None
+
+
+def test_what_is_appended_before_the_end_is_the_next_notice(index: Index) -> None:
+    append(index, "a", {0: 3})
+    notice = begun(index)
+    append(index, "b", {0: 2})
+    following = index.end_notice(notice, now_ms=NOW + 50)
+    assert following == Notice(TOPIC.uid, 0, 5, NOW + 50)
+    assert begin(index, NOW + 60) == NOW + 50 + LATENCY_MS
+    assert index.untold(TOPIC.uid) == [0]
+    assert index.end_notice(following, now_ms=NOW + 70) is None
+    assert index.untold(TOPIC.uid) == []
+
+
+def test_what_is_appended_after_the_end_begins_a_notice_of_its_own(index: Index) -> None:
+    append(index, "a", {0: 3})
+    index.end_notice(begun(index), now_ms=NOW + 1)
+    append(index, "b", {0: 1})
+    assert begin(index, NOW + 2) == Notice(TOPIC.uid, 0, 4, NOW + 2)
+
+
+def test_a_notice_ends_once(index: Index) -> None:
+    append(index, "a", {0: 1})
+    notice = begun(index)
+    append(index, "b", {0: 1})
+    following = index.end_notice(notice, now_ms=NOW)  # within one millisecond
+    assert following is not None
+    assert following.since_ms > notice.since_ms
+    assert index.end_notice(notice, now_ms=NOW) is None
+    assert index.untold(TOPIC.uid) == [0]
+    assert index.end_notice(following, now_ms=NOW) is None
+    assert index.untold(TOPIC.uid) == []
+
+
+def test_a_clock_near_its_beginning_keeps_nobody_waiting(index: Index) -> None:
+    append(index, "a", {0: 1})
+    assert begun(index, now_ms=1) == Notice(TOPIC.uid, 0, 1, 1)
+
+
+def test_partitions_are_told_of_apart(index: Index) -> None:
+    append(index, "a", {3: 1, 0: 1, 1: 1})
+    index.end_notice(begun(index, partition=1), now_ms=NOW)
+    notice = begun(index, partition=3)
+    assert index.untold(TOPIC.uid) == [0, 3]
+    assert begin(index, partition=2) is None
+    assert begun(index, NOW, partition=0).partition == 0
+    index.end_notice(notice, now_ms=NOW)
+    assert index.untold(TOPIC.uid) == [0]
+
+
+def test_trimming_leaves_what_was_told_as_it_is(index: Index) -> None:
+    append(index, "a", {0: 3})
+    index.trim(TOPIC.uid, 0, before_sequence=3)
+    assert index.end_notice(begun(index), now_ms=NOW) is None
+    assert index.untold(TOPIC.uid) == []
+
+
+def test_one_of_many_claimants_tells(index: Index, another: Open) -> None:
+    handles = [index, another()] * 4
+    for number in range(5):
+        append(index, f"o{number}", {0: 1})
+        answers = at_once(begin, handles)
+        notices = [answer for answer in answers if isinstance(answer, Notice)]
+        assert len(notices) == 1
+        assert answers.count(NOW + LATENCY_MS) == 7
+        assert index.end_notice(notices[0], now_ms=NOW) is None
+
+
+def test_nothing_stays_untold_when_many_append_and_tell(index: Index, another: Open) -> None:
+    handles = [index, another()] * 4
+    told: list[int] = []
+
+    def append_and_tell(number: int) -> None:
+        for each in range(15):
+            append(handles[number], f"w{number}-{each}", {0: 1})
+            notice = begin(handles[number])
+            while isinstance(notice, Notice):
+                told.append(notice.sequence)
+                notice = handles[number].end_notice(notice, now_ms=NOW)
+
+    at_once(append_and_tell, range(8))
+    assert ends(index)[0] == (0, 120)
+    assert index.untold(TOPIC.uid) == []
+    assert max(told) == 120

@@ -1,0 +1,165 @@
+"""Query plans: no query of the SQL engines reads a whole table, however long the log is.
+
+With 50,000 chunks, every named query. Not a second is measured: what is counted are steps of SQLite's machine
+and pages that PostgreSQL touched.
+"""
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from chronoline.databases.queries import load_queries
+from chronoline.log.index.postgres import PostgresIndex
+from chronoline.log.index.sqlite import SqliteIndex
+from chronoline.testing.postgres import PostgresServer
+from tests.log.index import samples
+
+SQLITE_QUERIES = load_queries("chronoline.log.index.sqlite")
+POSTGRES_QUERIES = load_queries("chronoline.log.index.postgres")
+WHOLE = {"topics", "objects_unreferenced"}
+"""What may be read as a whole: all topics, and an index of nothing but what is asked for."""
+LISTED = {"groups"}
+"""Answers everything there is of a topic."""
+MOST_STEPS = 5_000
+MOST_PAGES = 1_000
+
+Plan = dict[str, Any]
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+def test_every_query_has_a_sample_and_every_sample_a_query() -> None:
+    assert samples.SQLITE.keys() == SQLITE_QUERIES.keys()
+    assert samples.POSTGRES.keys() == POSTGRES_QUERIES.keys()
+
+
+# SQLite
+
+
+@pytest.fixture(scope="module")
+def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    path = tmp_path_factory.mktemp("plans") / "index.db"
+    SqliteIndex(str(path)).close()  # makes the tables
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
+    for table, (rows, columns, values) in samples.ROWS.items():
+        connection.execute(
+            "WITH RECURSIVE r(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM r WHERE n + 1 < ?) "
+            f"INSERT INTO {table} ({columns}) SELECT {values} FROM r",
+            [rows],
+        )
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(scope="module", params=["as it is", "analyzed"])
+def sqlite(sqlite_file: sqlite3.Connection, request: pytest.FixtureRequest) -> sqlite3.Connection:
+    if request.param == "analyzed":
+        sqlite_file.execute("ANALYZE")
+    return sqlite_file
+
+
+@pytest.mark.parametrize("name", SQLITE_QUERIES)
+def test_sqlite_reads_no_whole_table(sqlite: sqlite3.Connection, name: str) -> None:
+    query, values = SQLITE_QUERIES[name], samples.SQLITE[name]
+    plan = [detail for *_, detail in sqlite.execute(f"EXPLAIN QUERY PLAN {query}", values)]
+    scans = [step for step in plan if step.startswith("SCAN") and not WHOLE & set(step.split())]
+    assert scans == [], plan
+    assert [step for step in plan if "TEMP B-TREE" in step] == [], plan
+
+
+@pytest.mark.parametrize("name", [name for name in SQLITE_QUERIES if name not in LISTED])
+def test_sqlite_takes_few_steps(sqlite_file: sqlite3.Connection, name: str) -> None:
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 10
+        return 0
+
+    sqlite_file.execute("BEGIN")
+    sqlite_file.set_progress_handler(count, 10)
+    try:
+        sqlite_file.execute(SQLITE_QUERIES[name], samples.SQLITE[name]).fetchall()
+    finally:
+        sqlite_file.set_progress_handler(None, 0)
+        sqlite_file.execute("ROLLBACK")
+    assert steps <= MOST_STEPS
+
+
+# PostgreSQL
+
+
+@pytest.fixture(scope="module")
+def full(postgres_server: PostgresServer) -> Iterator[PostgresIndex]:
+    index = PostgresIndex(postgres_server.create_database("plans of the index"))
+    with psycopg.connect(index._database.url, autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = off")
+        for table, (rows, columns, values) in samples.ROWS.items():
+            target = f"chronoline_log.{table}"
+            # No statistics before the test asks for them.
+            connection.execute(f"ALTER TABLE {target} SET (autovacuum_enabled = off)".encode())
+            numbers = f"generate_series(0, {rows - 1}) AS n"
+            connection.execute(
+                f"INSERT INTO {target} ({columns}) SELECT {values} FROM {numbers}".encode()
+            )
+    yield index
+    index.close()
+
+
+@pytest.fixture(scope="module", params=["never analyzed", "analyzed"])
+def session(full: PostgresIndex, request: pytest.FixtureRequest) -> Iterator[Connection]:
+    """A connection of the index's own."""
+    with full._database._connection() as connection:
+        if request.param == "analyzed":
+            connection.execute("ANALYZE")
+        yield connection
+
+
+def explain(connection: Connection, name: str) -> Plan:
+    """The plan for whatever values may come, and what it touched; what it changed is taken back."""
+    query, values = POSTGRES_QUERIES[name], samples.POSTGRES[name]
+    with connection.transaction(force_rollback=True):
+        connection.execute("DEALLOCATE ALL")
+        connection.execute(query.encode(), values, prepare=True)
+        ((statement, types),) = connection.execute(
+            "SELECT statement, parameter_types::text[] FROM pg_prepared_statements "
+            "WHERE statement NOT LIKE '%pg_prepared_%'"
+        ).fetchall()
+    named = dict.fromkeys(re.findall(r"%\((\w+)\)[sb]", query))
+    arguments = f"({', '.join(f'%({each})s' for each in named)})" if named else ""
+    signature = f"({', '.join(types)})" if types else ""
+    with connection.transaction(force_rollback=True), psycopg.ClientCursor(connection) as cursor:
+        cursor.execute(f"PREPARE probe {signature} AS {statement}".encode())
+        text = f"EXPLAIN (FORMAT JSON, ANALYZE, BUFFERS) EXECUTE probe {arguments}"
+        row = cursor.execute(text.encode(), values).fetchone()
+        cursor.execute("DEALLOCATE probe")
+    assert row is not None
+    found: Plan = row[0][0]["Plan"]
+    return found
+
+
+def nodes(plan: Plan) -> Iterator[Plan]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def is_whole(node: Plan) -> bool:
+    """Whether it reads the whole of a table, or of an index."""
+    reads = node.get("Schema", "chronoline_log") == "chronoline_log" and "Relation Name" in node
+    if not reads or "Scan" not in node["Node Type"]:
+        return False
+    return "Index Cond" not in node and not WHOLE & {node["Relation Name"], node.get("Index Name")}
+
+
+@pytest.mark.parametrize("name", POSTGRES_QUERIES)
+def test_postgres_reads_no_whole_table(session: Connection, name: str) -> None:
+    plan = explain(session, name)
+    assert not any(is_whole(node) for node in nodes(plan)), json.dumps(plan, indent=1)
+    if name not in LISTED:
+        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= MOST_PAGES

@@ -1,0 +1,237 @@
+"""Group commit by itself: how much waits, how much a commit takes, and how both are learnt."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronoline.core.errors import StoreBusy, StoreUnavailable
+from chronoline.grouping import FEWEST_ROWS, MOST_ROWS, Lane, Pace, Queue
+from chronoline.testing import ManualClock
+
+PATIENCE_S = 15
+MOST_BYTES = 1_000
+COMMIT_BYTES = 300
+
+
+class Desk:
+    """A lane whose items are numbers, each its own size, and whose commits wait at a gate."""
+
+    def __init__(self, linger_ms: float = 0) -> None:
+        self.clock = ManualClock()
+        self.lane = Lane(
+            "test",
+            self.clock,
+            commit_ms=60_000,  # what waits at the gate is no slow work
+            most_items=100_000,
+            linger_ms=linger_ms,
+            most_bytes=MOST_BYTES,
+            commit_bytes=COMMIT_BYTES,
+        )
+        self.queue: Queue = self.lane.open_queue()
+        self.commits: list[list[int]] = []
+        self.moments: list[int] = []
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.error: Exception | None = None
+
+    def write(self, sizes: Sequence[int], now_ms: int) -> list[int]:
+        self.commits.append(list(sizes))
+        self.moments.append(now_ms)
+        self.entered.release()
+        assert self.gate.wait(PATIENCE_S)
+        if self.error is not None:
+            raise self.error
+        return list(sizes)
+
+    def submit(self, *sizes: int) -> Future[list[int]]:
+        return self.lane.submit(
+            self.queue, "write", self.write, sizes, item_bytes=lambda each: each
+        )
+
+    def occupy(self) -> Future[list[int]]:
+        """A commit that waits at the gate, so that what is asked next has to gather."""
+        first = self.submit(0)
+        assert self.entered.acquire(timeout=PATIENCE_S)
+        return first
+
+    def fill(self, size: int) -> list[Future[list[int]]]:
+        """Submits until the queue refuses."""
+        calls = []
+        for _ in range(MOST_BYTES):
+            try:
+                calls.append(self.submit(size))
+            except StoreBusy:
+                return calls
+        raise AssertionError("the queue has no bound")
+
+    def close(self) -> None:
+        self.gate.set()
+        self.lane.close()
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    opened = Desk()
+    yield opened
+    opened.close()
+
+
+# Bounds by bytes
+
+
+def test_what_waits_never_has_more_bytes_than_the_bound(desk: Desk) -> None:
+    first = desk.occupy()
+    waiting = desk.fill(150)
+    assert len(waiting) == MOST_BYTES // 150
+    desk.gate.set()
+    assert first.result(PATIENCE_S) == [0]
+    assert [call.result(PATIENCE_S) for call in waiting] == [[150]] * len(waiting)
+    assert max(map(sum, desk.commits)) <= COMMIT_BYTES
+
+
+def test_a_refused_call_changes_nothing_and_can_be_made_again(desk: Desk) -> None:
+    desk.occupy()
+    last = desk.fill(150)[-1]
+    with pytest.raises(
+        StoreBusy, match="900 bytes wait for the store already; nothing was changed"
+    ):
+        desk.submit(101)
+    fits = desk.submit(100)
+    desk.gate.set()
+    assert (last.result(PATIENCE_S), fits.result(PATIENCE_S)) == ([150], [100])
+    assert desk.submit(101).result(PATIENCE_S) == [101]
+    assert sum(commit.count(101) for commit in desk.commits) == 1
+
+
+def test_an_empty_queue_takes_what_is_larger_than_the_bound(desk: Desk) -> None:
+    desk.occupy()
+    large = desk.submit(5 * MOST_BYTES, 1)
+    with pytest.raises(StoreBusy):
+        desk.submit(1)
+    desk.gate.set()
+    assert large.result(PATIENCE_S) == [5 * MOST_BYTES, 1]
+    assert desk.commits == [[0], [5 * MOST_BYTES], [1]]
+
+
+def test_a_failed_call_gives_its_bytes_back(desk: Desk) -> None:
+    desk.gate.set()
+    desk.error = StoreUnavailable("gone")
+    for _ in range(10):
+        with pytest.raises(StoreUnavailable):
+            desk.submit(200, 200, 200, 200).result(PATIENCE_S)
+    desk.error = None
+    desk.submit(0).result(PATIENCE_S)
+    desk.gate.clear()
+    while desk.entered.acquire(blocking=False):
+        pass
+    desk.occupy()
+    assert len(desk.fill(100)) == MOST_BYTES // 100
+
+
+def test_a_commit_is_cut_by_bytes_and_a_call_is_answered_as_a_whole(desk: Desk) -> None:
+    desk.occupy()
+    calls = [desk.submit(100), desk.submit(150, 50, 100, 0), desk.submit(299), desk.submit(1)]
+    desk.gate.set()
+    assert [call.result(PATIENCE_S) for call in calls] == [[100], [150, 50, 100, 0], [299], [1]]
+    assert desk.commits == [[0], [100, 150, 50], [100, 0], [299, 1]]
+
+
+def test_a_call_of_nothing_is_answered(desk: Desk) -> None:
+    desk.occupy()
+    calls = [desk.submit(), desk.submit(COMMIT_BYTES), desk.submit()]
+    desk.gate.set()
+    assert [call.result(PATIENCE_S) for call in calls] == [[], [COMMIT_BYTES], []]
+
+
+@given(st.lists(st.lists(st.integers(0, 400), max_size=6), max_size=12))
+def test_whatever_is_taken_is_answered_once_in_commits_within_the_bound(
+    asked: list[list[int]],
+) -> None:
+    desk = Desk()
+    try:
+        desk.occupy()
+        taken: list[tuple[list[int], Future[list[int]]]] = []
+        waiting = 0
+        for sizes in asked:
+            try:
+                taken.append((sizes, desk.submit(*sizes)))
+            except StoreBusy:
+                assert waiting + sum(sizes) > MOST_BYTES
+            else:
+                assert waiting == 0 or waiting + sum(sizes) <= MOST_BYTES
+                waiting += sum(sizes)
+        desk.gate.set()
+        for sizes, call in taken:
+            assert call.result(PATIENCE_S) == sizes
+        committed = [size for commit in desk.commits[1:] for size in commit]
+        assert committed == [size for sizes, _ in taken for size in sizes]
+        assert all(len(commit) == 1 or sum(commit) <= COMMIT_BYTES for commit in desk.commits)
+    finally:
+        desk.close()
+
+
+# The clock
+
+
+def test_a_clock_that_is_put_back_does_not_hold_up_who_lingers() -> None:
+    desk = Desk(linger_ms=1)
+    desk.gate.set()
+    try:
+        first = desk.submit(1)
+        assert first.result(PATIENCE_S) == [1]
+        later = desk.clock.now_ms()
+        desk.clock.set(later - 3_600_000)
+        assert desk.submit(2).result(PATIENCE_S) == [2]
+        assert desk.moments == [later, later - 3_600_000]
+    finally:
+        desk.close()
+
+
+# How many rows a commit has
+
+
+def pace_of(flush_ms: float, row_ms: float, commit_ms: float = 5) -> Pace:
+    """A pace that has seen some lone callers, then a long rush, on a store of these costs."""
+    pace = Pace(commit_ms)
+    for rows in (1, 2, 1):
+        pace.learn(rows, flush_ms + rows * row_ms)
+    for _ in range(100):
+        pace.learn(pace.rows(), flush_ms + pace.rows() * row_ms)
+    return pace
+
+
+def test_a_commit_has_about_commit_ms_of_rows() -> None:
+    assert pace_of(flush_ms=0.5, row_ms=0.01).rows() == pytest.approx(500, rel=0.05)
+
+
+@pytest.mark.parametrize(("row_ms", "rows"), [(1, FEWEST_ROWS), (0.0001, MOST_ROWS)])
+def test_a_commit_has_neither_too_few_nor_too_many_rows(row_ms: float, rows: int) -> None:
+    assert pace_of(flush_ms=0.5, row_ms=row_ms).rows() == rows
+
+
+def test_a_slow_flush_is_shared_by_more_rows() -> None:
+    quick, slow, slower = (pace_of(flush_ms, row_ms=0.01).rows() for flush_ms in (1, 10, 20))
+    assert quick == pytest.approx(500, rel=0.05)
+    assert slow == pytest.approx(1_000, rel=0.05)
+    assert slower == pytest.approx(2_000, rel=0.05)
+
+
+def test_lone_callers_do_not_make_rows_look_dear() -> None:
+    pace = pace_of(flush_ms=1, row_ms=0.01)
+    before = pace.rows()
+    for _ in range(100):
+        pace.learn(1, 1.01)
+    assert pace.rows() == before
+
+
+def test_one_commit_that_was_stuck_is_soon_forgotten() -> None:
+    pace = pace_of(flush_ms=1, row_ms=0.01)
+    pace.learn(1, 60_000)
+    for _ in range(100):
+        pace.learn(1, 1)
+        pace.learn(pace.rows(), 1 + pace.rows() * 0.01)
+    assert pace.rows() == pytest.approx(500, rel=0.05)
