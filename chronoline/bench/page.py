@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from chronoline.bench.table import shown
+from chronoline.bench.table import shown, shown_ratio
 
 
 def to_markdown(report: dict[str, Any]) -> str:
@@ -32,13 +32,12 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _cells(row: dict[str, Any]) -> Sequence[str]:
-    ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
     return (
         row["metric"],
         shown(row["value"], row["unit"]),
         row["reference"] or "",
         shown(row["reference_value"], row["unit"]),
-        ratio,
+        shown_ratio(row["ratio"]),
     )
 
 

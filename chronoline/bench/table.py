@@ -44,13 +44,26 @@ def shown(value: float | None, unit: str) -> str:
     return f"{value:,.{digits}f}{_UNITS.get(unit, f' {unit}')}"
 
 
+def shown_ratio(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    if 0 < ratio < 0.01:  # noqa: PLR2004  # digits, no rule
+        return "< 0.01"
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2f}"  # noqa: PLR2004  # digits, no rule
+
+
 def _cells(row: Row) -> list[str]:
     reference = ""
     if row.reference is not None:
         reference = f"{row.reference}: {shown(row.reference_value, row.unit)}"
-    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
     wanted = f"{row.wanted or ''} {_MARKS[row.holds]}".strip()
-    return [f"  {row.metric}", shown(row.value, row.unit), reference, ratio, wanted]
+    return [
+        f"  {row.metric}",
+        shown(row.value, row.unit),
+        reference,
+        shown_ratio(row.ratio),
+        wanted,
+    ]
 
 
 def _counts(report: Report) -> Text:

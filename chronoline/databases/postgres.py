@@ -180,7 +180,9 @@ class PostgresDatabase:
             self._pool.putconn(connection)
 
     def close(self) -> None:
-        self._pool.close()
+        """May be called twice. In a fork it does nothing: the connections are its parent's."""
+        if self._process == os.getpid():
+            self._pool.close()
 
     def connect(self, *, patience_s: float | None = None) -> Connection:
         """A connection of its own, for those who wait on it; they may be less patient."""
@@ -258,9 +260,9 @@ def _known_version(connection: Connection, schema: str, known: int) -> int:
 
 
 def _check_encoding(connection: Connection) -> None:
-    row = connection.execute("SHOW server_encoding").fetchone()
-    if row is not None and row[0] != "UTF8":
-        raise StoreError(f"the database is encoded as {row[0]}; make one with ENCODING 'UTF8'")
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise StoreError(f"the database is encoded as {encoding}; make one with ENCODING 'UTF8'")
 
 
 def _configure(connection: Connection) -> None:

@@ -28,7 +28,9 @@ from chronoline.databases.queries import load_migrations
 OLDEST_SQLITE = (3, 38, 0)
 DEFAULT_BUSY_MS = 5_000
 _CHECKPOINT_BYTES = 8 * 1024 * 1024
-_APPLICATION_ID = 0x43484C4E  # "CHLN"
+TIMELINE_FILE = 0x43484C4E  # "CHLN"
+LOG_FILE = 0x43484C47  # "CHLG"
+_OWNER = "SELECT application_id, EXISTS (SELECT 1 FROM sqlite_master) FROM pragma_application_id"
 _KEPT_READERS = 8
 _KEPT_BYTES = 16 * 1024 * 1024
 _FSYNC_FAILED = {"SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC"}
@@ -52,6 +54,7 @@ class SqliteDatabase:
         path: str,
         *,
         package: str,
+        application_id: int = TIMELINE_FILE,
         busy_ms: int = DEFAULT_BUSY_MS,
         on_failed_flush: Callable[[BaseException], NoReturn] = stop_process,
     ) -> None:
@@ -66,6 +69,7 @@ class SqliteDatabase:
         self._readers: list[sqlite3.Connection] = []
         self._closed = False
         self._version: int | None = None
+        self._application_id = application_id
         self._writer = self._connect(cache_kib=65_536)
         self._migrate(load_migrations(package))
 
@@ -107,6 +111,7 @@ class SqliteDatabase:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """The turn to write, among the threads of this process."""
+        self.check_open()  # before the lock, which a fork may have inherited taken for ever
         if not self._lock.acquire(timeout=self._busy_ms / 1000):
             raise StoreBusy("other threads write to the store; nothing was changed. Try again")
         try:
@@ -147,6 +152,9 @@ class SqliteDatabase:
         return self._version
 
     def close(self) -> None:
+        """May be called twice. In a fork it does nothing: what is open is its parent's."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -163,6 +171,7 @@ class SqliteDatabase:
         except sqlite3.OperationalError as error:
             raise StoreUnavailable(f"{self.path!r} cannot be opened: {error}") from error
         with self._translated():
+            self._check_owner(connection)
             self._retried(lambda: connection.execute("PRAGMA journal_mode=WAL"))
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA wal_autocheckpoint=0")  # see _checkpoint_if_due
@@ -170,6 +179,18 @@ class SqliteDatabase:
             connection.execute("PRAGMA temp_store=MEMORY")
             connection.execute(f"PRAGMA cache_size=-{cache_kib}")
         return connection
+
+    def _check_owner(self, connection: sqlite3.Connection) -> None:
+        """Before anything is written: a file of another program stays as it is."""
+        found: list[tuple[int, int]] = []
+        self._retried(lambda: found.extend(connection.execute(_OWNER)))
+        owner, tables = found[0]
+        if tables and owner != self._application_id:
+            connection.close()
+            raise StoreError(
+                f"{self.path!r} is a database of another program, or of Chronoline's but of another kind; "
+                "name another file"
+            )
 
     def _begin(self) -> None:
         self._retried(lambda: self._writer.execute("BEGIN IMMEDIATE"))
@@ -242,12 +263,6 @@ class SqliteDatabase:
         try:
             with self.writing() as connection:
                 found: int = connection.execute("PRAGMA user_version").fetchone()[0]
-                whose = connection.execute("PRAGMA application_id").fetchone()[0]
-                empty = not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
-                if whose != _APPLICATION_ID and not empty:
-                    raise StoreError(
-                        f"{self.path!r} is another program's database; name another file"
-                    )
                 if found > len(scripts):
                     raise SchemaTooNew(
                         f"{self.path!r} has schema version {found}, and this Chronoline knows up to "
@@ -256,7 +271,7 @@ class SqliteDatabase:
                 for script in scripts[found:]:
                     for statement in _statements(script):
                         connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                connection.execute(f"PRAGMA application_id = {self._application_id}")
                 connection.execute(f"PRAGMA user_version = {len(scripts)}")
         except BaseException:
             self.close()

@@ -7,7 +7,7 @@ from rich.console import Console
 from chronoline.bench.lateness import Lateness
 from chronoline.bench.page import to_markdown
 from chronoline.bench.report import Machine, Report, Row, Wanted, rounded
-from chronoline.bench.table import render
+from chronoline.bench.table import render, shown_ratio
 from chronoline.bench.tally import Tally
 
 SLOWER = Wanted(at_most=1.5)
@@ -93,6 +93,21 @@ def test_whether_a_ratio_is_as_wanted(one: Row, holds: bool | None) -> None:
 )
 def test_four_digits_are_enough(value: float | None, short: float | None) -> None:
     assert rounded(value) == short
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (None, ""),
+        (0, "0.00"),
+        (0.0003, "< 0.01"),
+        (0.01, "0.01"),
+        (14.256, "14.26"),
+        (3103, "3,103"),
+    ],
+)
+def test_a_ratio_has_so_many_digits_as_it_needs(ratio: float | None, said: str) -> None:
+    assert shown_ratio(ratio) == said
 
 
 def shown(made: Report) -> str:

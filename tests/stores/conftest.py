@@ -26,12 +26,6 @@ class Engine:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with PostgresServer(tmp_path_factory.mktemp("postgres") / "data") as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
 def postgres_url(postgres_server: PostgresServer) -> str:
     return postgres_server.create_database("conformance")
 

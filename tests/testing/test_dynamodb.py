@@ -1,6 +1,5 @@
 """A real DynamoDB server that starts, stops, crashes and hangs on demand."""
 
-import os
 import shutil
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from botocore.exceptions import BotoCoreError
 from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline.log.index.dynamodb import table_definition
 from chronoline.testing.dynamodb import DynamoDBServer
+from tests.conftest import running
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -41,16 +41,7 @@ sys.stdin.readline()
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[DynamoDBServer]:
-    server = DynamoDBServer()
-    try:
-        server.start()
-    except MissingExtra as error:
-        reason = f"the DynamoDB server is NOT tested: {error}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    yield server
-    server.stop()
+    yield from running(DynamoDBServer())
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.databases.postgres import Connection, PostgresDatabase, Row, fetch
+from chronoline.databases.postgres_listening import PostgresListener
 from chronoline.databases.queries import load_queries
 from chronoline.stores.base import EngineStore
 from chronoline.stores.changes import (
@@ -34,7 +35,7 @@ from chronoline.stores.changes import (
 )
 from chronoline.stores.contract import Capabilities, Counts, IfExists, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard, once_in
-from chronoline.stores.postgres.listening import Listener
+from chronoline.stores.postgres.listening import start_listening
 from chronoline.stores.primitives import Key
 from chronoline.stores.rows import MESSAGE_WIDTH, read_message
 from chronoline.stores.sql import SqlStore, topic_values
@@ -67,7 +68,7 @@ class PostgresStore(SqlStore):
         self._notify = notify
         self._database = PostgresDatabase(url, package=_PACKAGE, schema="chronoline")
         self._board = NoticeBoard()
-        self._listener: Listener | None = None
+        self._listener: PostgresListener | None = None
         self._listener_lock = threading.Lock()
 
     def create_in(
@@ -239,15 +240,14 @@ class PostgresStore(SqlStore):
         watch = self._board.add(LocalWatch())
         with self._listener_lock:
             if self._listener is None:
-                self._listener = Listener(self._database, self._board)
-                self._listener.start()
+                self._listener = start_listening(self._database, self._board)
         return watch
 
     def close(self) -> None:
         with self._listener_lock:
             listener, self._listener = self._listener, None
         if listener is not None:
-            listener.stop()
+            listener.close()
         self._database.close()
 
     def _announce(self, notice: Notice) -> None:

@@ -20,8 +20,9 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases import postgres as database
+from chronoline.databases import postgres_listening
 from chronoline.stores.contract import Notice, Watch
-from chronoline.stores.postgres import PostgresStore, listening
+from chronoline.stores.postgres import PostgresStore
 from chronoline.stores.postgres.listening import parse_notice
 from chronoline.testing.postgres import PostgresServer
 from tests.stores.line import NOW, OWNERS, Line, new, words
@@ -196,7 +197,6 @@ def test_a_server_that_says_nothing_is_given_up(
     with PostgresStore(mortal_server.create_database("frozen")) as store:
         topic = store.create_topic("t", now_ms=NOW)
         store.create(topic.uid, [new("before")], now_ms=NOW)
-        monkeypatch.setattr(database, "ANSWER_TIMEOUT_S", 0.2)
         mortal_server.pause()
         try:
             with pytest.raises(OutcomeUnknown):
@@ -271,7 +271,7 @@ def test_a_notice_that_cannot_be_read_does_not_end_the_listening(
             hear_of(watch, Notice())
         pg_line.put("a", due=NOW + 7)
         hear_of(watch, Notice(topic_uid=pg_line.uid, due=NOW + 7))
-    assert "listening for changes failed" not in caplog.text
+    assert "listening on 'chronoline' failed" not in caplog.text
 
 
 class Failures(logging.Handler):
@@ -282,7 +282,7 @@ class Failures(logging.Handler):
         self.heard = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "listening for changes failed" in record.getMessage():
+        if "listening on 'chronoline' failed" in record.getMessage():
             self.heard.set()
 
 
@@ -290,19 +290,21 @@ def test_a_line_that_went_dead_without_a_word_is_noticed_and_replaced(
     mortal_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = Failures()
-    listening.logger.addHandler(failures)
-    monkeypatch.setattr(listening, "_CHECK_S", 0.05)
+    postgres_listening.logger.addHandler(failures)
+    monkeypatch.setattr(postgres_listening, "_CHECK_S", 0.05)
+    monkeypatch.setattr(postgres_listening, "_PATIENCE_S", 0.2)
     with PostgresStore(mortal_server.create_database("silent")) as store, store.watch() as watch:
         hear_of(watch, Notice())
-        monkeypatch.setattr(database, "ANSWER_TIMEOUT_S", 0.2)
         mortal_server.pause()  # nothing comes, and nothing says that nothing will
         try:
             assert failures.heard.wait(PATIENCE_S)
         finally:
             mortal_server.resume()
             monkeypatch.undo()
-            listening.logger.removeHandler(failures)
-        hear_of(watch, Notice())
+            postgres_listening.logger.removeHandler(failures)
+        assert store._listener is not None
+        while not store._listener.connected:
+            assert watch.wait(PATIENCE_S), "nobody said that the line is back"
         topic = store.create_topic("t", now_ms=NOW)
         store.create(topic.uid, [new("a")], now_ms=NOW)
         hear_of(watch, Notice(topic_uid=topic.uid, due=NOW))

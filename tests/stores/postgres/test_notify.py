@@ -7,10 +7,10 @@ import psycopg
 import pytest
 
 from chronoline.core.errors import InvalidInput
+from chronoline.databases.postgres_listening import PostgresListener
 from chronoline.stores.contract import Notice, Store
 from chronoline.stores.opening import open_store
 from chronoline.stores.postgres import PostgresStore
-from chronoline.stores.postgres.listening import Listener
 from tests.stores.conftest import empty
 from tests.stores.line import NOW, OWNERS, Line, MakeLine, new, words
 from tests.stores.postgres.test_database import child, hear_of
@@ -59,7 +59,7 @@ def test_whatever_is_changed_nothing_is_announced(
 
 def test_nobody_listens(quiet: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    monkeypatch.setattr(Listener, "start", made.append)
+    monkeypatch.setattr(PostgresListener, "__init__", lambda *_, **__: made.append(1))
     with quiet.watch() as watch:
         assert watch.wait(PATIENCE_S) == [Notice()]
     assert made == []

@@ -153,7 +153,7 @@ def test_a_database_of_another_program_is_refused_and_left_alone(
     other.execute("CREATE TABLE places (name TEXT)")
     other.execute("INSERT INTO places VALUES ('here')")
     other.execute(f"PRAGMA application_id = {application_id}")
-    with pytest.raises(StoreError, match="another program's database") as raised:
+    with pytest.raises(StoreError, match="of another program") as raised:
         SqliteStore(path)
     assert path in str(raised.value)
     assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("places",)]

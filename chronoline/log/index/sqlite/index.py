@@ -9,7 +9,7 @@ from typing import Any
 
 from chronoline.core.errors import TopicExists, TopicNotFound
 from chronoline.databases.queries import load_queries
-from chronoline.databases.sqlite import SqliteDatabase
+from chronoline.databases.sqlite import LOG_FILE, SqliteDatabase
 from chronoline.log.contract import (
     Chunk,
     GroupState,
@@ -32,7 +32,7 @@ class SqliteIndex(Index):
     max_chunks_per_commit = 2_000
 
     def __init__(self, path: str) -> None:
-        self._database = SqliteDatabase(path, package=_PACKAGE)
+        self._database = SqliteDatabase(path, package=_PACKAGE, application_id=LOG_FILE)
 
     # Topics
 
