@@ -24,6 +24,8 @@ class Clock(Protocol):
 
 def to_ms(moment: datetime, what: str = "the moment") -> int:
     """A moment as whole milliseconds since 1970, UTC, fractions rounded up. It must know its zone."""
+    if not isinstance(moment, datetime):
+        raise InvalidInput(f"{what} must be a datetime with its zone, not {type(moment).__name__}")
     if moment.utcoffset() is None:
         raise InvalidInput(f"{what} {moment} has no time zone: say which, such as datetime.UTC")
     return -((_EPOCH - moment) // _MS)

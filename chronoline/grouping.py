@@ -2,7 +2,9 @@
 
 A call is put in a queue and answered by a future. While a lane's thread is busy with one commit, calls
 of the same kind gather, and the next commit takes them together. Nothing waits for a timer, unless a
-linger is asked for.
+linger is asked for, or several calls were answered together: who waits for an answer comes back at once, and
+the next commit waits for them up to a quarter of the time that the last one took. Else they would part
+into two groups that take turns.
 
 A lane serves its queues in turn and cuts commits to about `commit_ms` of work, so that a turn comes soon.
 Calls of different kinds may overtake each other; one that must come after another waits for its answer.
@@ -15,6 +17,7 @@ commit is cut to `commit_bytes` too, and that much is on its way besides what wa
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from bisect import bisect_right
@@ -37,10 +40,12 @@ from chronoline.core.errors import (
 DEFAULT_MOST_BYTES = 64 * 1024 * 1024
 DEFAULT_COMMIT_BYTES = 16 * 1024 * 1024
 FEWEST_ROWS = 200
-"""No commit is cut to fewer, whatever a row costs."""
+"""No commit is cut to fewer, whatever a row costs, except to half now and then to learn what it does."""
 MOST_ROWS = 5_000
-_FEW_ROWS = 10  # a commit of so few costs little more than its flush
-_SMOOTHING = 0.2
+_FEW_ROWS = 10  # commits that differ by less say nothing of what a row costs
+_HALVED_EVERY = 10
+_SMOOTHING = 0.1
+_RETURN_SHARE = 0.25
 
 Result = TypeVar("Result")
 Write = Callable[[Sequence[Any], int], Sequence[Result]]
@@ -55,18 +60,19 @@ class _Call:
     ends: list[int]
     """How many bytes the items before each place have, and at last all of them."""
     future: Future[list[Any]] = field(default_factory=Future)
-    results: list[Any] = field(default_factory=list)
+    results: list[Any] | tuple[()] = ()
     taken: int = 0
     """How many of the items are on their way to the store, or answered."""
 
     def __post_init__(self) -> None:
         self.future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
 
-    def take(self, most: int, most_bytes: int, *, at_least: int) -> Sequence[Any]:
+    def take(self, most: int, most_bytes: int, *, at_least: int) -> range:
+        """The places of the items that go on their way next."""
         fitting = bisect_right(self.ends, self.ends[self.taken] + most_bytes) - 1
-        start, stop = self.taken, max(fitting, self.taken + at_least)
-        part = self.items[start : min(stop, start + most)]
-        self.taken += len(part)
+        stop = max(fitting, self.taken + at_least)
+        part = range(self.taken, min(stop, self.taken + most, len(self.items)))
+        self.taken = part.stop
         return part
 
     def left(self) -> int:
@@ -76,7 +82,7 @@ class _Call:
         return self.ends[-1] - self.ends[self.taken]
 
     def settle(self, results: Sequence[Any]) -> None:
-        self.results += results
+        self.results = [*self.results, *results]
         if len(self.results) == len(self.items):
             self.future.set_result(self.results)
 
@@ -86,31 +92,47 @@ class _Call:
         self.future.set_exception(error)
 
 
+_Part = tuple[_Call, range]
+"""A call, and the places of its items that are in a commit."""
+
+
 class Pace:
     """How many rows a commit should have, by what the last ones cost.
 
-    A commit of few rows tells what the flush costs; one of many tells what a row costs beyond it. The rows
-    may take `commit_ms`, or as long as the flush if that is more: a slow flush is shared by more rows.
+    A line through the last commits, the latest weighing most, tells what the flush costs and what a row
+    costs beyond it. The rows may take `commit_ms`, or as long as the flush if that is more: a slow flush is
+    shared by more rows. In a rush all commits have one size, which tells neither, so now and then one is cut
+    to half.
     """
 
     def __init__(self, commit_ms: float) -> None:
         self._commit_ms = commit_ms
-        self._flush_ms: float | None = None
         self._row_ms = commit_ms / FEWEST_ROWS
+        self._learnt = 0
+        # Weighted means of what was seen, and how it varied around them.
+        self._rows = self._took_ms = 0.0
+        self._rows_variance = self._covariance = 0.0
 
     def rows(self) -> int:
-        most_ms = max(self._commit_ms, self._flush_ms or 0)
+        flush_ms = self._took_ms - self._row_ms * self._rows
+        most_ms = max(self._commit_ms, flush_ms)
         if most_ms >= MOST_ROWS * self._row_ms:
-            return MOST_ROWS
-        return max(FEWEST_ROWS, int(most_ms / self._row_ms))
+            rows = MOST_ROWS
+        else:
+            rows = max(FEWEST_ROWS, int(most_ms / self._row_ms))
+        return rows // 2 if self._learnt % _HALVED_EVERY == _HALVED_EVERY - 1 else rows
 
     def learn(self, rows: int, took_ms: float) -> None:
-        flush_ms = took_ms if self._flush_ms is None else self._flush_ms
-        if rows <= _FEW_ROWS:
-            self._flush_ms = flush_ms + _SMOOTHING * (took_ms - flush_ms)
-            return
-        self._flush_ms = min(flush_ms, took_ms)
-        self._row_ms += _SMOOTHING * ((took_ms - self._flush_ms) / rows - self._row_ms)
+        weight = _SMOOTHING if self._learnt else 1.0
+        self._learnt += 1
+        more_rows, longer_ms = rows - self._rows, took_ms - self._took_ms
+        self._rows += weight * more_rows
+        self._took_ms += weight * longer_ms
+        kept = 1 - weight
+        self._rows_variance = kept * (self._rows_variance + weight * more_rows**2)
+        self._covariance = kept * (self._covariance + weight * more_rows * longer_ms)
+        if self._rows_variance >= _FEW_ROWS**2:
+            self._row_ms = max(0.0, self._covariance / self._rows_variance)
 
 
 class Queue:
@@ -121,6 +143,9 @@ class Queue:
 
     def __init__(self, most_items: int, most_bytes: int, pace: Pace) -> None:
         self.pace = pace
+        self.calls = 0
+        # While the lane waits for so many calls, fewer are no news.
+        self.expected_calls = 0
         self._most_items = most_items
         self._most_bytes = most_bytes
         self._waiting = 0
@@ -138,16 +163,17 @@ class Queue:
                 f"{self._waiting} items of {self._waiting_bytes} bytes wait for the store already;"
                 " nothing was changed. Try again"
             )
-        self._waiting, self._waiting_bytes = items, size
         self._kinds.setdefault(kind, (write, deque()))[1].append(call)
+        self._waiting, self._waiting_bytes = items, size
+        self.calls += 1
 
-    def take(self, most_bytes: int) -> tuple[Write[Any], list[tuple[_Call, Sequence[Any]]]]:
+    def take(self, most_bytes: int) -> tuple[Write[Any], list[_Part]]:
         """The calls, or parts of calls, of the oldest kind that make up the next commit.
 
         At least one item, however large, and at most `most_bytes` if there are more.
         """
         kind, (write, calls) = next(iter(self._kinds.items()))
-        parts: list[tuple[_Call, Sequence[Any]]] = []
+        parts: list[_Part] = []
         rows_left, bytes_left = self.pace.rows(), most_bytes
         while calls and rows_left:
             call = calls[0]
@@ -161,17 +187,23 @@ class Queue:
             if call.left():
                 break
             calls.popleft()
+            self.calls -= 1
         self._waiting_bytes -= most_bytes - bytes_left
         del self._kinds[kind]
         if calls:
             self._kinds[kind] = (write, calls)
         return write, parts
 
+    def is_complete(self) -> bool:
+        """All who are expected are here, or enough for a commit."""
+        return self.calls >= self.expected_calls or self._waiting >= self.pace.rows()
+
     def drop(self, call: _Call) -> None:
-        """Forgets the rest of a call that failed."""
+        """Forgets the rest of a call that failed; it is looked for among all that wait."""
         for kind, (_, calls) in list(self._kinds.items()):
             if call in calls:
                 calls.remove(call)
+                self.calls -= 1
                 self._waiting -= call.left()
                 self._waiting_bytes -= call.left_bytes()
                 if not calls:
@@ -201,6 +233,10 @@ class Lane:
         self._changed = threading.Condition()
         self._queues: list[Queue] = []
         self._stopped = False
+        # In which queue those who were answered last may be back, how many calls it has then, and until when
+        # that is worth waiting for. The thread's own.
+        self._returning: tuple[Queue, int, float] | None = None
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -219,15 +255,21 @@ class Lane:
         item_bytes: Callable[[Any], int] = lambda _: 0,
     ) -> Future[list[Result]]:
         """`item_bytes` says what an item weighs; what is small may weigh nothing."""
+        if self._process != os.getpid():  # before the lock, which a fork may have inherited taken
+            raise StoreError("the lane was opened before a fork; open it again in this process")
         call = _Call(items, list(accumulate(map(item_bytes, items), initial=0)))
         with self._changed:
             if self._stopped:
                 raise StoreClosed("the storage lane is closed")
             queue.put(kind, write, call)
-            self._changed.notify()
+            if queue.is_complete():
+                self._changed.notify()
         return call.future
 
     def close(self) -> None:
+        """May be called twice. In a fork it does nothing: the thread is its parent's."""
+        if self._process != os.getpid():
+            return
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -242,18 +284,32 @@ class Lane:
                     return
                 if self._linger_s and not self._stopped:
                     self._changed.wait_for(lambda: self._stopped, self._linger_s)
+                elif self._returning is not None:
+                    self._await_return(*self._returning)
                 turn += 1
                 ready = [queue for queue in self._queues if queue]
                 queue = ready[turn % len(ready)]
                 write, parts = queue.take(self._commit_bytes)
             self._commit(queue, write, parts)
 
-    def _commit(
-        self, queue: Queue, write: Write[Any], parts: list[tuple[_Call, Sequence[Any]]]
-    ) -> None:
-        items = [item for _, part in parts for item in part]
+    def _await_return(self, queue: Queue, calls: int, by_s: float) -> None:
+        """Waits until so many calls are in the queue, unless another one has work."""
+        queue.expected_calls = calls
+        self._changed.wait_for(
+            lambda: (
+                self._stopped
+                or queue.is_complete()
+                or any(each for each in self._queues if each is not queue)
+            ),
+            max(0, by_s - time.perf_counter()),
+        )
+        queue.expected_calls = 0
+        self._returning = None
+
+    def _commit(self, queue: Queue, write: Write[Any], parts: list[_Part]) -> None:
         started = time.perf_counter()
         try:
+            items = [item for call, part in parts for item in call.items[part.start : part.stop]]
             results = write(items, self._clock.now_ms())
         except BaseException as error:  # it is the callers', and must not end the lane
             if len(parts) > 1 and not isinstance(error, StoreError):
@@ -261,15 +317,21 @@ class Lane:
                     self._commit(queue, write, [each])
                 return
             for call, _ in parts:
-                with self._changed:
-                    queue.drop(call)
+                if call.left():
+                    with self._changed:
+                        queue.drop(call)
                 call.fail(error)
             return
-        queue.pace.learn(len(items), (time.perf_counter() - started) * 1000)
+        took_s = time.perf_counter() - started
+        queue.pace.learn(len(items), took_s * 1000)
+        with self._changed:
+            calls = queue.calls + len(parts)
         place = 0
         for call, part in parts:
             call.settle(results[place : place + len(part)])
             place += len(part)
+        if len(parts) > 1:
+            self._returning = queue, calls, time.perf_counter() + _RETURN_SHARE * took_s
 
 
 def only(many: Future[list[Result]]) -> Future[Result]:

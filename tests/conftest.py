@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from chronoline.core.errors import MissingExtra
 from chronoline.testing.dynamodb import DynamoDBServer
+from chronoline.testing.kafka import KafkaServer
 from chronoline.testing.postgres import PostgresServer
 from chronoline.testing.s3 import S3Server
 from chronoline.testing.servers import AWS_ENVIRONMENT, Server
@@ -24,6 +26,11 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgr
 @pytest.fixture(scope="session")
 def dynamodb_server() -> Iterator[DynamoDBServer]:
     yield from running(DynamoDBServer())
+
+
+@pytest.fixture(scope="session")
+def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    yield from running(KafkaServer(tmp_path_factory.mktemp("kafka") / "data"))
 
 
 @pytest.fixture(scope="session")
@@ -48,9 +55,35 @@ def running(server: AnyServer) -> Iterator[AnyServer]:
     try:
         server.start()
     except MissingExtra as error:
-        reason = f"{server.name} is NOT tested: {error}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        miss(server.name, error)
     yield server
     server.stop()
+
+
+def miss(name: str, error: MissingExtra) -> NoReturn:
+    """A loud skip for want of a part; in CI that is a failure."""
+    reason = f"{name} is NOT tested: {error}"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def consume(server: KafkaServer, topic: str, partition: int = 0) -> list[Message]:
+    """All messages that a partition of a topic has."""
+    consumer = Consumer(
+        {"bootstrap.servers": server.bootstrap, "group.id": "reader", "enable.partition.eof": True}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        found: list[Message] = []
+        while True:
+            (message,) = consumer.consume(1, timeout=60)
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return found
+            else:
+                raise KafkaException(error)
+    finally:
+        consumer.close()

@@ -1,14 +1,18 @@
 """Group commit by itself: how much waits, how much a commit takes, and how both are learnt."""
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from statistics import median
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.core.errors import StoreBusy, StoreUnavailable
+from chronoline import grouping
+from chronoline.core.errors import StoreBusy, StoreError, StoreUnavailable
 from chronoline.grouping import FEWEST_ROWS, MOST_ROWS, Lane, Pace, Queue
 from chronoline.testing import ManualClock
 
@@ -174,6 +178,117 @@ def test_whatever_is_taken_is_answered_once_in_commits_within_the_bound(
         desk.close()
 
 
+# Who comes back
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes wait for those who were answered together for as long as it takes."""
+    monkeypatch.setattr(grouping, "_RETURN_SHARE", 1e9)
+
+
+def begins(desk: Desk) -> bool:
+    return desk.entered.acquire(timeout=0.05)
+
+
+def answer_together(desk: Desk, *sizes: int) -> None:
+    desk.occupy()
+    calls = [desk.submit(size) for size in sizes]
+    desk.gate.set()
+    for call in calls:
+        call.result(PATIENCE_S)
+    assert begins(desk)
+
+
+@pytest.mark.usefixtures("patient")
+def test_who_was_answered_together_is_waited_for(desk: Desk) -> None:
+    answer_together(desk, 1, 2, 3)
+    again = [desk.submit(4), desk.submit(5)]
+    assert not begins(desk)
+    again.append(desk.submit(6))
+    assert [call.result(PATIENCE_S) for call in again] == [[4], [5], [6]]
+    assert desk.commits == [[0], [1, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.usefixtures("patient")
+def test_who_was_answered_alone_is_not_waited_for(desk: Desk) -> None:
+    desk.gate.set()
+    for size in (1, 2):
+        assert desk.submit(size).result(PATIENCE_S) == [size]
+
+
+@pytest.mark.usefixtures("patient")
+def test_other_work_and_the_end_do_not_wait_for_anybody(desk: Desk) -> None:
+    other = desk.lane.open_queue()
+    answer_together(desk, 1, 2)
+    late = desk.submit(3)
+    assert not begins(desk)
+    assert desk.lane.submit(other, "write", desk.write, [4]).result(PATIENCE_S) == [4]
+    assert late.result(PATIENCE_S) == [3]
+    while desk.entered.acquire(blocking=False):
+        pass
+    desk.gate.clear()
+    answer_together(desk, 5, 6)
+    last = desk.submit(7)
+    desk.lane.close()
+    assert last.result(PATIENCE_S) == [7]
+
+
+def test_who_does_not_come_back_holds_nobody_up(desk: Desk) -> None:
+    answer_together(desk, 1, 2)
+    assert desk.submit(3).result(PATIENCE_S) == [3]
+
+
+# Failures
+
+
+def test_what_cannot_be_cut_fails_alone_and_the_lane_goes_on(desk: Desk) -> None:
+    desk.occupy()
+    good = desk.submit(1)
+    wrong = desk.lane.submit(desk.queue, "write", desk.write, cast(Sequence[int], {2, 3}))
+    also_good = desk.submit(4)
+    desk.gate.set()
+    with pytest.raises(TypeError):
+        wrong.result(PATIENCE_S)
+    assert (good.result(PATIENCE_S), also_good.result(PATIENCE_S)) == ([1], [4])
+    assert desk.submit(5).result(PATIENCE_S) == [5]
+
+
+def test_a_kind_that_cannot_be_one_takes_no_room(desk: Desk) -> None:
+    desk.occupy()
+    with pytest.raises(TypeError):
+        desk.lane.submit(desk.queue, [], desk.write, [MOST_BYTES], item_bytes=lambda each: each)
+    assert len(desk.fill(100)) == MOST_BYTES // 100
+
+
+def test_in_a_failed_commit_only_what_has_more_waiting_is_looked_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[object] = []
+    monkeypatch.setattr(desk.queue, "drop", dropped.append)
+    desk.error = StoreUnavailable("gone")
+    desk.occupy()
+    calls = [desk.submit(number) for number in range(20)]
+    desk.gate.set()
+    for call in calls:
+        with pytest.raises(StoreUnavailable):
+            call.result(PATIENCE_S)
+    assert dropped == []
+
+
+def test_in_a_fork_it_refuses_and_closing_does_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.occupy()
+    with monkeypatch.context() as fork:
+        fork.setattr(os, "getpid", lambda: -1)
+        desk.lane.close()  # would wait for the commit
+        with pytest.raises(StoreError, match="opened before a fork"):
+            desk.submit(1)
+    desk.gate.set()
+    assert desk.submit(2).result(PATIENCE_S) == [2]
+
+
 # The clock
 
 
@@ -225,7 +340,17 @@ def test_lone_callers_do_not_make_rows_look_dear() -> None:
     before = pace.rows()
     for _ in range(100):
         pace.learn(1, 1.01)
-    assert pace.rows() == before
+    assert pace.rows() == pytest.approx(before, rel=0.01)
+
+
+def test_a_flush_that_changes_in_the_midst_of_a_rush_is_noticed() -> None:
+    pace = Pace(5)
+    for flush_ms, expected in ((1, 500), (50, 5_000), (20, 2_000), (1, 500), (50, 5_000)):
+        rows = []
+        for _ in range(200):
+            rows.append(pace.rows())
+            pace.learn(rows[-1], flush_ms + rows[-1] * 0.01)
+        assert median(rows[-50:]) == pytest.approx(expected, rel=0.05)
 
 
 def test_one_commit_that_was_stuck_is_soon_forgotten() -> None:

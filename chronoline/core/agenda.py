@@ -5,7 +5,7 @@ An agenda holds what was reserved ahead, at most `capacity` messages and `most_b
 
     reserve when `reserve_at(now) <= now`, up to `room()` messages, and tell `reserved(...)`
     deliver what `deliver(now)` returns
-    give up what `lapsed()` returns
+    unreserve what `expired()` returns, and give up what `lapsed()` returns
     sleep until `wake_at(now)`, or until a notice comes: `noticed(due)`
 
 Reserving. A reservation at `now` covers everything with `ts <= now + reserve_ahead_ms`. The store then
@@ -63,6 +63,7 @@ class Agenda:
         self._heap: list[tuple[int, int, LeasedMessage]] = []
         self._order = 0
         self._lapsed: list[Lease] = []
+        self._expired: list[Lease] = []
         # When what follows was known; at an earlier moment the clock has been put back.
         self._known_at = 0
         # Everything with ts <= this has been asked for; a notice below it cannot wait for the tick.
@@ -137,23 +138,32 @@ class Agenda:
         return self._reserve_at
 
     def deliver(self, now_ms: int, limit: int | None = None) -> list[LeasedMessage]:
-        """Takes out what is due, in order of `due`; what lapsed meanwhile is kept for `lapsed`."""
+        """Takes out what is due, in order of `due`; the rest is kept for `lapsed` and `expired`."""
         ready: list[LeasedMessage] = []
         while self._heap and self._heap[0][0] <= now_ms and len(ready) != limit:
             message = heapq.heappop(self._heap)[2]
             self._held_bytes -= _bytes_of(message)
             expires = message.message.expires
-            lives = message.lease.until - self._margin_ms > now_ms
-            if lives and (expires is None or expires > now_ms):
-                ready.append(message)
-            else:
+            if message.lease.until - self._margin_ms <= now_ms:
                 self._lapsed.append(message.lease)
+            elif expires is not None and expires <= now_ms:
+                self._expired.append(message.lease)
+            else:
+                ready.append(message)
         return ready
 
     def lapsed(self) -> list[Lease]:
-        """Takes out the leases of what can no longer be delivered: it expired, or they are over or nearly."""
+        """Takes out the leases that were over, or nearly, before their messages could be delivered."""
         lapsed, self._lapsed = self._lapsed, []
         return lapsed
+
+    def expired(self) -> list[Lease]:
+        """Takes out the leases of what expired; they live, and are to be unreserved.
+
+        The next reservation sends it to the dead letters for what it is, and counts no attempt.
+        """
+        expired, self._expired = self._expired, []
+        return expired
 
     def ending(self, until_ms: int) -> list[Lease]:
         """Takes out what is held under a lease that ends by a moment; the leases are to be unreserved.

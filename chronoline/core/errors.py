@@ -41,6 +41,10 @@ class Refused(ChronolineError):
         more = len(self.outcomes) - 3
         super().__init__(f"refused: {shown}" + (f"; and {more} more" if more > 0 else ""))
 
+    def __reduce__(self) -> tuple[type[Refused], tuple[tuple[Outcome, ...]]]:
+        """It travels between processes by its outcomes, not by its message."""
+        return type(self), (self.outcomes,)
+
 
 class StoreError(ChronolineError):
     """The store failed."""

@@ -13,6 +13,12 @@ CLOCK_BOUND_MS = 1_000
 
 A `now_ms` that reaches the store long after it was read is a clock that is behind, too.
 """
+WRITE_BOUND_MS = 2_000
+"""A create takes effect at most so long after its `now_ms` was given to the store."""
+TURN_BOUND_MS = 1_000
+"""A create waits at most so long for its turn, then the store is busy: the first half of `WRITE_BOUND_MS`."""
+SETTLED_AFTER_MS = CLOCK_BOUND_MS + WRITE_BOUND_MS
+"""No create begins at a version that lies further back, whichever process makes it."""
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 MAX_NAME_BYTES = 255

@@ -30,6 +30,8 @@ from chronoline.databases.queries import load_migrations
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
 """For so long a statement is waited for; then its outcome is unknown."""
+DEFAULT_LOCK_TIMEOUT_MS = 5_000
+"""For so long a statement waits for a lock; then nothing was changed."""
 _LOOK_EVERY_S = 0.1
 _MOST_CONNECTIONS = 8
 _TRIES = 5
@@ -47,8 +49,7 @@ _SESSION_SETTINGS = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "max_parallel_workers_per_gather": "0",
-    # Whoever waits longer is told: nothing was changed. Both end before the answer is given up.
-    "lock_timeout": "5s",
+    # Whoever takes longer is told: nothing was changed. It ends before the answer is given up.
     "statement_timeout": "50s",
     "default_transaction_isolation": "read committed",
 }
@@ -79,13 +80,20 @@ class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
 class PostgresDatabase:
     """A pool of connections that commit each statement by itself."""
 
-    def __init__(self, url: str, *, package: str, schema: str) -> None:
+    def __init__(
+        self, url: str, *, package: str, schema: str, lock_timeout_ms: int = DEFAULT_LOCK_TIMEOUT_MS
+    ) -> None:
         self.url = url
+        self._lock_timeout_ms = lock_timeout_ms
         self._process = os.getpid()
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
-            raise StoreError(f"the URL of the PostgreSQL database is not valid: {error}") from error
+            # The driver's words quote the part that is wrong, which may be the password.
+            raise InvalidInput(
+                "the URL of the PostgreSQL database is not valid; write postgresql://user:password@host:5432/"
+                "database, with % signs in its parts written as %25"
+            ) from error
         try:
             self._migrate(load_migrations(package), schema)
         except psycopg.errors.InsufficientPrivilege as error:
@@ -103,19 +111,32 @@ class PostgresDatabase:
             timeout=CONNECT_TIMEOUT_S,
             reconnect_timeout=CONNECT_TIMEOUT_S,  # it tries again for ever, and does not get slower
             kwargs={"autocommit": True, "connect_timeout": int(CONNECT_TIMEOUT_S)},
-            configure=_configure,
+            configure=self._configure,
             open=True,
         )
 
     def check_open(self) -> None:
         if self._pool.closed:
             raise StoreClosed
-        if self._process != os.getpid():
+        self.check_process()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the one that opened it."""
+        return self._process != os.getpid()
+
+    def check_process(self) -> None:
+        if self.forked:
             raise StoreError("the store was opened before a fork; open it again in this process")
 
-    def run(self, query: str, values: dict[str, Any]) -> list[Row]:
-        """Runs one statement that may change something; its rows come back when it is committed."""
-        return self._tried(lambda connection: fetch(connection, query, values), OutcomeUnknown)
+    def run(self, query: str, values: dict[str, Any], *, turn_ms: int | None = None) -> list[Row]:
+        """Runs one statement that may change something; its rows come back when it is committed.
+
+        If it waits for its turn longer than `turn_ms`, it is not sent.
+        """
+        return self._tried(
+            lambda connection: fetch(connection, query, values), OutcomeUnknown, turn_ms
+        )
 
     def read(self, query: str, values: dict[str, Any]) -> list[Row]:
         """Runs one statement that changes nothing."""
@@ -130,10 +151,18 @@ class PostgresDatabase:
 
         return self._tried(inside, OutcomeUnknown)
 
-    def _tried(self, work: Callable[[Connection], Answer], when_lost: type[StoreError]) -> Answer:
+    def _tried(
+        self,
+        work: Callable[[Connection], Answer],
+        when_lost: type[StoreError],
+        turn_ms: int | None = None,
+    ) -> Answer:
+        begun = time.monotonic()
         for left in reversed(range(_TRIES)):
             try:
-                with self._connection() as connection:
+                with self._connection(turn_ms) as connection:
+                    if turn_ms is not None and time.monotonic() > begun + turn_ms / 1000:
+                        raise StoreBusy("its turn came too late; nothing was changed. Try again")
                     return work(connection)
             except _GIVEN_UP as error:
                 if not left:
@@ -160,15 +189,17 @@ class PostgresDatabase:
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _connection(self, turn_ms: int | None = None) -> Iterator[Connection]:
         self.check_open()
+        timeout_s = CONNECT_TIMEOUT_S if turn_ms is None else turn_ms / 1000
         try:
-            connection = self._pool.getconn()
+            connection = self._pool.getconn(timeout_s)
         except psycopg_pool.PoolClosed as error:
             raise StoreClosed from error
         except psycopg_pool.PoolTimeout as error:
-            raise StoreUnavailable(
-                f"no connection to PostgreSQL within {CONNECT_TIMEOUT_S:.0f} s; nothing was changed"
+            late = StoreUnavailable if turn_ms is None else StoreBusy
+            raise late(
+                f"no connection to PostgreSQL within {timeout_s:.0f} s; nothing was changed"
             ) from error
         try:
             yield connection
@@ -181,7 +212,7 @@ class PostgresDatabase:
 
     def close(self) -> None:
         """May be called twice. In a fork it does nothing: the connections are its parent's."""
-        if self._process == os.getpid():
+        if not self.forked:
             self._pool.close()
 
     def connect(self, *, patience_s: float | None = None) -> Connection:
@@ -194,6 +225,16 @@ class PostgresDatabase:
             raise StoreUnavailable(f"PostgreSQL cannot be reached: {error}") from error
         connection.patience_s = patience_s
         return connection
+
+    def _configure(self, connection: Connection) -> None:
+        settings = {"lock_timeout": f"{self._lock_timeout_ms}ms"} | _SESSION_SETTINGS
+        for name, value in settings.items():
+            connection.execute("SELECT set_config(%s, %s, false)", [name, value])
+        # Whatever the database's default is, what was answered survives a crash.
+        connection.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) "
+            "WHERE current_setting('synchronous_commit') = 'off'"
+        )
 
     def _migrate(self, scripts: Sequence[str], schema: str) -> None:
         with self.connect() as connection, connection.transaction():
@@ -263,13 +304,3 @@ def _check_encoding(connection: Connection) -> None:
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise StoreError(f"the database is encoded as {encoding}; make one with ENCODING 'UTF8'")
-
-
-def _configure(connection: Connection) -> None:
-    for name, value in _SESSION_SETTINGS.items():
-        connection.execute("SELECT set_config(%s, %s, false)", [name, value])
-    # Whatever the database's default is, what was answered survives a crash.
-    connection.execute(
-        "SELECT set_config('synchronous_commit', 'on', false) "
-        "WHERE current_setting('synchronous_commit') = 'off'"
-    )

@@ -11,6 +11,7 @@ nothing was heard for a while.
 from __future__ import annotations
 
 import logging
+import os
 import selectors
 import socket
 import threading
@@ -46,6 +47,7 @@ class PostgresListener:
         self._missed = missed
         self._connected = False
         self._stopped = False
+        self._process = os.getpid()
         self._bell, self._bell_rope = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="chronoline-listener", daemon=True)
         self._thread.start()
@@ -56,8 +58,11 @@ class PostgresListener:
         return self._connected and not self._stopped
 
     def close(self) -> None:
-        """Ends the thread, whether or not the server answers. May be called twice."""
-        if self._stopped:
+        """Ends the thread, whether or not the server answers. May be called twice.
+
+        In a fork it does nothing: the thread, and the bell that ends it, are its parent's.
+        """
+        if self._stopped or self._process != os.getpid():
             return
         self._stopped = True
         self._bell_rope.send(b"x")
@@ -102,4 +107,7 @@ class PostgresListener:
             selector.register(self._bell, selectors.EVENT_READ)
             if connection is not None:
                 selector.register(connection, selectors.EVENT_READ)
-            return bool(selector.select(timeout_s))
+            ready = [key.fileobj for key, _ in selector.select(timeout_s)]
+        if self._bell in ready:
+            self._bell.recv(1)  # so that it rings once
+        return bool(ready)

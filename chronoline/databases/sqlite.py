@@ -74,17 +74,26 @@ class SqliteDatabase:
         self._migrate(load_migrations(package))
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that alone may write; committed, and on disk, when the block ends."""
-        with self._alone(), self._translated():
-            self._begin()
-            self._version = self._writer.execute("PRAGMA data_version").fetchone()[0]
+    def writing(self, *, turn_ms: int | None = None) -> Iterator[sqlite3.Connection]:
+        """A transaction that alone may write; committed, and on disk, when the block ends.
+
+        Whoever waits for its turn longer than `turn_ms`, or `busy_ms` if that is shorter, is refused.
+        """
+        wait_ms = self._busy_ms if turn_ms is None else min(turn_ms, self._busy_ms)
+        begun = time.monotonic()
+        with self._alone(wait_ms), self._translated():
+            self._retried(lambda: self._writer.execute("BEGIN IMMEDIATE"), begun + wait_ms / 1000)
             try:
+                if turn_ms is not None and time.monotonic() > begun + turn_ms / 1000:
+                    raise StoreBusy(
+                        "the turn to write came too late; nothing was changed. Try again"
+                    )
+                self._version = self._writer.execute("PRAGMA data_version").fetchone()[0]
                 yield self._writer
             except BaseException:
                 self._roll_back()
                 raise
-            self._commit()
+            self._commit(wait_ms)
             self._checkpoint_if_due()
 
     @contextmanager
@@ -109,10 +118,10 @@ class SqliteDatabase:
                     self._readers.append(connection)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, wait_ms: int) -> Iterator[None]:
         """The turn to write, among the threads of this process."""
         self.check_open()  # before the lock, which a fork may have inherited taken for ever
-        if not self._lock.acquire(timeout=self._busy_ms / 1000):
+        if not self._lock.acquire(timeout=wait_ms / 1000):
             raise StoreBusy("other threads write to the store; nothing was changed. Try again")
         try:
             self.check_open()
@@ -122,7 +131,12 @@ class SqliteDatabase:
 
     def check_room(self) -> None:
         """Refuses to take in more while little disk is left: what is there must go on moving."""
-        disk = shutil.disk_usage(os.path.dirname(self.path) or ".")
+        try:
+            disk = shutil.disk_usage(os.path.dirname(self.path) or ".")
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the folder of {self.path!r} cannot be read; nothing was changed: {error}"
+            ) from error
         kept = min(_KEPT_BYTES, disk.total // 4)
         if disk.free < kept:
             raise StoreFull(
@@ -133,6 +147,9 @@ class SqliteDatabase:
     def check_open(self) -> None:
         if self._closed:
             raise StoreClosed
+        self.check_process()
+
+    def check_process(self) -> None:
         if self._process != os.getpid():
             raise StoreError("the store was opened before a fork; open it again in this process")
 
@@ -141,6 +158,7 @@ class SqliteDatabase:
 
         While this process writes, the writer looks: each of its transactions does so first.
         """
+        self.check_process()
         if self._lock.acquire(blocking=False):
             try:
                 if not self._closed:
@@ -192,15 +210,13 @@ class SqliteDatabase:
                 "name another file"
             )
 
-    def _begin(self) -> None:
-        self._retried(lambda: self._writer.execute("BEGIN IMMEDIATE"))
-
-    def _retried(self, action: Callable[[], object]) -> None:
-        """Tries again while another process holds the lock.
+    def _retried(self, action: Callable[[], object], give_up: float | None = None) -> None:
+        """Tries again while another process holds the lock, until a moment of the monotonic clock.
 
         SQLite's own waiting goes up to steps of 100 ms, which a deadline does not forgive.
         """
-        give_up = time.monotonic() + self._busy_ms / 1000
+        if give_up is None:
+            give_up = time.monotonic() + self._busy_ms / 1000
         while True:
             try:
                 action()
@@ -212,9 +228,10 @@ class SqliteDatabase:
                     raise
             time.sleep(random.uniform(0.0002, 0.002))
 
-    def _commit(self) -> None:
+    def _commit(self, wait_ms: int) -> None:
+        give_up = time.monotonic() + wait_ms / 1000
         try:
-            self._retried(lambda: self._writer.execute("COMMIT"))
+            self._retried(lambda: self._writer.execute("COMMIT"), give_up)
         except BaseException:
             self._roll_back()
             raise

@@ -14,7 +14,7 @@ it; and nothing more is reserved until the delivery is over.
 
 Failures. If the store fails, the lane waits a moment and goes on; what it holds is delivered as long as its
 leases live. If a reservation is not answered, the lane asks what it holds and gives back what it did not know
-of. If the topic is dropped, the lane ends.
+of; if an extension is not, it looks the message up. If the topic is dropped, the lane ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -33,11 +33,10 @@ from chronoline.core.errors import (
     InvalidInput,
     OutcomeUnknown,
     StoreClosed,
-    StoreError,
     TopicNotFound,
 )
 from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES, MIN_LEASE_MS, name_problem
-from chronoline.core.message import Lease, LeasedMessage
+from chronoline.core.message import Lease, LeasedMessage, Message
 from chronoline.core.outcome import Outcome
 from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.topic import Topic
@@ -101,17 +100,23 @@ class FiringLane:
         self._failed: list[Lease] = []
         self._unwanted: list[Lease] = []  # to be given back
         self._flush_at: int | None = None
-        # When a reservation was asked for that the store did not answer. The storing thread's own.
+        # The storing thread's own: when a reservation was asked for that the store did not answer, and
+        # which lease should have got which end when an extension was not answered.
         self._unanswered_ms: int | None = None
+        self._unanswered_extension: tuple[Lease, int] | None = None
+        self._tries_left = 0  # to finish; after that all leases are over
         self._stopped = True
         self._watch: Watch | None = None
         self._storing: threading.Thread | None = None
         self._firing: threading.Thread | None = None
 
     def start(self) -> None:
+        if self._stopped:
+            self.stop()  # what ended by itself, or by a delivery, has not been cleared away
         if self._storing is not None:
             raise InvalidInput("the lane runs already")
         self._watch = self._store.watch()
+        self._renew_tries()
         self._agenda.noticed(None)  # nobody was watching
         self._stopped = False
         self._storing = threading.Thread(
@@ -128,8 +133,7 @@ class FiringLane:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        if self._watch is not None:
-            self._watch.wake()
+        self._wake()
         if threading.current_thread() is self._firing:
             return  # called from inside a delivery: the threads end when it is over
         for thread in (self._storing, self._firing):
@@ -160,6 +164,10 @@ class FiringLane:
                     return
                 now_ms = self._clock.now_ms()
                 due = self._agenda.deliver(now_ms, 1)
+                expired = self._agenda.expired()
+                if expired:
+                    self._give_back(expired)
+                    self._wake()
                 if not due:
                     next_due = self._agenda.deliver_at()
                     self._changed.wait(
@@ -186,19 +194,19 @@ class FiringLane:
             (self._delivered if delivered else self._failed).append(self._delivering)
         self._delivering = self._begun_ms = None
         running_low = len(self._agenda) == _MOST_OVERDUE // 2
-        if running_low and self._watch is not None:
-            self._watch.wake()
+        if running_low:
+            self._wake()
         if self._flush_at is None:
             self._flush_at = self._clock.now_ms() + self._agenda.reserve_ahead_ms // 2
-            if self._watch is not None:
-                self._watch.wake()  # so that the storing thread sleeps until then, not longer
+            self._wake()  # so that the storing thread sleeps until then, not longer
+
+    def _wake(self) -> None:
+        if self._watch is not None:
+            self._watch.wake()
 
     # The storing thread
 
     def _store_loop(self) -> None:
-        tries_left = (
-            self._hold_ms // _STORE_FAILED_MS + 1
-        )  # to finish; after that all leases are over
         while True:
             with self._changed:
                 stopped = self._stopped
@@ -206,8 +214,8 @@ class FiringLane:
                 if stopped:
                     self._finish()
                     return
-                self._keep()
                 self._recover()
+                self._keep()
                 self._flush()
                 self._reserve()
                 self._sleep()
@@ -218,9 +226,12 @@ class FiringLane:
             except Exception as error:  # whatever it is, the lane goes on
                 logger.warning("the store failed, going on in a moment: %s", error)
                 self._rest()
-                tries_left -= stopped
-                if not tries_left:
+                self._tries_left -= stopped
+                if not self._tries_left:
                     return
+
+    def _renew_tries(self) -> None:
+        self._tries_left = self._hold_ms // _STORE_FAILED_MS + 1
 
     def _keep(self) -> None:
         """Extends the lease of a slow delivery, and gives back what waits behind it."""
@@ -232,20 +243,24 @@ class FiringLane:
         if lease is None or lease.until > half_ms:
             return
         until_ms = now_ms + self._hold_ms
-        (outcome,) = self._store.extend(self._topic.uid, [(lease, until_ms)], now_ms=now_ms)
+        try:
+            (outcome,) = self._store.extend(self._topic.uid, [(lease, until_ms)], now_ms=now_ms)
+        except OutcomeUnknown:
+            self._unanswered_extension = (lease, until_ms)
+            raise
+        if outcome.done:
+            self._rename(lease, lease.extended(outcome.version, until_ms))
+            return
         with self._changed:
-            if self._delivering is not lease:  # it was over before we were
-                self._forget(lease, outcome, until_ms)
-            elif outcome.done:
-                self._delivering = lease.extended(outcome.version, until_ms)
-            else:
+            if self._delivering is lease:  # else it was over before we were
                 logger.warning("the lease of message %r was lost: %s", lease.id, outcome.reason)
                 self._delivering = None
 
-    def _forget(self, old: Lease, outcome: Outcome, until_ms: int) -> None:
-        """A delivery ended while its lease was extended: what is to be said of it names the new one."""
-        if outcome.done:
-            new = old.extended(outcome.version, until_ms)
+    def _rename(self, old: Lease, new: Lease) -> None:
+        """A lease was extended: what is to be said of its delivery, under way or over, names the new one."""
+        with self._changed:
+            if self._delivering is old:
+                self._delivering = new
             self._delivered = [new if each is old else each for each in self._delivered]
             self._failed = [new if each is old else each for each in self._failed]
 
@@ -255,31 +270,56 @@ class FiringLane:
             self._flush_at = 0
 
     def _recover(self) -> None:
-        """Gives back what a reservation took that was not answered, to be reserved again.
+        """Finds out what became of changes that were not answered."""
+        if self._unanswered_extension is not None:
+            self._recover_extension(*self._unanswered_extension)
+            self._unanswered_extension = None
+        if self._unanswered_ms is not None:
+            self._recover_reservation(self._unanswered_ms)
+            self._unanswered_ms = None
+
+    def _recover_extension(self, lease: Lease, until_ms: int) -> None:
+        """Goes by the lease that the extension made, if it did."""
+        version = lease.version + 1
+        for found in self._store.lookup(self._topic.uid, [lease.id]).values():
+            if (found.lock_consumer, found.version, found.ts) == (
+                lease.consumer,
+                version,
+                until_ms,
+            ):
+                self._rename(lease, lease.extended(version, until_ms))
+
+    def _recover_reservation(self, asked_ms: int) -> None:
+        """Gives back what the reservation took, to be reserved again.
 
         Its leases are those that the lane does not know, with the end that was asked for; their versions
         fence whatever happened to them since.
         """
-        asked_ms = self._unanswered_ms
-        if asked_ms is None:
-            return
         with self._changed:
             leases = [*self._agenda.leases(), *self._delivered, *self._failed, *self._unwanted]
             known = {lease.id for lease in leases}
             if self._delivering is not None:
                 known.add(self._delivering.id)
-        limit = min(len(known) + _RESERVE_ROWS, MAX_BATCH)
-        page = self._store.select_held(self._topic.uid, self._consumer, limit=limit)
         found = [
             Lease(id=each.id, consumer=self._consumer, version=each.version, until=each.ts)
-            for each in page.messages
+            for each in self._held()
             if each.id not in known
             and each.ts == max(each.due, asked_ms) + self._hold_ms
             and any(start <= each.bucket < stop for start, stop in self._ranges)
         ]
-        self._unanswered_ms = None
         with self._changed:
             self._give_back(found)
+
+    def _held(self) -> Iterator[Message]:
+        """Everything that names the lane as its holder."""
+        look = partial(
+            self._store.select_held, self._topic.uid, self._consumer, limit=_RESERVE_ROWS
+        )
+        page = look()
+        yield from page.messages
+        while page.more:
+            page = look(after=page.messages[-1].id)
+            yield from page.messages
 
     def _flush(self, *, at_once: bool = False) -> None:
         now_ms = self._clock.now_ms()
@@ -299,7 +339,7 @@ class FiringLane:
                 unwanted,
                 partial(self._store.unreserve, self._topic.uid, now_ms=now_ms),
             )
-        except StoreError:
+        except BaseException:
             with self._changed:  # all can be said again: a repeated ack changes nothing
                 self._delivered[:0] = delivered
                 self._failed[:0] = failed
@@ -403,6 +443,7 @@ class FiringLane:
         self._flush(at_once=True)
         while self._firing is not None and self._firing.is_alive():
             self._keep()
+            self._renew_tries()
             self._firing.join(self._hold_ms / 4000)
         self._flush(at_once=True)
 

@@ -10,7 +10,7 @@ commit is cut to about `commit_ms` of work so that a turn comes soon.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain
@@ -18,6 +18,7 @@ from typing import Any
 
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.closing import Closing
+from chronoline.core.errors import InvalidInput
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange
@@ -157,11 +158,13 @@ class StorageLanes(Closing):
         item_bytes: Callable[[Any], int] = lambda _: 0,
     ) -> Future[list[Result]]:
         lane, queue = where
+        if isinstance(items, str | bytes) or not isinstance(items, Sized):
+            raise InvalidInput(f"a batch must be a list or a tuple, not {type(items).__name__}")
         if not items:
             done: Future[list[Result]] = Future()
             done.set_result([])
             return done
-        return lane.submit(queue, kind, write, items, item_bytes=item_bytes)
+        return lane.submit(queue, kind, write, list(items), item_bytes=item_bytes)
 
 
 def _message_bytes(message: NewMessage) -> int:

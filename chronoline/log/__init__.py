@@ -9,11 +9,12 @@ Readers of a group hold partitions by a lock with an end and a fence; their prog
 What was appended reaches every group at least once, in sequence within its partition.
 """
 
+from chronoline.log.catching_up import CaughtUp
 from chronoline.log.events import Event, NewEvent, Position
 from chronoline.log.log import GroupProgress, Log
 from chronoline.log.notifying import Notification
+from chronoline.log.partitioning import partition_id
 from chronoline.log.processing import Again
-from chronoline.log.readers import CaughtUp
 
 __all__ = [
     "Again",
@@ -24,4 +25,5 @@ __all__ = [
     "NewEvent",
     "Notification",
     "Position",
+    "partition_id",
 ]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from chronoline.clock import Clock
 from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
 from chronoline.log.contract import Index, LogTopic, NewChunk, Objects, ObjectSwept
@@ -61,16 +62,19 @@ class Writer:
         objects: Objects,
         index: Index,
         *,
+        clock: Clock,
         random_bytes: Callable[[int], bytes],
         object_bytes: int,
     ) -> None:
         self._objects = objects
         self._index = index
+        self._clock = clock
         self._random_bytes = random_bytes
         self._object_bytes = object_bytes
 
-    def write(self, placed: Sequence[Placed], now_ms: int) -> list[Position]:
+    def write(self, placed: Sequence[Placed]) -> list[Position]:
         """Appends events in their order; answers where each lies."""
+        now_ms = self._clock.now_ms()
         places: dict[tuple[int, int], list[int]] = {}
         for number, (topic, partition, _) in enumerate(placed):
             places.setdefault((topic.uid, partition), []).append(number)
@@ -81,7 +85,7 @@ class Writer:
 
         def commit() -> None:
             try:
-                firsts = self._commit(b"".join(parts), chunks, now_ms)
+                firsts = self._commit(b"".join(parts), chunks)
             except StoreUnavailable as error:
                 if positions:
                     raise OutcomeUnknown(f"a part is appended, the rest is not: {error}") from error
@@ -105,22 +109,23 @@ class Writer:
         commit()
         return [positions[number] for number in range(len(placed))]
 
-    def _commit(self, data: bytes, chunks: Sequence[NewChunk], now_ms: int) -> list[int]:
+    def _commit(self, data: bytes, chunks: Sequence[NewChunk]) -> list[int]:
         for _ in range(_SWEPT_TRIES):
-            name = make_id(now_ms, self._random_bytes(ID_ENTROPY_BYTES))
+            name = make_id(self._clock.now_ms(), self._random_bytes(ID_ENTROPY_BYTES))
             self._objects.put(name, data)
             try:
-                return self._settled(name, chunks, now_ms)
+                return self._settled(name, chunks)
             except ObjectSwept:
                 logger.warning("object %r was swept before its commit; writing it again", name)
         raise StoreUnavailable("the sweeper is faster than this writer; give it a longer grace")
 
-    def _settled(self, name: str, chunks: Sequence[NewChunk], now_ms: int) -> list[int]:
+    def _settled(self, name: str, chunks: Sequence[NewChunk]) -> list[int]:
         """Asks again while the outcome is unknown: the object's name settles what happened."""
         unsure: OutcomeUnknown | None = None
         for _ in range(_SETTLE_TRIES):
             try:
-                return self._index.commit(name, chunks, now_ms=now_ms)
+                # The time of the commit, not of the append: a start in time must not pass it over.
+                return self._index.commit(name, chunks, now_ms=self._clock.now_ms())
             except OutcomeUnknown as error:
                 unsure = error
             except StoreUnavailable:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from chronoline.core.errors import ChronolineError
+from chronoline.core.errors import ChronolineError, StoreError
 
 MAX_PARTITIONS = 4_096
+MARK = "chronoline-log"
+"""The name of the object that says which log it is."""
+_MARK_BYTES = 100
 
 
 class ObjectMissing(ChronolineError, LookupError):
@@ -32,7 +36,10 @@ class StoredObject(NamedTuple):
 
 
 class Objects(ABC):
-    """Immutable objects by name. A name that was put is durable when `put` returns."""
+    """Immutable objects by name. What was put is durable when `put` returns.
+
+    The same bytes may be put under the same name again; other bytes raise `StoreError`.
+    """
 
     @abstractmethod
     def put(self, name: str, data: bytes) -> None:
@@ -44,11 +51,20 @@ class Objects(ABC):
 
     @abstractmethod
     def list(self) -> Iterator[StoredObject]:
-        """All objects, in no order."""
+        """All objects, in no order; not the mark."""
 
     @abstractmethod
     def delete(self, names: Sequence[str]) -> None:
         """Removes objects; those that are not there are passed over."""
+
+    def mark(self, log_id: str) -> str:
+        """Leaves a mark that says which log these are objects of; answers the one that was left first."""
+        try:
+            return self.get(MARK, 0, _MARK_BYTES).decode()
+        except ObjectMissing:
+            with suppress(StoreError):  # another may be faster, with another mark
+                self.put(MARK, log_id.encode())
+            return self.get(MARK, 0, _MARK_BYTES).decode()
 
     @abstractmethod
     def close(self) -> None: ...
@@ -135,6 +151,16 @@ class Index(ABC):
     max_chunks_per_commit: int
     """How many chunks one commit takes, one replacement puts together, and one trim drops."""
 
+    # The log
+
+    @abstractmethod
+    def log_id(self) -> str | None:
+        """The log whose objects this index speaks of; None if it was never tied to one."""
+
+    @abstractmethod
+    def tie(self, log_id: str) -> str:
+        """Ties it to a log, for good; answers the one that it was tied to first."""
+
     # Topics
 
     @abstractmethod
@@ -154,9 +180,9 @@ class Index(ABC):
         """Gives each chunk its first sequence, all in one transaction. A partition comes once.
 
         A name that was committed before is answered as it was then, also when its chunks have been
-        compacted or trimmed meanwhile: so a commit whose outcome is unknown is settled by asking again. One
-        that was swept, or that was collected, raises `ObjectSwept`. A topic or partition that is not there:
-        `TopicNotFound`, and nothing was appended. If the store does not answer: `OutcomeUnknown`.
+        compacted or trimmed meanwhile, and its object collected: so a commit whose outcome is unknown is
+        settled by asking again. One that was swept raises `ObjectSwept`. A topic or partition that is not
+        there: `TopicNotFound`, and nothing was appended. If the store does not answer: `OutcomeUnknown`.
         """
 
     @abstractmethod
@@ -232,7 +258,7 @@ class Index(ABC):
     def seek(self, group: str, topic_uid: int, sequences: Mapping[int, int]) -> None:
         """Sets a group's progress by partition, also backwards. Whoever holds one of them loses it."""
 
-    # Notices (the debounce of who starts readers; see `notices`)
+    # Notices (the debounce of who starts readers; see `notifying`)
 
     @abstractmethod
     def begin_notice(
@@ -241,7 +267,8 @@ class Index(ABC):
         """Claims the right to tell of a partition's new events.
 
         None if all are told of. If somebody who will tell is waiting: when his wait ends. His wait is over
-        `max_latency_ms` after it began, so that a teller that died is replaced.
+        `max_latency_ms` after it began, so that a teller that died is replaced; a wait that begins further
+        ahead than that was noted by a clock that has been put back, and is over too.
         """
 
     @abstractmethod
@@ -290,7 +317,7 @@ class Index(ABC):
 
     @abstractmethod
     def forget(self, names: Sequence[str]) -> None:
-        """Forgets unreferenced objects, after they were deleted. Their names stay refused."""
+        """Forgets unreferenced objects, after they were deleted. Their names stay taken."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -46,6 +46,8 @@ class Event:
 
 def check_event(event: NewEvent, partitions: int) -> None:
     """Raises `InvalidInput` with what is wrong."""
+    if not isinstance(event, NewEvent):
+        raise InvalidInput(f"an event must be a NewEvent, not {type(event).__name__}")
     problem = (
         bytes_problem("key", event.key, MAX_KEY_BYTES)
         or bytes_problem("value", event.value, MAX_VALUE_BYTES)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from chronoline.clock import Clock
 from chronoline.core.errors import ChronolineError, StoreError
-from chronoline.log.contract import Hold, Index, LogTopic, Objects
+from chronoline.log.contract import Head, Hold, Index, LogTopic, Objects
 from chronoline.log.events import Event
 from chronoline.log.format import DamagedObject
 from chronoline.log.groups import share_of
@@ -34,7 +34,16 @@ _TAKE_AGAIN_MS = 100
 class _Held:
     hold: Hold
     reader: PartitionReader
+    resting_from_ms: int = 0
     resting_until_ms: int = 0
+    damage: DamagedObject | None = None
+
+    def rest(self, now_ms: int, wait_ms: int) -> None:
+        self.resting_from_ms, self.resting_until_ms = now_ms, now_ms + wait_ms
+
+    def rests(self, now_ms: int) -> bool:
+        """A clock that is put back before the rest began ends it."""
+        return self.resting_from_ms <= now_ms < self.resting_until_ms
 
 
 class GroupReader:
@@ -67,8 +76,8 @@ class GroupReader:
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
         self._share = range(0)
-        self._ends: dict[int, int] = {}
-        """Where partitions ended when we looked last."""
+        self._heads: dict[int, Head] = {}
+        """Where partitions began and ended when we looked last."""
         self._take_from_ms = 0
         self._turn = 0
         self._stopped = threading.Event()
@@ -90,11 +99,12 @@ class GroupReader:
     def _next_behind(self, limit: int) -> tuple[Hold, list[Event]] | None:
         for held in self._in_turn():
             now_ms = self._clock.now_ms()
-            partition = held.hold.partition
+            head = self._heads.get(held.hold.partition)
             if (
-                held.reader.sequence >= self._ends.get(partition, 0)
-                or held.resting_until_ms > now_ms
+                head is None
+                or held.rests(now_ms)
                 or held.hold.until_ms <= now_ms
+                or not held.reader.is_behind(head)
             ):
                 continue
             try:
@@ -102,24 +112,31 @@ class GroupReader:
             except DamagedObject as error:
                 if self._only is not None:
                     raise
-                logger.error("%s; partition %d rests, the others go on", error, partition)
-                held.resting_until_ms = now_ms + DAMAGE_WAIT_MS
+                logger.error("%s; its partition rests, the others go on", error)
+                held.damage = error
+                held.rest(now_ms, DAMAGE_WAIT_MS)
                 continue
+            held.damage = None
             if events:
                 return held.hold, events
         return None
 
     def _look(self) -> bool:
         """One look at the ends of all partitions, however many we hold; true if one of ours has moved."""
-        before, heads = self._ends, self._index.heads(self._topic.uid)
-        self._ends = {head.partition: head.next_sequence for head in heads}
-        return self._ends != before
+        before, heads = self._heads, self._index.heads(self._topic.uid)
+        self._heads = {head.partition: head for head in heads}
+        return self._heads != before
 
     def sequence_of(self, partition: int) -> int | None:
         """The next event to read of a partition; None if we do not hold it."""
         with self._lock:
             held = self._held.get(partition)
             return None if held is None else held.reader.sequence
+
+    def damage(self) -> DamagedObject | None:
+        """What keeps one of our partitions from being read, if something does."""
+        with self._lock:
+            return next((held.damage for held in self._held.values() if held.damage), None)
 
     def idle_s(self) -> float:
         """How long one may wait for new events before there is something else to look at."""
@@ -140,6 +157,7 @@ class GroupReader:
             noted = self._index.progress(hold, sequence, now_ms=self._clock.now_ms())
         except StoreError as error:
             logger.warning("progress on partition %d was not noted: %s", hold.partition, error)
+            self._let_go([hold])
             noted = None
         with self._lock:
             held = self._held.get(hold.partition)
@@ -156,7 +174,7 @@ class GroupReader:
             held = self._held.get(hold.partition)
             if held is not None and held.hold.fence == hold.fence:
                 held.reader.sequence = sequence
-                held.resting_until_ms = self._clock.now_ms() + wait_ms
+                held.rest(self._clock.now_ms(), wait_ms)
 
     def close(self) -> None:
         """Gives everything up, so that others need not wait for it to lapse. May be called twice."""
@@ -164,20 +182,28 @@ class GroupReader:
             return
         self._stopped.set()
         self._thread.join()
+        self._let_go([held.hold for held in self._held.values()])
+        self._held = {}
         try:
-            self._index.let_go([held.hold for held in self._held.values()])
             if self._only is None:
                 self._index.leave(self._group, self._topic.uid, self._member)
         except ChronolineError as error:
-            logger.warning("leaving group %r failed; its holds lapse: %s", self._group, error)
-        self._held = {}
+            logger.warning("leaving group %r failed: %s", self._group, error)
+
+    def _let_go(self, holds: list[Hold]) -> None:
+        try:
+            self._index.let_go(holds)
+        except ChronolineError as error:
+            logger.warning("letting go failed; the holds lapse: %s", error)
 
     def _in_turn(self) -> list[_Held]:
+        """Those with events at hand first: what is left of a chunk is not kept for long."""
         self._turn += 1
         with self._lock:
             ordered = [self._held[partition] for partition in sorted(self._held)]
         first = self._turn % len(ordered) if ordered else 0
-        return ordered[first:] + ordered[:first]
+        turned = ordered[first:] + ordered[:first]
+        return sorted(turned, key=lambda held: not held.reader.has_more_at_hand)
 
     def _rebalance(self) -> None:
         with self._lock:
@@ -187,7 +213,7 @@ class GroupReader:
             ]
             missing = sorted(share - self._held.keys())
         if foreign:
-            self._index.let_go(foreign)
+            self._let_go(foreign)
             with self._lock:
                 for hold in foreign:
                     self._held.pop(hold.partition, None)
@@ -216,7 +242,7 @@ class GroupReader:
         while not self._stopped.wait(min(self._hold_ms / 3, _LONGEST_BEAT_MS) / 1000):
             try:
                 self._beat()
-            except ChronolineError as error:
+            except Exception as error:  # whatever it is, the next may keep them
                 logger.warning("keeping the holds of group %r failed: %s", self._group, error)
 
     def _beat(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,22 +12,24 @@ from typing import Self
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.ids import ID_ENTROPY_BYTES, UID_ENTROPY_BYTES, make_id, make_topic_uid
-from chronoline.core.limits import name_problem
+from chronoline.core.limits import headers_problem, name_problem
 from chronoline.core.message import Header
 from chronoline.core.topic import check_topic_name
 from chronoline.grouping import Lane
 from chronoline.log.appending import Placed, Placement, Writer, placed_bytes
+from chronoline.log.catching_up import CaughtUp
 from chronoline.log.contract import MAX_PARTITIONS, Head, LogTopic
 from chronoline.log.events import Event, NewEvent, Position, check_event, partition_problem
-from chronoline.log.notifying import Notification, Notifier, Tell, post_to
+from chronoline.log.notifying import Notifier, Tell, post_to
 from chronoline.log.opening import open_parts
 from chronoline.log.processing import Again, Bury, Handler
-from chronoline.log.readers import CaughtUp, Readers
+from chronoline.log.readers import Readers
 from chronoline.log.starting import Start, sequences_at
 from chronoline.log.upkeep import Compacted, Upkeep
 from chronoline.log.waking import Arrivals
 
 DEFAULT_PARTITIONS = 8
+_LEAST_HOLD_MS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,10 @@ class Log:
         clock: Clock | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        _check_settings(linger_ms, object_bytes, max_latency_ms, hold_ms)
         tell = post_to(notifier) if isinstance(notifier, str) else notifier
+        if tell is not None and not callable(tell):
+            raise InvalidInput(f"a notifier is a callable or an http(s) URL, not {notifier!r}")
         self._objects, self._index = open_parts(url, index)
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
@@ -84,7 +89,11 @@ class Log:
             clock=self._clock,
         )
         self._writer = Writer(
-            self._objects, self._index, random_bytes=random_bytes, object_bytes=object_bytes
+            self._objects,
+            self._index,
+            clock=self._clock,
+            random_bytes=random_bytes,
+            object_bytes=object_bytes,
         )
         self._upkeep = Upkeep(self._objects, self._index, random_bytes)
         self._lane = Lane(
@@ -97,13 +106,16 @@ class Log:
         )
         self._queue = self._lane.open_queue()
         self._closed = False
-        self._tell = tell
         self._notifier: Notifier | None = None
         if tell is not None:
             self._notifier = Notifier(
                 self._index, tell, max_latency_ms=max_latency_ms, clock=self._clock
             )
-            self._tell_of_what_is_untold(self._notifier)
+            try:
+                self._tell_of_what_is_untold(self._notifier)
+            except BaseException:
+                self.close()
+                raise
 
     def _new_id(self) -> str:
         return make_id(self._clock.now_ms(), self._random_bytes(ID_ENTROPY_BYTES))
@@ -117,8 +129,10 @@ class Log:
     def create_topic(self, name: str, *, partitions: int = DEFAULT_PARTITIONS) -> LogTopic:
         """Makes a topic. Raises `TopicExists`."""
         check_topic_name(name)
-        if not 1 <= partitions <= MAX_PARTITIONS:
-            raise InvalidInput(f"partitions must be from 1 to {MAX_PARTITIONS}, not {partitions}")
+        if type(partitions) is not int or not 1 <= partitions <= MAX_PARTITIONS:
+            raise InvalidInput(
+                f"partitions must be a whole number from 1 to {MAX_PARTITIONS}, not {partitions!r}"
+            )
         uid = make_topic_uid(self._clock.now_ms(), self._random_bytes(UID_ENTROPY_BYTES))
         topic = LogTopic(uid=uid, name=name, partitions=partitions)
         self._index.create_topic(topic)
@@ -157,13 +171,14 @@ class Log:
         event = NewEvent(value=value, key=key, headers=tuple(headers), partition=partition, ts=ts)
         return self.append_many(topic, [event])[0]
 
-    def append_many(self, topic: str, events: Sequence[NewEvent]) -> list[Position]:
+    def append_many(self, topic: str, events: Iterable[NewEvent]) -> list[Position]:
         """Appends events in their order; answers when all are durable."""
         return self.append_later(topic, events).result()
 
-    def append_later(self, topic: str, events: Sequence[NewEvent]) -> Future[list[Position]]:
+    def append_later(self, topic: str, events: Iterable[NewEvent]) -> Future[list[Position]]:
         """Like `append_many`, without waiting: a writer can have many on their way."""
         where = self.topic(topic)
+        events = list(events)
         for event in events:
             check_event(event, where.partitions)
         placed = [self._placement.place(where, event) for event in events]
@@ -176,11 +191,12 @@ class Log:
         )
 
     def _write(self, placed: Sequence[Placed], now_ms: int) -> list[Position]:
-        positions = self._writer.write(placed, now_ms)
-        self._arrivals.tell({each.topic.uid for each in placed})
-        if self._notifier is not None:
-            self._notifier.appended({(each.topic, each.partition) for each in placed})
-        return positions
+        try:
+            return self._writer.write(placed)
+        finally:  # a part may be committed, or nobody knows: to look costs little
+            self._arrivals.tell({each.topic.uid for each in placed})
+            if self._notifier is not None:
+                self._notifier.appended({(each.topic, each.partition) for each in placed})
 
     # Reading
 
@@ -241,7 +257,7 @@ class Log:
             follow=follow,
             limit=limit,
             again=again or Again(),
-            bury=None if dead_letter_topic is None else self._burial(dead_letter_topic),
+            bury=None if dead_letter_topic is None else self._burial(dead_letter_topic, where),
         )
 
     def read_until_current(
@@ -255,23 +271,28 @@ class Log:
     ) -> CaughtUp:
         """Works one partition for a group until it is up to date, and stops: what a notified function does.
 
-        If another works on it, it stops at once. When its time is up before it is up to date, the
-        notifier is called again. If the handler raises, what was done before is noted, and the error is the
-        caller's.
+        If another works on it, it stops at once, and says until when that one holds it: should it have died,
+        nobody else can go on before. When its time is up before it is up to date, or its progress cannot be
+        noted, the notifier is called again. If the handler raises, what was done before is noted, and the
+        error is the caller's.
         """
         where = self.topic(topic)
         _check_group(group)
         _check_partition(partition, where)
         done = self._readers.until_current(where, group, partition, handler, time_limit_s)
-        if self._tell is not None and done.sequence is not None and not done.current:
-            self._tell(Notification(topic=topic, partition=partition, sequence=done.sequence))
+        if self._notifier is not None and done.sequence is not None and not done.current:
+            self._notifier.again(where, partition, done.sequence)
         return done
 
-    def _burial(self, topic: str) -> Bury:
-        self.topic(topic)
+    def _burial(self, topic: str, source: LogTopic) -> Bury:
+        if self.topic(topic).uid == source.uid:
+            raise InvalidInput("a topic cannot be its own dead_letter_topic: they would come round")
 
         def bury(event: Event, reason: tuple[Header, ...]) -> None:
-            self.append(topic, value=event.value, key=event.key, headers=event.headers + reason)
+            headers = event.headers + reason
+            if headers_problem(headers):
+                headers = reason  # no room for both
+            self.append(topic, value=event.value, key=event.key, headers=headers, ts=event.ts)
 
         return bury
 
@@ -281,13 +302,13 @@ class Log:
         """How far each group is on each partition, with its holder and when its hold ends."""
         where = self.topic(topic)
         states = self._index.groups(where.uid)
-        ends = {head.partition: head.next_sequence for head in self._index.heads(where.uid)}
+        heads = {head.partition: head for head in self._index.heads(where.uid)}
         return [
             GroupProgress(
                 group=state.group,
                 partition=state.partition,
                 sequence=state.sequence,
-                lag=max(0, ends[state.partition] - state.sequence),
+                lag=_lag(heads[state.partition], state.sequence),
                 holder=state.holder,
                 until_ms=state.until_ms if state.holder else None,
             )
@@ -348,6 +369,8 @@ class Log:
         `progress` is called after each partition.
         """
         where = self.topic(topic)
+        if target_bytes < 1:
+            raise InvalidInput(f"target_bytes must be 1 or more, not {target_bytes}")
         total = Compacted(0, 0)
         for partition in range(where.partitions):
             part = self._upkeep.compact(
@@ -372,6 +395,7 @@ class Log:
         if not self._closed:
             self._closed = True
             self._arrivals.close()
+            self._readers.close()
             self._lane.close()
             if self._notifier is not None:
                 self._notifier.close()
@@ -395,9 +419,25 @@ def _check_group(group: str) -> None:
         raise InvalidInput(problem)
 
 
+def _check_settings(linger_ms: float, object_bytes: int, max_latency_ms: int, hold_ms: int) -> None:
+    wrong = (
+        (linger_ms < 0 and "linger_ms must be 0 or more")
+        or (object_bytes < 1 and "object_bytes must be 1 or more")
+        or (max_latency_ms < 1 and "max_latency_ms must be 1 or more")
+        or (hold_ms < _LEAST_HOLD_MS and f"hold_ms must be {_LEAST_HOLD_MS} or more")
+    )
+    if wrong:
+        raise InvalidInput(wrong)
+
+
+def _lag(head: Head, sequence: int) -> int:
+    """What retention has dropped lags no more."""
+    return max(0, head.next_sequence - max(sequence, head.first_sequence))
+
+
 def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 0:
-        raise InvalidInput(f"limit must be 0 or more, not {limit}")
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InvalidInput(f"limit must be a whole number from 0 on, not {limit!r}")
 
 
 def _check_partition(partition: int, topic: LogTopic) -> None:

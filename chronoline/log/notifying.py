@@ -20,7 +20,6 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from chronoline.clock import Clock
@@ -48,6 +47,16 @@ class Notification:
 Tell = Callable[[Notification], None]
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """What is followed becomes a GET, which tells nobody: so a redirect is an error."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
 def post_to(url: str) -> Tell:
     """Tells by an HTTP POST of the notification as JSON. Any answer but a success counts as a failure."""
     if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
@@ -60,9 +69,7 @@ def post_to(url: str) -> Tell:
             headers={"Content-Type": "application/json"},
             method="POST",
         )
-        with urllib.request.urlopen(request, timeout=_POST_TIMEOUT_S) as answer:
-            if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-                raise OSError(f"{url} answered {answer.status}")
+        _OPENER.open(request, timeout=_POST_TIMEOUT_S).close()
 
     return tell
 
@@ -78,6 +85,12 @@ class _Duty:
     """The notice that is ours, if any."""
     told: bool = False
     failures: int = 0
+    again_from: int | None = None
+    """A sequence to tell of although it was told before: who was started for it has not come to the end."""
+
+    @property
+    def key(self) -> tuple[int, int, bool]:
+        return self.topic.uid, self.partition, self.again_from is not None
 
 
 class Notices:
@@ -87,45 +100,68 @@ class Notices:
         self._index = index
         self._tell = tell
         self._max_latency_ms = max_latency_ms
+        self._longest_ms = max(_LONGEST_WAIT_MS, max_latency_ms)
         self._lock = threading.Lock()
-        self._duties: dict[tuple[int, int], _Duty] = {}
+        self._duties: dict[tuple[int, int, bool], _Duty] = {}
+        self._in_work: set[tuple[int, int, bool]] = set()
+        """One at a time for each partition, so that a slow one takes no other's teller."""
 
     def appended(self, places: Iterable[tuple[LogTopic, int]], now_ms: int) -> None:
         """Something was committed. Where a duty waits already, it will see it."""
         for topic, partition in places:
             self._put(_Duty(topic, partition, now_ms))
 
+    def tell_again(self, topic: LogTopic, partition: int, sequence: int, now_ms: int) -> None:
+        """Whoever was started has to stop before the end: another should go on from a sequence."""
+        self._put(_Duty(topic, partition, now_ms, again_from=sequence))
+
     def due(self, now_ms: int) -> list[_Duty]:
-        """Takes the duties whose time has come: an append that comes from now on makes a new one."""
+        """Takes the duties whose time has come: an append that comes from now on makes a new one.
+
+        A time further ahead than any wait was set by a clock that has been put back, and has come too.
+        """
         with self._lock:
-            ready = [key for key, duty in self._duties.items() if duty.at_ms <= now_ms]
+            ready = [
+                key
+                for key, duty in self._duties.items()
+                if key not in self._in_work and not now_ms < duty.at_ms <= now_ms + self._longest_ms
+            ]
+            self._in_work.update(ready)
             return [self._duties.pop(key) for key in ready]
 
     def next_ms(self) -> int | None:
+        """When the next duty is due; those that wait for one in work are not counted."""
         with self._lock:
-            return min((duty.at_ms for duty in self._duties.values()), default=None)
+            waiting = [duty.at_ms for key, duty in self._duties.items() if key not in self._in_work]
+        return min(waiting, default=None)
 
     def work(self, duty: _Duty, now_ms: int) -> None:
-        """One step: claim, tell, or look again. What is left to do is put back."""
+        """One step of a duty that was taken: claim, tell, or look again. What is left to do is put back."""
         try:
-            if duty.notice is not None and duty.told:
-                duty.notice, duty.told = self._index.end_notice(duty.notice, now_ms=now_ms), False
-                if duty.notice is None:
-                    return
-            if duty.notice is None and not self._begin(duty, now_ms):
-                return
-            self._tell_now(duty, now_ms)
+            self._step(duty, now_ms)
         except StoreError as error:
             logger.warning("notices of %r wait for the index: %s", duty.topic.name, error)
             self.again(duty, now_ms)
+        finally:
+            with self._lock:
+                self._in_work.discard(duty.key)
 
-    def flush(self, now_ms: int) -> None:
-        """Tells now what would be told after a wait, and ends our waits: nobody will be here to look."""
-        for duty in self.due(_END_OF_TIME):
-            self.work(duty, now_ms)
-            if duty.told and duty.notice is not None:
-                self._index.end_notice(duty.notice, now_ms=now_ms)
-        self.due(_END_OF_TIME)
+    def _step(self, duty: _Duty, now_ms: int) -> None:
+        if duty.again_from is not None and duty.notice is None:
+            self._tell_once_more(duty, duty.again_from, now_ms)
+            return
+        if duty.notice is not None and duty.told:
+            duty.notice, duty.told = self._index.end_notice(duty.notice, now_ms=now_ms), False
+        # No next notice: all is told, or another was faster and may have died. To ask settles both.
+        if duty.notice is None and not self._begin(duty, now_ms):
+            return
+        self._tell_now(duty, now_ms)
+
+    def flush(self, duty: _Duty, now_ms: int) -> None:
+        """Tells now what would be told after a wait, and ends our wait: nobody will be here to look."""
+        self.work(duty, now_ms)
+        if duty.told and duty.notice is not None:
+            self._index.end_notice(duty.notice, now_ms=now_ms)
 
     def again(self, duty: _Duty, now_ms: int) -> None:
         """Puts a duty back after a failure, for a while that grows."""
@@ -148,16 +184,7 @@ class Notices:
     def _tell_now(self, duty: _Duty, now_ms: int) -> None:
         notice = duty.notice
         assert notice is not None
-        try:
-            self._tell(
-                Notification(
-                    topic=duty.topic.name, partition=duty.partition, sequence=notice.sequence
-                )
-            )
-        except Exception as error:  # whatever the notifier does, the events are still untold
-            logger.warning(
-                "telling of partition %d of %r failed: %s", duty.partition, duty.topic.name, error
-            )
+        if not self._told(duty, notice.sequence):
             duty.notice = None  # another may claim it meanwhile; what is newest then is told
             self.again(duty, now_ms)
             return
@@ -165,12 +192,31 @@ class Notices:
         duty.at_ms = notice.since_ms + self._max_latency_ms
         self._put(duty)
 
+    def _tell_once_more(self, duty: _Duty, sequence: int, now_ms: int) -> None:
+        if not self._told(duty, sequence):
+            self.again(duty, now_ms)
+
+    def _told(self, duty: _Duty, sequence: int) -> bool:
+        """Whether the notifier took it. Whatever it raises, the events are still untold."""
+        try:
+            self._tell(
+                Notification(topic=duty.topic.name, partition=duty.partition, sequence=sequence)
+            )
+        except Exception as error:
+            logger.warning(
+                "telling of partition %d of %r failed: %s", duty.partition, duty.topic.name, error
+            )
+            return False
+        return True
+
     def _put(self, duty: _Duty) -> None:
-        """A duty with a notice goes before one without; else the one that is there stays."""
+        """A duty with a notice goes before one without; else the one that is there stays.
+
+        To tell again is a matter of its own, which no notice covers.
+        """
         with self._lock:
-            key = (duty.topic.uid, duty.partition)
-            if key not in self._duties or duty.notice is not None:
-                self._duties[key] = duty
+            if duty.key not in self._duties or duty.notice is not None:
+                self._duties[duty.key] = duty
 
 
 class Notifier:
@@ -190,6 +236,11 @@ class Notifier:
         with self._changed:
             self._changed.notify()
 
+    def again(self, topic: LogTopic, partition: int, sequence: int) -> None:
+        self._notices.tell_again(topic, partition, sequence, self._clock.now_ms())
+        with self._changed:
+            self._changed.notify()
+
     def close(self) -> None:
         """Tells what is left to tell. What fails is told by another process, or at the next start."""
         with self._changed:
@@ -197,10 +248,17 @@ class Notifier:
             self._changed.notify()
         self._thread.join()
         self._tellers.shutdown()
-        try:
-            self._notices.flush(self._clock.now_ms())
-        except StoreError as error:
-            logger.warning("some notices are left to others: %s", error)
+        self._flush()
+
+    def _flush(self) -> None:
+        with ThreadPoolExecutor(_TELLERS, thread_name_prefix="chronoline-teller") as tellers:
+            left = [
+                tellers.submit(self._notices.flush, duty, self._clock.now_ms())
+                for duty in self._notices.due(_END_OF_TIME)
+            ]
+            for each in left:
+                if error := each.exception():
+                    logger.warning("a notice is left to others: %s", error)
 
     def _run(self) -> None:
         while True:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import uuid4
 
 from chronoline.core.errors import InvalidInput, MissingExtra
 from chronoline.log.contract import Index, Objects
 from chronoline.log.objects.address import BucketAddress, join_url, split_url
 from chronoline.log.objects.cloudformation import bucket_resource
+from chronoline.log.tying import tie
 
 OBJECTS = {
     "file": "file:///folder",
@@ -53,12 +55,12 @@ def open_parts(url: str, index: str | None = None) -> tuple[Objects, Index]:
     - The index is ``sqlite:////folder/file.db``, for one machine, ``postgresql://…``, or ``dynamodb://table``.
     """
     place = _read(url, index)
-    objects = _open_objects(place.objects)
-    try:
-        return objects, _open_index(place)
-    except BaseException:
-        objects.close()
-        raise
+    with ExitStack() as opened:
+        objects = opened.enter_context(closing(_open_objects(place.objects)))
+        the_index = opened.enter_context(closing(_open_index(place)))
+        tie(objects, the_index, uuid4().hex)
+        opened.pop_all()
+        return objects, the_index
 
 
 def connection_string(url: str, index: str | None = None) -> str:

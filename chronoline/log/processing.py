@@ -30,6 +30,8 @@ class Again:
     max_attempts: int = 10
 
     def __post_init__(self) -> None:
+        if not all(type(each) is int for each in (self.retry_ms, self.longest_retry_ms)):
+            raise InvalidInput("retry_ms and longest_retry_ms are whole milliseconds")
         if self.retry_ms < 0 or self.longest_retry_ms < self.retry_ms or self.max_attempts < 1:
             raise InvalidInput(
                 "retry_ms must be from 0 to longest_retry_ms, and max_attempts at least 1"
@@ -61,10 +63,16 @@ class Processing:
         self.passed = 0
         """Events that were handled or put away."""
 
-    @property
     def waiting(self) -> bool:
-        """Whether an event that failed waits to be delivered again."""
+        """Whether an event that failed waits to be delivered again by us."""
+        self._attempts = {
+            place: count for place, count in self._attempts.items() if self._is_next(*place)
+        }
         return bool(self._attempts)
+
+    def _is_next(self, partition: int, sequence: int) -> bool:
+        """Another may have the partition by now, a seek passed the event, or retention dropped it."""
+        return self._reader.sequence_of(partition) == sequence
 
     def work(self, hold: Hold, events: list[Event]) -> None:
         """Delivers events until one fails, or it is to stop; that one is the partition's next."""
@@ -80,8 +88,7 @@ class Processing:
                 if self._stopping():
                     break
         finally:
-            if not self._reader.done(hold, done):
-                self._forget(hold.partition)
+            self._reader.done(hold, done)
 
     def _deliver(self, event: Event) -> bool:
         place = (event.partition, event.sequence)
@@ -99,17 +106,28 @@ class Processing:
             )
             if self._bury is None or attempts < self._again.max_attempts:
                 return False
-            self._bury(event, _reason(event, error))
+            if not self._buried(event, error):
+                return False
         else:
             self.handled += 1
         self._attempts.pop(place, None)
         return True
 
-    def _forget(self, partition: int) -> None:
-        """Another has the partition now, and counts for itself."""
-        self._attempts = {
-            place: count for place, count in self._attempts.items() if place[0] != partition
-        }
+    def _buried(self, event: Event, error: Exception) -> bool:
+        """False if it could not be put away now: then it is tried again, as if it had failed once more."""
+        assert self._bury is not None
+        try:
+            self._bury(event, _reason(event, error))
+        except Exception as failure:  # also an error that cannot be put into words
+            logger.warning(
+                "event %d of partition %d of %r could not be put away: %s",
+                event.sequence,
+                event.partition,
+                event.topic,
+                failure,
+            )
+            return False
+        return True
 
 
 def _reason(event: Event, error: Exception) -> tuple[Header, ...]:
@@ -117,5 +135,8 @@ def _reason(event: Event, error: Exception) -> tuple[Header, ...]:
         ("chronolineTopic", event.topic.encode()),
         ("chronolinePartition", str(event.partition).encode()),
         ("chronolineSequence", str(event.sequence).encode()),
-        ("chronolineError", f"{type(error).__name__}: {error}".encode()[:_ERROR_BYTES]),
+        (
+            "chronolineError",
+            f"{type(error).__name__}: {error}".encode(errors="replace")[:_ERROR_BYTES],
+        ),
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 
 from chronoline.clock import Clock
 from chronoline.core.errors import StoreClosed, StoreError
+from chronoline.log.catching_up import CatchingUp, CaughtUp
 from chronoline.log.contract import Hold, Index, LogTopic, Objects
 from chronoline.log.events import Event
-from chronoline.log.group_reading import GroupReader
+from chronoline.log.format import DamagedObject
+from chronoline.log.group_reading import DAMAGE_WAIT_MS, GroupReader
 from chronoline.log.processing import Again, Bury, Handler, Processing
 from chronoline.log.reading import LoneReader
 from chronoline.log.waking import Arrivals
@@ -20,20 +21,10 @@ _BATCH_EVENTS = 500
 _STORE_WAIT_S = 1.0
 """How long a reader that follows leaves a failing store alone."""
 
+_CLOSE_WAIT_S = 5.0
 _NO_LIMIT = 1 << 62
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaughtUp:
-    """What `read_until_current` did."""
-
-    handled: int
-    current: bool
-    """Whether the partition was up to date at the end. If not, time was up, or another works on it."""
-    sequence: int | None
-    """The next event to read; None if another works on it."""
 
 
 class Readers:
@@ -55,9 +46,13 @@ class Readers:
         self._arrivals = arrivals
         self._new_member = new_member
         self._hold_ms = hold_ms
-        self._max_latency_s = max_latency_ms / 1000
+        # A look takes a moment too, and must be over when the latency is.
+        self._look_every_s = max_latency_ms * 0.8 / 1000
         self._clock = clock
         self._listening = threading.Lock()  # taken once, by the first that waits
+        self._changed = threading.Condition()
+        self._waiting: set[GroupReader] = set()
+        """Readers of other threads that are about to end once the log is closed."""
 
     def alone(
         self, topic: LogTopic, starts: dict[int, int], *, follow: bool, limit: int | None
@@ -67,25 +62,37 @@ class Readers:
         left = _NO_LIMIT if limit is None else limit
         while left > 0 and not self._arrivals.closed:
             seen = self._arrivals.count(topic.uid)
-            for event in reader.read_on(min(left, _BATCH_EVENTS)):
-                yield event
-                left -= 1
-                if not left:
-                    return
+            wait_s = self._look_every_s
+            try:
+                for event in reader.read_on(min(left, _BATCH_EVENTS)):
+                    yield event
+                    left -= 1
+                    if not left or self._arrivals.closed:
+                        return
+            except DamagedObject as error:
+                if not follow:
+                    raise
+                logger.error("%s; its partition rests, the others go on", error)
+                wait_s = DAMAGE_WAIT_MS / 1000
+            except StoreError as error:
+                if not follow or isinstance(error, StoreClosed):
+                    raise
+                logger.warning("reading of %r waits for the store: %s", topic.name, error)
+                wait_s = _STORE_WAIT_S
             if not follow:
                 return
-            self._wait(topic, seen, self._max_latency_s)
+            self._wait(topic, seen, wait_s)
 
     def member(
         self, topic: LogTopic, group: str, *, follow: bool, limit: int | None
     ) -> Generator[Event]:
         """Events of the member's share. Progress is noted when the event after a batch is asked for."""
-        reader = self._group_reader(topic, group)
+        reader = self._joined(topic, group, follow)
         left = _NO_LIMIT if limit is None else limit
         try:
             while left > 0:
                 batch = self._next_batch(
-                    reader, topic, follow=follow, limit=min(left, _BATCH_EVENTS)
+                    reader, topic, follow=lambda: follow, limit=min(left, _BATCH_EVENTS)
                 )
                 if batch is None:
                     return
@@ -101,7 +108,7 @@ class Readers:
                 finally:
                     reader.done(hold, done)
         finally:
-            reader.close()
+            self._end(reader)
 
     def process(
         self,
@@ -114,7 +121,7 @@ class Readers:
         again: Again,
         bury: Bury | None,
     ) -> int:
-        reader = self._group_reader(topic, group)
+        reader = self._joined(topic, group, follow)
         processing = Processing(reader, handler, again, bury, lambda: self._arrivals.closed)
         most = _NO_LIMIT if limit is None else limit
         try:
@@ -122,14 +129,14 @@ class Readers:
                 batch = self._next_batch(
                     reader,
                     topic,
-                    follow=follow or processing.waiting,
+                    follow=lambda: follow or processing.waiting(),
                     limit=min(most - processing.passed, _BATCH_EVENTS),
                 )
                 if batch is None:
                     break
                 processing.work(*batch)
         finally:
-            reader.close()
+            self._end(reader)
         return processing.handled
 
     def until_current(
@@ -142,56 +149,50 @@ class Readers:
     ) -> CaughtUp:
         now_ms = self._clock.now_ms()
         ends_ms = None if time_limit_s is None else now_ms + int(time_limit_s * 1000)
-        handled = 0
 
-        def in_time(event: Event) -> bool:
-            nonlocal handled
-            if ends_ms is not None and self._clock.now_ms() >= ends_ms:
-                return False
-            handler(event)
-            handled += 1
-            return True
-
-        while True:
-            sequence = self._catch_up(topic, group, partition, in_time)
-            # Who was told while we held the partition has stopped: what came after our last look is ours.
-            end = self._index.heads(topic.uid)[partition].next_sequence
-            current = sequence is not None and sequence >= end
+        def stopping() -> bool:
             time_is_up = ends_ms is not None and self._clock.now_ms() >= ends_ms
-            if sequence is None or current or time_is_up:
-                return CaughtUp(handled=handled, current=current, sequence=sequence)
+            return time_is_up or self._arrivals.closed
 
-    def _catch_up(
-        self, topic: LogTopic, group: str, partition: int, handle: Callable[[Event], bool]
-    ) -> int | None:
-        """Where it stopped; None if another works on the partition."""
-        reader = self._group_reader(topic, group, only=partition)
-        try:
-            while batch := reader.next_batch(_BATCH_EVENTS):
-                hold, events = batch
-                done = events[0].sequence
-                try:
-                    for event in events:
-                        if not handle(event):
-                            break
-                        done = event.sequence + 1
-                finally:
-                    kept = reader.done(hold, done)
-                if not kept:
-                    return None
-                if done <= events[-1].sequence:
-                    return done
-            return reader.sequence_of(partition)
-        finally:
-            reader.close()
+        return CatchingUp(
+            self._index,
+            topic,
+            group,
+            partition,
+            open_reader=lambda: self._group_reader(topic, group, only=partition),
+            handler=handler,
+            stopping=stopping,
+        ).run()
+
+    def close(self) -> None:
+        """Waits a moment for those that wait for events: they give up what they hold."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting, _CLOSE_WAIT_S)
+
+    def _end(self, reader: GroupReader) -> None:
+        reader.close()
+        with self._changed:
+            self._waiting.discard(reader)
+            self._changed.notify_all()
 
     def _next_batch(
-        self, reader: GroupReader, topic: LogTopic, *, follow: bool, limit: int
+        self, reader: GroupReader, topic: LogTopic, *, follow: Callable[[], bool], limit: int
     ) -> tuple[Hold, list[Event]] | None:
         """The next batch, waiting for it while it follows; a store that fails is waited for too."""
+        with self._changed:
+            self._waiting.add(reader)
+        batch = self._await_batch(reader, topic, follow, limit)
+        if batch is not None:
+            with self._changed:
+                self._waiting.discard(reader)
+        return batch
+
+    def _await_batch(
+        self, reader: GroupReader, topic: LogTopic, follow: Callable[[], bool], limit: int
+    ) -> tuple[Hold, list[Event]] | None:
         while not self._arrivals.closed:
             seen = self._arrivals.count(topic.uid)
-            wait_s = self._max_latency_s
+            wait_s = self._look_every_s
             try:
                 batch = reader.next_batch(limit)
                 if batch is not None:
@@ -199,11 +200,13 @@ class Readers:
             except StoreClosed:
                 return None
             except StoreError as error:
-                if not follow:
+                if not follow():
                     raise
                 logger.warning("reading of %r waits for the store: %s", topic.name, error)
                 wait_s = _STORE_WAIT_S
-            if not follow:
+            if not follow():
+                if damage := reader.damage():
+                    raise damage  # the others are read; this one cannot be
                 return None
             self._wait(topic, seen, wait_s, reader.idle_s())
         return None
@@ -215,7 +218,20 @@ class Readers:
         """
         if self._listening.acquire(blocking=False):
             self._index.listen(self._arrivals.tell)
-        self._arrivals.wait(topic.uid, seen, idle_s if self._index.hearing else min(look_s, idle_s))
+        spared = self._index.hearing and look_s == self._look_every_s
+        self._arrivals.wait(topic.uid, seen, idle_s if spared else min(look_s, idle_s))
+
+    def _joined(self, topic: LogTopic, group: str, follow: bool) -> GroupReader:
+        """A new member; a store that fails is waited for, if it follows."""
+        while True:
+            seen = self._arrivals.count(topic.uid)
+            try:
+                return self._group_reader(topic, group)
+            except StoreError as error:
+                if not follow or isinstance(error, StoreClosed) or self._arrivals.closed:
+                    raise
+                logger.warning("joining group %r waits for the store: %s", group, error)
+            self._arrivals.wait(topic.uid, seen, _STORE_WAIT_S)
 
     def _group_reader(self, topic: LogTopic, group: str, only: int | None = None) -> GroupReader:
         return GroupReader(

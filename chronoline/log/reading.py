@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from chronoline.log.contract import Chunk, Index, LogTopic, ObjectMissing, Objects
+from chronoline.log.contract import Chunk, Head, Index, LogTopic, ObjectMissing, Objects
 from chronoline.log.events import Event
 from chronoline.log.format import DamagedObject, unpack_chunk
 
 _CHUNKS_AT_ONCE = 256
+_BATCH_BYTES = 8 * 1024 * 1024
+"""A batch ends with the chunk that passes it."""
 
 
 class PartitionReader:
@@ -31,11 +33,17 @@ class PartitionReader:
         self._chunks: deque[Chunk] = deque()
         """What the index named last and nobody has read yet."""
         self._unpacked: list[Event] = []
+        self._batch_bytes = 0
 
     @property
     def has_more_at_hand(self) -> bool:
         """Whether the next events are unpacked already."""
         return self._holds(self.sequence)
+
+    def is_behind(self, head: Head) -> bool:
+        """Whether there is more to read. What retention has dropped is passed over."""
+        self.sequence = max(self.sequence, head.first_sequence)
+        return self.sequence < head.next_sequence
 
     def read(self, limit: int) -> list[Event]:
         """The next events, at most so many; none if it is up to date.
@@ -45,7 +53,8 @@ class PartitionReader:
         error hides no event: what comes before it is answered first.
         """
         events: list[Event] = []
-        while len(events) < limit:
+        self._batch_bytes = 0
+        while len(events) < limit and self._batch_bytes < _BATCH_BYTES:
             try:
                 if not self._unpack_next(limit - len(events)):
                     break
@@ -72,7 +81,8 @@ class PartitionReader:
                 return False
             data = self._get(chunk)
             if data is not None:
-                self._unpacked = self._unpack(chunk, data)
+                self._batch_bytes += len(data)
+                self._unpacked = unpack_whole(self._topic, chunk, data)
                 self.sequence = max(self.sequence, chunk.first_sequence)
         return True
 
@@ -107,20 +117,22 @@ class PartitionReader:
             self._topic.uid, self.partition, from_sequence=chunk.first_sequence, limit=1
         )
 
-    def _unpack(self, chunk: Chunk, data: bytes) -> list[Event]:
-        events = unpack_chunk(
-            data,
-            topic=self._topic.name,
-            partition=self.partition,
-            first_sequence=chunk.first_sequence,
-            name=chunk.object_name,
+
+def unpack_whole(topic: LogTopic, chunk: Chunk, data: bytes) -> list[Event]:
+    """The events of a chunk, all that were committed. Raises `DamagedObject`."""
+    events = unpack_chunk(
+        data,
+        topic=topic.name,
+        partition=chunk.partition,
+        first_sequence=chunk.first_sequence,
+        name=chunk.object_name,
+    )
+    if len(events) != chunk.events:
+        raise DamagedObject(
+            f"object {chunk.object_name!r} has {len(events)} events of {topic.name!r}, partition "
+            f"{chunk.partition}, from sequence {chunk.first_sequence}; {chunk.events} were committed"
         )
-        if len(events) != chunk.events:
-            raise DamagedObject(
-                f"object {chunk.object_name!r} has {len(events)} events of {self._topic.name!r}, partition "
-                f"{self.partition}, from sequence {chunk.first_sequence}; {chunk.events} were committed"
-            )
-        return events
+    return events
 
 
 class LoneReader:
@@ -137,12 +149,24 @@ class LoneReader:
         ]
 
     def read_on(self, batch: int) -> Iterator[Event]:
-        """Everything that is there now: one look at the ends of the partitions, then those that have more."""
-        ends = {head.partition: head.next_sequence for head in self._index.heads(self._topic.uid)}
-        behind = [reader for reader in self._readers if reader.sequence < ends[reader.partition]]
+        """Everything that is there now: one look at the ends of the partitions, then those that have more.
+
+        A damaged object stops its partition alone, and is raised when the others have been read.
+        """
+        heads = {head.partition: head for head in self._index.heads(self._topic.uid)}
+        damage: DamagedObject | None = None
+        behind = [reader for reader in self._readers if reader.is_behind(heads[reader.partition])]
         while behind:
-            for reader in behind:
-                yield from reader.read(batch)
+            for reader in list(behind):
+                try:
+                    events = reader.read(batch)
+                except DamagedObject as error:
+                    damage = damage or error
+                    events = []
+                yield from events
                 while reader.has_more_at_hand:
                     yield from reader.read(batch)
-            behind = [reader for reader in behind if reader.sequence < ends[reader.partition]]
+                if not events or not reader.is_behind(heads[reader.partition]):
+                    behind.remove(reader)  # up to date, or dropped meanwhile: the next look tells
+        if damage is not None:
+            raise damage

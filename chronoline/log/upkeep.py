@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
-from chronoline.log.contract import Chunk, Head, Index, LogTopic, NewChunk, Objects
+from chronoline.log.contract import Chunk, Head, Index, LogTopic, NewChunk, ObjectMissing, Objects
 from chronoline.log.events import NewEvent
-from chronoline.log.format import MAGIC, pack_chunk, unpack_chunk
+from chronoline.log.format import MAGIC, DamagedObject, pack_chunk
+from chronoline.log.reading import unpack_whole
+
+logger = logging.getLogger(__name__)
 
 _NAMES_AT_ONCE = 500
 _CHUNKS_AT_ONCE = 1_000
@@ -104,17 +108,12 @@ class Upkeep:
     def _merge(self, topic: LogTopic, partition: int, run: list[Chunk], now_ms: int) -> int:
         if len(run) == 1:
             return 1
-        events = [
-            NewEvent(value=event.value, key=event.key, headers=event.headers, ts=event.ts)
-            for chunk in run
-            for event in unpack_chunk(
-                self._objects.get(chunk.object_name, chunk.offset, chunk.length),
-                topic=topic.name,
-                partition=partition,
-                first_sequence=chunk.first_sequence,
-                name=chunk.object_name,
-            )
-        ]
+        try:
+            events = [event for chunk in run for event in self._events(topic, chunk)]
+        except (ObjectMissing, DamagedObject) as error:
+            # Another was faster, or it is damaged, which its readers report: the rest goes on.
+            logger.warning("some chunks of %r are left as they are: %s", topic.name, error)
+            return len(run)
         data = pack_chunk(events, now_ms)
         name = make_id(now_ms, self._random_bytes(ID_ENTROPY_BYTES))
         self._objects.put(name, MAGIC + data)
@@ -122,6 +121,13 @@ class Upkeep:
         if self._index.replace(topic.uid, partition, run, name, new):
             return 1
         return len(run)  # someone was faster; what we wrote is an orphan, and swept
+
+    def _events(self, topic: LogTopic, chunk: Chunk) -> list[NewEvent]:
+        data = self._objects.get(chunk.object_name, chunk.offset, chunk.length)
+        return [
+            NewEvent(value=event.value, key=event.key, headers=event.headers, ts=event.ts)
+            for event in unpack_whole(topic, chunk, data)
+        ]
 
     def _chunks(self, topic: LogTopic, partition: int, sequence: int) -> Iterator[Chunk]:
         while chunks := self._index.chunks(

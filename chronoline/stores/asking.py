@@ -41,12 +41,14 @@ class Asked(NamedTuple):
     to: Any
     problem: str = ""
     """What is wrong with it as a whole."""
+    until: Any = 0
+    """The end of the lease, as its holder knows it."""
 
 
 def lease_item(lease: object, to: object) -> Asked:
     """What is asked for on a lease."""
     if isinstance(lease, Lease):
-        return Asked(lease.id, lease.consumer, lease.version, to)
+        return Asked(lease.id, lease.consumer, lease.version, to, until=lease.until)
     return Asked(lease, "-", 0, 0, f"must be a Lease, not {type(lease).__name__}")
 
 
@@ -61,7 +63,7 @@ def change_batch(topic: Topic, items: Sequence[Asked], now_ms: int) -> Batch[Cha
     """Changes that are asked for; the invalid ones refused."""
     check_batch(items, now_ms)
     batch: Batch[Change] = Batch(len(items))
-    for place, (message_id, name, version, to, wrong) in enumerate(items):
+    for place, (message_id, name, version, to, wrong, until) in enumerate(items):
         problem = (
             wrong
             or name_problem("id", message_id)
@@ -73,5 +75,6 @@ def change_batch(topic: Topic, items: Sequence[Asked], now_ms: int) -> Batch[Cha
             batch.refuse(place, message_id, problem)
         else:
             bucket = bucket_of(message_id, topic.settings.buckets)
-            batch.add(place, message_id, Change(bucket, message_id, name, version, to))
+            shortens = isinstance(until, int) and to < until
+            batch.add(place, message_id, Change(bucket, message_id, name, version, to, shortens))
     return batch

@@ -42,7 +42,6 @@ from chronoline.stores.batch import (
     invalid,
 )
 from chronoline.stores.changes import (
-    MOVES,
     Change,
     Span,
     StoredRow,
@@ -50,11 +49,11 @@ from chronoline.stores.changes import (
     explain,
     explain_create,
     explain_lease,
+    is_move,
     refused,
     repeated,
 )
 from chronoline.stores.contract import (
-    MAX_BATCH,
     MAX_FORECAST_STEPS,
     NOTICE_HORIZON_MS,
     Bodies,
@@ -69,7 +68,8 @@ from chronoline.stores.primitives import Key, Primitives
 
 _UID_TRIES = 10
 _STATEMENT_BYTES = 16 * 1024 * 1024
-"""Of bodies: more are written in several statements."""
+"""Of bodies, keys and headers: more are written in several statements."""
+_MOST_KNOWN_TOPICS = 10_000
 _BEFORE_ALL = (0, "")
 """Before every (moment, id): ids are not empty."""
 _SYSTEM = "system"
@@ -99,8 +99,7 @@ class EngineStore(Primitives, Store):
             uid = make_topic_uid(now_ms, self._random_bytes(UID_ENTROPY_BYTES))
             topic = Topic(uid=uid, name=name, settings=settings)
             if self._insert_topic(topic):
-                self._known_topics[uid] = topic
-                return topic
+                return self._remember(topic)
             if self._is_name_taken(name):
                 break
         raise TopicExists(f"a topic named {name!r} exists, or is still being dropped")
@@ -136,13 +135,13 @@ class EngineStore(Primitives, Store):
 
     def _topic(self, uid: int) -> Topic:
         check_uid(uid)
-        topic = self._known_topics.get(uid)
-        if topic is None:
-            topic = self.get_topic(uid)
-            with self._known_topics_lock:
-                if len(self._known_topics) >= MAX_BATCH:
-                    self._known_topics.clear()
-                self._known_topics[uid] = topic
+        return self._known_topics.get(uid) or self._remember(self.get_topic(uid))
+
+    def _remember(self, topic: Topic) -> Topic:
+        with self._known_topics_lock:
+            if len(self._known_topics) >= _MOST_KNOWN_TOPICS:
+                self._known_topics.clear()
+            self._known_topics[topic.uid] = topic
         return topic
 
     # What producers do
@@ -165,8 +164,9 @@ class EngineStore(Primitives, Store):
             return refused(change.id, explain_create(row, change, replace, now_ms))
 
         batch = new_message_batch(topic, messages, now_ms)
+        again = None if replace else _exists_again
         with batch.honest():
-            for chosen in batch.rounds(weight=_body_bytes, most=_STATEMENT_BYTES):
+            for chosen in batch.rounds(_weight, _STATEMENT_BYTES, again):
                 dues = {new.id: new.due for _, new in chosen}
                 with self._telling(topic, dues, now_ms) as made:
                     made.update(self._create(topic, chosen, replace, now_ms))
@@ -215,6 +215,7 @@ class EngineStore(Primitives, Store):
         taken, more = self._reserve(topic, merged, limit, request)
         if not taken:
             self.get_topic(topic_uid)  # nothing to lease, or the topic was dropped
+        taken.sort(key=_due_of)
         return _grant(taken, consumer, [], more=more)
 
     def lease(
@@ -244,6 +245,7 @@ class EngineStore(Primitives, Store):
                 taken += got
                 made = {each.message.id: each.message.version for each in got}
                 self._settle(batch, topic, {change[:2]: change for change in chosen}, made, name)
+        taken.sort(key=_due_of)
         return _grant(taken, consumer, [o for o in batch.outcomes() if not o.done], more=False)
 
     def resume(
@@ -256,6 +258,7 @@ class EngineStore(Primitives, Store):
         taken = self._resume(self._topic(topic_uid), consumer, after, limit, now_ms)
         if not taken:
             self.get_topic(topic_uid)  # nothing to resume, or the topic was dropped
+        taken.sort(key=lambda each: each.message.id)
         return _grant(taken, consumer, [], more=len(taken) >= limit)
 
     def extend(
@@ -443,7 +446,7 @@ class EngineStore(Primitives, Store):
         batch = change_batch(topic, items, now_ms)
         with batch.honest():
             for chosen in batch.rounds():
-                moved = {change.id: change.to for change in chosen} if operation in MOVES else {}
+                moved = {each.id: each.to for each in chosen if is_move(operation, each)}
                 with self._telling(topic, moved, now_ms) as made:
                     made.update(self._change(operation, topic, chosen, now_ms))
                 self._settle(batch, topic, {change[:2]: change for change in chosen}, made, name)
@@ -490,8 +493,17 @@ class EngineStore(Primitives, Store):
         return rows
 
 
-def _body_bytes(item: tuple[int, NewMessage]) -> int:
-    return len(item[1].body or b"")
+def _weight(item: tuple[int, NewMessage]) -> int:
+    """About how many bytes a statement carries for a message."""
+    _, new = item
+    headers = sum(len(name) + len(value or b"") for name, value in new.headers)
+    return len(new.body or b"") + len(new.key or b"") + headers
+
+
+def _exists_again(first: Outcome) -> Outcome | None:
+    """What a create of an id is told when one before it in the batch was told this."""
+    taken = first.done or first.refusal is Refusal.EXISTS
+    return Outcome(id=first.id, refusal=Refusal.EXISTS) if taken else None
 
 
 def _keys(topic: Topic, ids: Sequence[str]) -> list[Key]:
@@ -500,6 +512,10 @@ def _keys(topic: Topic, ids: Sequence[str]) -> list[Key]:
 
 def _page(messages: list[Message], limit: int) -> Page:
     return Page(messages=tuple(messages[:limit]), more=len(messages) > limit)
+
+
+def _due_of(taken: Taken) -> int:
+    return taken.message.due
 
 
 def _grant(taken: list[Taken], consumer: str, denied: list[Outcome], *, more: bool) -> Grant:
@@ -513,5 +529,4 @@ def _grant(taken: list[Taken], consumer: str, denied: list[Outcome], *, more: bo
         leased.append(
             LeasedMessage(lease=lease, message=message, body=body, redelivered=redelivered)
         )
-    leased.sort(key=lambda each: each.message.due)
     return Grant(leased=tuple(leased), refused=tuple(denied), more=more)

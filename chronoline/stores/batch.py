@@ -23,6 +23,7 @@ class Batch(Generic[Item]):
     def __init__(self, size: int) -> None:
         self._outcomes: list[Outcome | None] = [None] * size
         self._rounds: list[dict[str, tuple[int, Item]]] = [{}]
+        self._chosen = self._rounds[0]
         self._repeats: dict[str, int] = {}
         self._begun = False
 
@@ -42,17 +43,27 @@ class Batch(Generic[Item]):
         self._outcomes[place] = invalid(message_id, problem)
 
     def rounds(
-        self, weight: Callable[[Item], int] = lambda _: 0, most: int = 1
+        self,
+        weight: Callable[[Item], int] = lambda _: 0,
+        most: int = 1,
+        again: Callable[[Outcome], Outcome | None] | None = None,
     ) -> Iterator[list[Item]]:
         """The valid items, in parts of about `most` by weight.
 
-        Second occurrences of an id come after all first ones.
+        Second occurrences of an id come after all first ones. Where `again` knows the outcome of a repeated
+        item from the one before it, that is its outcome, and it is not dealt out.
         """
+        before: dict[str, tuple[int, Item]] = {}
         for chosen in self._rounds:
             self._chosen = chosen
             part: list[Item] = []
             weighed = 0
-            for _, item in chosen.values():
+            for message_id, (_, item) in chosen.items():
+                outcome = self._outcomes[before[message_id][0]] if before else None
+                known = again(outcome) if again and outcome else None
+                if known:
+                    self.settle(known)
+                    continue
                 part.append(item)
                 weighed += weight(item)
                 if weighed >= most:
@@ -60,6 +71,7 @@ class Batch(Generic[Item]):
                     part, weighed = [], 0
             if part:
                 yield part
+            before = chosen
 
     def settle(self, outcome: Outcome) -> None:
         """Notes what became of an id in the current round."""

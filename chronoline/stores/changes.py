@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from chronoline.core.doom import DeathReason
-from chronoline.core.limits import CLOCK_BOUND_MS, MIN_LEASE_MS
+from chronoline.core.limits import MIN_LEASE_MS, SETTLED_AFTER_MS
 from chronoline.core.message import Message
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import (
@@ -29,7 +29,7 @@ LEASE_OPERATIONS = frozenset(
     }
 )
 DELETIONS = frozenset({Operation.ACK, Operation.CANCEL, Operation.DISCARD})
-MOVES = frozenset(
+_MOVES = frozenset(
     {
         Operation.RELEASE,
         Operation.RETRY,
@@ -38,7 +38,6 @@ MOVES = frozenset(
         Operation.REDRIVE,
     }
 )
-"""What puts a message where a sleeper may have to wake for it."""
 _NEEDS_TIME_AHEAD = frozenset({Operation.EXTEND, Operation.RELEASE, Operation.RETRY})
 
 
@@ -52,6 +51,8 @@ class Change(NamedTuple):
     version: int = 0
     to: int = 0
     """The new time."""
+    shortens: bool = False
+    """Whether that is before the end of the lease, as its holder knows it."""
 
 
 class StoredRow(NamedTuple):
@@ -77,10 +78,11 @@ class LeaseRequest(NamedTuple):
 def settled(now_ms: int) -> int:
     """Versions below this can be forgotten: every process that creates the id anew begins above them.
 
-    A version that is not settled may have been leased, and a process whose clock is behind would give it out
-    again. So a row is removed only when its version is settled; else it leaves a mark.
+    A version that is not settled may have been leased, and a process whose clock is behind, or whose create
+    had to wait, would give it out again. So a row is removed only when its version is settled; else it leaves
+    a mark.
     """
-    return now_ms - CLOCK_BOUND_MS
+    return now_ms - SETTLED_AFTER_MS
 
 
 def taken_until(topic: Topic, now_ms: int) -> int:
@@ -100,6 +102,11 @@ def may_remove(operation: Operation, topic: Topic, change: Change, now_ms: int) 
     if operation not in DELETIONS or topic.settings.dedupe_ms:
         return False
     return operation is not Operation.ACK or change.version < settled(now_ms)
+
+
+def is_move(operation: Operation, change: Change) -> bool:
+    """Whether it puts a message where a sleeper may have to wake for it."""
+    return operation in _MOVES or (operation is Operation.EXTEND and change.shortens)
 
 
 def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:

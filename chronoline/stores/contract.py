@@ -6,7 +6,9 @@ Everywhere:
   outcome for each item, in the order of the batch. An invalid item is refused as `invalid` and the
   others are done. The same id twice in a batch is handled as two batches, one after the other.
 - `now_ms` is the caller's clock. No engine reads a clock of its own. The clocks of processes that share a
-  store differ by at most `CLOCK_BOUND_MS`; within that bound, no version of an id is ever given out twice.
+  store differ by at most `CLOCK_BOUND_MS`, and a create takes effect at most `WRITE_BOUND_MS` after its
+  `now_ms`: one that waits for its turn for longer than a second is refused with `StoreBusy`. Within these
+  bounds, no version of an id is ever given out twice.
 - Every change is one conditional write that checks its guard and adds 1 to the version. *Refused* means
   that nothing changed. Who may do what in which state is `core.permissions`.
 - Errors concern the whole call: `TopicNotFound` if the uid names no live topic, `InvalidInput` for
@@ -216,11 +218,12 @@ class Store(Closing):
         reserve_ahead_ms: int = 0,
         now_ms: int,
     ) -> Grant:
-        """Leases the oldest messages of these bucket ranges, bodies included, in one statement.
+        """Leases the oldest messages of these bucket ranges, bodies included.
 
         Guard: `ts <= now`, or not locked and `ts <= now + reserve_ahead_ms`. It looks from the
         beginning of time, so a late commit is never passed over; a row that another holds locked at
-        this moment is left for the next time. At most 60 s ahead. A lease ends at max(due, now) + `lease_ms`.
+        this moment is left for the next time, and does not stand in the way of those behind it. At most
+        60 s ahead. A lease ends at max(due, now) + `lease_ms`.
 
         A message whose last lease lapsed has one attempt more. One that has used up the topic's
         `max_attempts`, is past its `expires` (or would be at its due) or later than `max_lateness_ms` goes
@@ -249,7 +252,8 @@ class Store(Closing):
     ) -> Grant:
         """Gives a returning consumer its live leases back, by id behind `after`, under new versions.
 
-        The ends of the leases stay; the messages count as redelivered. Whoever held them under the old
+        They come in the order of their ids: for the next page `after` is the last id of this one. The ends of
+        the leases stay; the messages count as redelivered. Whoever held them under the old
         versions is refused from now on.
         """
 
@@ -385,7 +389,7 @@ class Store(Closing):
 
         These are marks of deleted messages whose `dedupe_ms` is over, dead letters of topics that keep
         none, and what is left of dropped topics. Marks and dead letters stay until their version lies more
-        than `CLOCK_BOUND_MS` before now. Several processes may purge at once. It is worth calling again at
+        than `SETTLED_AFTER_MS` before now. Several processes may purge at once. It is worth calling again at
         once while it removes as many as the limit.
         """
 

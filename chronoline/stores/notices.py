@@ -1,4 +1,7 @@
-"""Notices inside one process: whoever changes a timeline tells those who sleep on it."""
+"""Notices inside one process: whoever changes a timeline tells those who sleep on it.
+
+How long a wait lasts is measured by a monotonic clock. That is not reading the time: no rule depends on it.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +18,47 @@ _MOST_NOTICES = 1_000
 class LocalWatch(Watch):
     """A watch that hears what its own process does, and looks for the rest by a function.
 
-    `look` is called every `look_every_s` seconds of a wait, and answers whether another process has
-    changed something. Without it a wait sleeps until something happens.
+    `look` is called every `look_every_s` seconds of waiting, however much is heard meanwhile, and answers
+    whether another process may have changed something. Without it a wait sleeps until something happens.
+    `check` is called before a wait, and raises if nothing could be heard.
     """
 
-    def __init__(self, look: Callable[[], bool] | None = None, look_every_s: float = 0.01) -> None:
+    def __init__(
+        self,
+        look: Callable[[], bool] | None = None,
+        look_every_s: float = 0.01,
+        *,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self._look = look
         self._look_every_s = look_every_s
+        self._look_at = time.monotonic() + look_every_s
+        self._check = check
         self._changed = threading.Condition()
         self._notices: list[Notice] = []
         self._woken = False
         self._closed = False
 
     def wait(self, timeout_s: float) -> list[Notice]:
+        self._check()
         end = time.monotonic() + timeout_s
+        self._look_if_due()
         while (left_s := end - time.monotonic()) > 0:
             slice_s = left_s if self._look is None else min(left_s, self._look_every_s)
             with self._changed:
                 if self._changed.wait_for(self._is_awake, slice_s):
                     break
-            if self._look is not None and self._look():
-                self.tell(Notice())
+            self._look_if_due()
         with self._changed:
             notices, self._notices, self._woken = self._notices, [], False
             return notices
+
+    def _look_if_due(self) -> None:
+        now = time.monotonic()
+        if self._look is not None and now >= self._look_at:
+            self._look_at = now + self._look_every_s
+            if self._look():
+                self.tell(Notice())
 
     def _is_awake(self) -> bool:
         return bool(self._notices) or self._woken or self._closed
@@ -60,20 +80,6 @@ class LocalWatch(Watch):
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-
-
-def once_in(interval_s: float) -> Callable[[], bool]:
-    """A look that says yes once in an interval: something may have changed, and nobody tells."""
-    last = time.monotonic()
-
-    def look() -> bool:
-        nonlocal last
-        now = time.monotonic()
-        due = now - last >= interval_s
-        last = now if due else last
-        return due
-
-    return look
 
 
 class NoticeBoard:

@@ -47,7 +47,8 @@ def open_store(url: str) -> Store:
         address, notify = split_notify(url)
         return PostgresStore(address, notify=notify)
     known = ", ".join(SCHEMES.values())
-    raise InvalidInput(f"{url!r} is not the URL of a store; use one of: {known}")
+    shown = repr(url) if "@" not in str(url) else f"{scheme}://…"  # it may hold a password
+    raise InvalidInput(f"{shown} is not the URL of a store; use one of: {known}")
 
 
 def _sqlite_path(url: str) -> str:

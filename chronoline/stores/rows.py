@@ -12,15 +12,12 @@ from chronoline.core.headers import unpack_headers
 from chronoline.core.message import Message
 from chronoline.core.topic import TopicSettings
 
-MESSAGE_COLUMNS = (
-    "id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers"
-)
-"""What `read_message` expects, in this order."""
 MESSAGE_WIDTH = 11
+"""How many columns of a row are the message's."""
 
 
 def read_message(row: Sequence[Any]) -> Message:
-    """A message from the values of `MESSAGE_COLUMNS`; what follows them in the row is ignored."""
+    """A message from its columns, in this order; what follows them in the row is ignored."""
     return Message(
         id=row[0],
         ts=row[1],

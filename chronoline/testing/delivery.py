@@ -22,6 +22,7 @@ Handler = Callable[[LeasedMessage], object]
 CONSUMER = "chronoline.testing"
 DEFAULT_RETRY_MS = 1_000
 MOST_DELIVERIES = 10_000
+_ASYNCHRONOUS = "the handler is asynchronous: wrap it in one that calls asyncio.run"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,8 +96,10 @@ class _Worker:
     ) -> None:
         if retry_ms < MIN_LEASE_MS:
             raise InvalidInput(f"retry_ms must be at least {MIN_LEASE_MS}, not {retry_ms}")
+        if not callable(handler):
+            raise InvalidInput(f"the handler must be callable, not {type(handler).__name__}")
         if inspect.iscoroutinefunction(handler):
-            raise InvalidInput("the handler is asynchronous: wrap it in one that calls asyncio.run")
+            raise InvalidInput(_ASYNCHRONOUS)
         self._store = store
         self._topic = topic
         self._clock = clock
@@ -126,12 +129,15 @@ class _Worker:
 
     def _handle(self, leased: LeasedMessage) -> None:
         try:
-            self._handler(leased)
+            answer = self._handler(leased)
         except Exception as error:
             self._retry(leased, error)
             if isinstance(error, AssertionError):
                 raise
         else:
+            if inspect.isawaitable(answer):
+                self._store.unreserve(self._topic.uid, [leased.lease], now_ms=self._clock.now_ms())
+                raise InvalidInput(_ASYNCHRONOUS)
             self._ack(leased)
 
     def _ack(self, leased: LeasedMessage) -> None:

@@ -8,6 +8,7 @@ def leased(
     *,
     due: int,
     until: int | None = None,
+    expires: int | None = None,
     body: bytes | None = b"",
     key: bytes | None = None,
     headers: tuple[Header, ...] = (),
@@ -22,7 +23,7 @@ def leased(
         lock_consumer="c",
         version=2,
         attempts=0,
-        expires=None,
+        expires=expires,
         key=key,
         headers=headers,
     )

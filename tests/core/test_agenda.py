@@ -259,6 +259,20 @@ def test_what_lapsed_is_told_once_and_gives_its_room_back() -> None:
     assert agenda.lapsed() == []
 
 
+def test_what_expired_under_a_living_lease_is_told_apart() -> None:
+    agenda = agenda_at(None)
+    held = [
+        leased("expired", due=NOW, until=NOW + 500, expires=NOW + 100),
+        leased("lapsed", due=NOW, until=NOW + 100, expires=NOW + 100),
+        leased("lives", due=NOW, until=NOW + 500, expires=NOW + 101),
+    ]
+    agenda.reserved(held, next_ts=None, more=False, now_ms=NOW)
+    assert agenda.deliver(NOW + 100) == [held[2]]
+    assert agenda.expired() == [held[0].lease]
+    assert agenda.lapsed() == [held[1].lease]
+    assert agenda.expired() == agenda.lapsed() == []
+
+
 # Giving back
 
 

@@ -128,7 +128,7 @@ def test_the_other_programs_of_the_guide_to_the_log(
             exec(block, names)
         assert names["done"] == 2
         assert [event.value for event in names["log"].read("unbillable", follow=False)] == []
-    assert capsys.readouterr().out.splitlines()[-1] == "1 True"
+    assert "True" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_the_commands_of_the_guide_to_the_log(tmp_path: Path) -> None:

@@ -11,10 +11,16 @@ import pytest
 
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.agenda import Agenda
-from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
+from chronoline.core.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TopicNotFound,
+)
 from chronoline.core.message import LeasedMessage, Message, NewMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.lanes import firing as firing_lane
 from chronoline.lanes.firing import Deliver, FiringLane
 from chronoline.stores.contract import MAX_BATCH, Store
 from chronoline.stores.opening import open_store
@@ -393,6 +399,21 @@ def test_a_lane_can_be_started_again_but_not_twice_at_once(
     assert remaining(store, topic) == 0
 
 
+def test_a_lane_that_ended_by_itself_can_be_started_again(
+    tap: Tap, topic: Topic, inbox: Inbox
+) -> None:
+    ended = times(1, "reserve", TopicNotFound("it is not there yet"))
+    before = set(threading.enumerate())
+    tap.fail = ended
+    lane = FiringLane(cast(Store, tap), topic, inbox, consumer="c")
+    lane.start()
+    wait_until(lambda: set(threading.enumerate()) <= before)
+    create(tap.store, topic, "a", in_ms=0)
+    with lane:
+        inbox.wait_for("a")
+    assert remaining(tap.store, topic) == 0
+
+
 def test_a_store_that_fails_for_a_while_is_survived(tap: Tap, topic: Topic, inbox: Inbox) -> None:
     left = Counter({"reserve": 2, "ack": 2})
 
@@ -413,10 +434,97 @@ def test_a_store_that_fails_for_a_while_is_survived(tap: Tap, topic: Topic, inbo
     assert inbox.early == []
 
 
-# A reservation without an answer
+def test_whatever_the_store_raises_no_ack_is_lost(tap: Tap, topic: Topic, inbox: Inbox) -> None:
+    tap.fail = times(1, "ack", RuntimeError("a bug"))
+    create(tap.store, topic, "a", in_ms=0)
+    with firing(tap, topic, inbox, hold_ms=HOUR_MS):
+        inbox.wait_for("a")
+        wait_until(lambda: remaining(tap.store, topic) == 0)
+    assert inbox.counts() == {"a": 1}
+
+
+def test_what_expired_behind_a_slow_delivery_is_dead_without_waiting_for_its_lease(
+    store: Store,
+) -> None:
+    topic = store.create_topic("expiring", TopicSettings(max_attempts=1), now_ms=now_ms())
+    now = now_ms()
+    batch = [NewMessage(id="slow", due=now), NewMessage(id="b", due=now + 20, expires=now + 250)]
+    store.create(topic.uid, batch, now_ms=now)
+    agenda = Agenda(reserve_ahead_ms=1_000, max_sleep_ms=HOUR_MS)
+
+    def slow(message: LeasedMessage) -> None:
+        assert message.lease.id == "slow"
+        wait_until(lambda: now_ms() >= now + 250)
+
+    with firing(store, topic, slow, agenda=agenda, hold_ms=HOUR_MS):
+        wait_until(lambda: bool(store.dead_letters(topic.uid, limit=10)))
+    (dead,) = store.dead_letters(topic.uid, limit=10)
+    assert (dead.message.id, dead.reason, dead.message.attempts) == ("b", "expired", 0)
+
+
+# Changes without an answer
 
 
 UNANSWERED = OutcomeUnknown("the answer was lost")
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_an_unanswered_extension_does_not_cost_the_lease(
+    tap: Tap, topic: Topic, inbox: Inbox, made: bool
+) -> None:
+    def slow(message: LeasedMessage) -> None:
+        inbox(message)
+        wait_until(lambda: tap.commits.count(("extend", 1)) == 3)
+
+    unanswered = times(1, "extend", UNANSWERED)
+    if made:
+        tap.lose = unanswered
+    else:
+        tap.fail = unanswered
+    create(tap.store, topic, "a", in_ms=0)
+    with firing(tap, topic, slow, hold_ms=1_000):
+        wait_until(lambda: remaining(tap.store, topic) == 0)
+    assert inbox.counts() == {"a": 1}
+
+
+def test_a_delivery_that_ends_while_its_extension_is_not_answered_is_acked(
+    tap: Tap, topic: Topic, inbox: Inbox
+) -> None:
+    unanswered = threading.Event()
+
+    def lose(name: str) -> None:
+        if name == "extend":
+            unanswered.set()
+            raise UNANSWERED
+
+    def slow(message: LeasedMessage) -> None:
+        inbox(message)
+        assert unanswered.wait(PATIENCE_S)
+
+    tap.lose = lose
+    create(tap.store, topic, "a", in_ms=0)
+    with firing(tap, topic, slow, hold_ms=600):
+        wait_until(lambda: remaining(tap.store, topic) == 0)
+    assert inbox.counts() == {"a": 1}
+
+
+def test_what_an_unanswered_reservation_took_is_found_behind_much_that_is_held(
+    tap: Tap, topic: Topic, inbox: Inbox
+) -> None:
+    create(tap.store, topic, *(f"a{number:04}" for number in range(1_200)), in_ms=0)
+    tap.store.reserve(
+        topic.uid,
+        topic.all_buckets,
+        consumer="c",
+        limit=1_200,
+        lease_ms=2 * HOUR_MS,
+        now_ms=now_ms(),
+    )
+    tap.lose = times(1, "reserve", UNANSWERED)
+    create(tap.store, topic, "z", in_ms=0)
+    with firing(tap, topic, inbox, hold_ms=HOUR_MS):
+        inbox.wait_for("z")
+    assert inbox.counts() == {"z": 1}
 
 
 def test_what_an_unanswered_reservation_took_is_delivered_without_waiting_for_its_lease(
@@ -702,6 +810,53 @@ def test_a_delivery_may_stop_its_lane(store: Store, topic: Topic, inbox: Inbox) 
         wait_until(lambda: set(threading.enumerate()) <= before)
         assert remaining(store, topic) == waiting(store, topic) == 1
     assert inbox.counts() == {"last": 1}
+
+
+def test_a_lane_that_a_delivery_stopped_can_be_started_again_but_not_from_there(
+    store: Store, topic: Topic, inbox: Inbox
+) -> None:
+    def stop_once(message: LeasedMessage) -> None:
+        if not inbox.messages:
+            lane.stop()
+            with pytest.raises(InvalidInput, match="runs already"):
+                lane.start()
+        inbox(message)
+
+    lane = FiringLane(store, topic, stop_once, consumer="c")
+    create(store, topic, "last", in_ms=0)
+    lane.start()
+    inbox.wait_for("last")
+    create(store, topic, "next", in_ms=0)
+    with lane:
+        inbox.wait_for("next")
+    assert inbox.counts() == {"last": 1, "next": 1}
+    assert remaining(store, topic) == 0
+
+
+def test_a_long_last_delivery_outlives_more_failures_than_one_lease_could(
+    tap: Tap, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing_lane, "_STORE_FAILED_MS", 100)
+    failures = 0
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_: LeasedMessage) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+
+    def fail_every_other(name: str) -> None:
+        nonlocal failures
+        if name == "extend" and tap.commits.count(("extend", 1)) % 2:
+            failures += 1
+            raise StoreUnavailable("the store is gone")
+        if failures == 6:
+            go_on.set()
+
+    create(tap.store, topic, "a", in_ms=0)
+    with firing(tap, topic, slow, hold_ms=400):
+        assert begun.wait(PATIENCE_S)
+        tap.fail = fail_every_other
+    assert remaining(tap.store, topic) == 0
 
 
 def test_stopping_twice_or_before_the_start_is_fine(

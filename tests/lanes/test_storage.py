@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from chronoline.core.errors import (
+    InvalidInput,
     OutcomeUnknown,
     StoreBusy,
     StoreClosed,
@@ -366,6 +367,25 @@ def test_what_one_caller_did_wrong_is_not_paid_by_its_neighbours(
     assert answer(busy) == answer(good) == answer(also_good) == ["done"]
     with pytest.raises(ValueError, match="a bug"):
         answer(wrong)
+
+
+def test_a_batch_that_is_none_is_refused_at_once(lanes: StorageLanes, topic: Topic) -> None:
+    answer(lanes.create(topic.uid, [NewMessage(id=each, due=0) for each in ("a", "b", "ab")]))
+    for wrong in ("ab", b"ab", 5, iter(["a"])):
+        with pytest.raises(InvalidInput, match="a batch must be a list or a tuple"):
+            lanes.cancel(topic.uid, cast(list[str], wrong), producer_group="default")
+    ids = cast(list[str], {"a", "b", "ab"})
+    assert answer(lanes.cancel(topic.uid, ids, producer_group="default")) == ["done"] * 3
+
+
+def test_a_batch_is_what_it_was_when_it_was_given(
+    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+) -> None:
+    batch = messages("m", 2)
+    call = lanes.create(topic.uid, batch)
+    batch.clear()
+    tap.gate.set()
+    assert answer(call) == ["done", "done"]
 
 
 def test_a_topic_that_is_not_there_is_the_callers_error(lanes: StorageLanes, topic: Topic) -> None:

@@ -149,3 +149,23 @@ def test_topics(log: Log) -> None:
 def test_a_url_that_names_no_log_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="file:///folder"):
         Log(url)
+
+
+def test_events_may_come_from_a_generator(log: Log) -> None:
+    assert len(log.append_many("t", (NewEvent(value=b"%d" % n) for n in range(3)))) == 3
+    assert sorted(value or b"" for value in values(log)) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"linger_ms": -1},
+        {"object_bytes": 0},
+        {"max_latency_ms": 0},
+        {"hold_ms": 0},
+        {"notifier": 5},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(url: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        Log(url, **settings)

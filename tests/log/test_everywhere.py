@@ -1,5 +1,6 @@
 """The whole log on every pair of engines: what holds in a folder holds in a bucket."""
 
+import queue
 import threading
 from collections.abc import Iterator
 
@@ -79,21 +80,34 @@ def test_compaction_retention_and_sweeping(log: Log) -> None:
     assert [head.first_sequence for head in log.heads("t")] == [6, 0, 0, 0]
 
 
-def test_what_another_process_appends_wakes_a_reader(log: Log, url: str) -> None:
-    found = threading.Event()
+def test_what_another_process_appends_wakes_a_reader(
+    log: Log, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: queue.Queue[bytes | None] = queue.Queue()
+    waits = threading.Event()
+    wait_for = log._arrivals.wait
 
-    def wait() -> None:
-        for _ in log.read("t", group="g", limit=2):
-            found.set()
+    def signal_and_wait(topic_uid: int, seen: int, timeout_s: float) -> bool:
+        waits.set()
+        return wait_for(topic_uid, seen, timeout_s)
 
-    thread = threading.Thread(target=wait)
+    def read_two() -> None:
+        for event in log.read("t", group="g", limit=2):
+            found.put(event.value)
+
+    monkeypatch.setattr(log._arrivals, "wait", signal_and_wait)
+    thread = threading.Thread(target=read_two)
     thread.start()
-    with Log(url) as other:
-        other.append("t", value=b"0")
-        assert found.wait(20)
-        other.append("t", value=b"1")
-        thread.join(20)
-    assert not thread.is_alive()
+    try:
+        with Log(url) as other:
+            for value in (b"0", b"1"):
+                assert waits.wait(20)
+                waits.clear()
+                other.append("t", value=value)
+                assert found.get(timeout=20) == value
+    finally:
+        log.stop()
+        thread.join()
 
 
 def test_a_notifier_hears_of_each_partition(url: str) -> None:

@@ -1,5 +1,6 @@
 """Readers that work one partition until it is up to date, and stop."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,10 @@ def test_while_another_works_on_it_there_is_nothing_to_do(log: Log, url: str) ->
             inside.append(other.read_until_current("t", "g", 0, _never))
 
     assert log.read_until_current("t", "g", 0, handle).handled == 2
-    assert inside == [CaughtUp(handled=0, current=False, sequence=None)] * 2
+    assert [(each.handled, each.current, each.sequence) for each in inside] == [
+        (0, False, None)
+    ] * 2
+    assert all(each.held_until_ms for each in inside)
 
 
 def _never(event: Event) -> None:
@@ -67,16 +71,63 @@ def test_when_its_time_is_up_it_stops_and_notifies_again(url: str) -> None:
     with Log(url, clock=clock) as log:
         log.create_topic("t", partitions=1)
         fill(log, 5)
-    with Log(url, clock=clock) as log:
-        log._tell = told.append
+        log.read_until_current("t", "told", 0, lambda event: None)
 
-        def slow(event: Event) -> None:
-            clock.advance(400)
+    def slow(event: Event) -> None:
+        clock.advance(400)
 
+    with Log(url, clock=clock, notifier=told.append, max_latency_ms=60_000) as log:
         done = log.read_until_current("t", "g", 0, slow, time_limit_s=1)
         assert done == CaughtUp(handled=3, current=False, sequence=3)
-        assert told == [Notification(topic="t", partition=0, sequence=3)]
         assert log.groups("t")[0].lag == 2
+    assert Notification(topic="t", partition=0, sequence=3) in told
+
+
+def test_one_that_is_started_by_itself_when_its_time_is_up_does_not_run_inside_itself(
+    url: str,
+) -> None:
+    done = threading.Event()
+    inside = threading.local()
+    nested: list[Notification] = []
+
+    def start(notification: Notification) -> None:
+        if getattr(inside, "running", False):
+            nested.append(notification)
+        inside.running = True
+        try:
+            if log.read_until_current("t", "g", 0, one, time_limit_s=0.001).current:
+                done.set()
+        finally:
+            inside.running = False
+
+    def one(event: Event) -> None:
+        clock.advance(1)
+
+    clock = ManualClock()
+    with Log(url, clock=clock) as log:
+        log.create_topic("t", partitions=1)
+        fill(log, 30)
+    with Log(url, clock=clock, notifier=start, max_latency_ms=1) as log:
+        while not done.wait(0.01):
+            clock.advance(30_000)  # what waits to be told again
+    assert nested == []
+
+
+def test_a_notifier_that_fails_is_called_again_when_time_is_up(url: str) -> None:
+    told = threading.Event()
+    failures = iter([OSError("nobody answers")])
+
+    def start(notification: Notification) -> None:
+        for failure in failures:
+            raise failure
+        told.set()
+
+    with Log(url) as log:
+        log.create_topic("t", partitions=1)
+        fill(log, 2)
+    with Log(url, notifier=start, max_latency_ms=1) as log:
+        log.read_until_current("t", "g", 0, lambda event: None, time_limit_s=0)
+        assert told.wait(20)
 
 
 def test_an_error_is_the_callers_and_what_was_done_is_noted(log: Log) -> None:
@@ -97,7 +148,7 @@ def test_an_error_is_the_callers_and_what_was_done_is_noted(log: Log) -> None:
 
 def test_damage_is_the_callers(log: Log, tmp_path: Path) -> None:
     fill(log, 1)
-    (damaged,) = tmp_path.glob("log/objects/*/*.events")
+    (damaged,) = tmp_path.glob("log/objects/0*/*.events")
     damaged.write_bytes(damaged.read_bytes()[:-1])
     with pytest.raises(DamagedObject, match=damaged.stem):
         log.read_until_current("t", "g", 0, _never)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 MIN_LEASE_MS = 10
-CLOCK_BOUND_MS = 1_000
+SETTLED_AFTER_MS = 3_000
 
 
 class Lease(Protocol):
@@ -37,7 +37,7 @@ class Row:
     @property
     def forgettable_at(self) -> int:
         """Of a row that is gone: from then on it may be removed."""
-        return max(self.ts, self.version + CLOCK_BOUND_MS)
+        return max(self.ts, self.version + SETTLED_AFTER_MS)
 
     def is_leased(self, now: int) -> bool:
         return self.life == "live" and self.lock is not None and self.ts > now

@@ -48,13 +48,13 @@ _ITEM = {
     "max_attempts": 20,
     "max_lateness_ms": None,
     "until": NOW + 300_000,
-    "settled": NOW - 1_000,
+    "settled": NOW - 3_000,
 }
 _CELL = {"topic": TOPIC, "stripe": 3, "start": 12, "stop": 16, "limit": 500}
 _LEASE = {"horizon": NOW + 100, "consumer": CONSUMER, "lease_ms": 1_000}
 _ROW = {"no": 1_000}
 _NEW = (TOPIC, 5, 1, "new", NOW, NOW, None, GROUP, 0, None, None, b"x")
-_PURGE = {"topic": TOPIC, "now": NOW, "settled": NOW - 1_000, "limit": 1_000}
+_PURGE = {"topic": TOPIC, "now": NOW, "settled": NOW - 3_000, "limit": 1_000}
 _LOOK = {
     "topic": TOPIC,
     "consumer": CONSUMER,
@@ -116,7 +116,7 @@ _ITEMS = {
     "max_attempts": 20,
     "max_lateness_ms": None,
     "until": NOW + 300_000,
-    "settled": NOW - 1_000,
+    "settled": NOW - 3_000,
 }
 CELLS = {
     "topic": TOPIC,
@@ -124,6 +124,7 @@ CELLS = {
     "start": [stripe * 4 for stripe in range(STRIPES)],
     "stop": [stripe * 4 + 4 for stripe in range(STRIPES)],
     "limit": 500,
+    "reach": 500,
     "share": 32,
 }
 RESERVE = CELLS | _LEASE | {"now": NOW, "max_attempts": 20, "max_lateness_ms": None}
@@ -139,6 +140,7 @@ _NEWS = {
     "key": [None, b"k"],
     "headers": [None, None],
     "body": [b"x", None],
+    "replace": True,
 }
 
 POSTGRES: dict[str, dict[str, Any]] = {
@@ -149,7 +151,6 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "topics": {},
     "drop_topic": {"uid": TOPIC, "now": NOW},
     "create": _NEWS,
-    "replace": _NEWS,
     "notify": {"payload": f"{TOPIC}:{NOW}"},
     "reserve": RESERVE,
     "lease": _ITEMS | _LEASE,

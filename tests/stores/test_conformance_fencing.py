@@ -3,7 +3,7 @@
 import pytest
 
 from chronoline.core.errors import TopicNotFound
-from chronoline.core.limits import CLOCK_BOUND_MS
+from chronoline.core.limits import SETTLED_AFTER_MS
 from chronoline.core.message import Lease
 from chronoline.stores.contract import Store
 from tests.stores.line import LEASE_MS, NOW, Line, MakeLine, new
@@ -46,7 +46,7 @@ def test_a_holder_after_its_own_lease_lapsed_and_it_took_a_new_one(line: Line) -
 
 
 @pytest.mark.parametrize("purged", [False, True])
-@pytest.mark.parametrize("dedupe_ms", [0, 2 * CLOCK_BOUND_MS])
+@pytest.mark.parametrize("dedupe_ms", [0, 2 * SETTLED_AFTER_MS])
 @pytest.mark.parametrize("end", ["ack", "cancel", "discard"])
 def test_a_holder_after_its_id_was_created_again(
     make_line: MakeLine, end: str, dedupe_ms: int, purged: bool
@@ -64,7 +64,7 @@ def test_a_holder_after_its_id_was_created_again(
     assert_fenced(line, [*stale, *live[:-1]], live[-1])
 
 
-@pytest.mark.parametrize("waited_ms", [0, 60, *(CLOCK_BOUND_MS + n for n in (51, 52, 53, 60))])
+@pytest.mark.parametrize("waited_ms", [0, 60, *(SETTLED_AFTER_MS + n for n in (51, 52, 53, 60))])
 def test_a_holder_of_a_purged_dead_letter_that_nobody_keeps(
     make_line: MakeLine, waited_ms: int
 ) -> None:
@@ -81,8 +81,8 @@ def test_a_holder_of_a_purged_dead_letter_that_nobody_keeps(
     assert_fenced(line, [*stale, *live[:-1]], live[-1])
 
 
-@pytest.mark.parametrize("behind_ms", [70, 900, CLOCK_BOUND_MS])
-@pytest.mark.parametrize("waited_ms", [0, 60, CLOCK_BOUND_MS + 3, CLOCK_BOUND_MS + 4])
+@pytest.mark.parametrize("behind_ms", [70, 900, SETTLED_AFTER_MS])
+@pytest.mark.parametrize("waited_ms", [0, 60, SETTLED_AFTER_MS + 3, SETTLED_AFTER_MS + 4])
 @pytest.mark.parametrize("dedupe_ms", [0, 30])
 @pytest.mark.parametrize("end", ["ack", "cancel", "discard", "purge"])
 def test_a_holder_after_its_id_was_created_again_by_a_clock_that_is_behind(

@@ -1,12 +1,15 @@
 """Rules that are easily broken at their edges."""
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
-from chronoline.core.message import NewMessage
+from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import Refusal
-from chronoline.core.topic import TopicSettings
+from chronoline.core.topic import Topic, TopicSettings
+from chronoline.stores import base
 from chronoline.stores.contract import Store
-from tests.stores.line import NOW, MakeLine
+from tests.stores.line import NOW, MakeLine, new
 
 
 def test_an_extension_never_makes_a_message_available_before_its_due(make_line: MakeLine) -> None:
@@ -50,16 +53,18 @@ def test_resuming_by_pages_gives_each_lease_once(make_line: MakeLine) -> None:
     line = make_line()
     store, uid = line.store, line.uid
     ids = [f"m{number}" for number in range(5)]
-    store.create(uid, [NewMessage(id=each, due=NOW) for each in ids], now_ms=NOW)
+    news = [NewMessage(id=each, due=NOW - number) for number, each in enumerate(ids)]
+    store.create(uid, news, now_ms=NOW)
     store.reserve(uid, line.topic.all_buckets, consumer="c", limit=5, lease_ms=500, now_ms=NOW)
-    found: list[str] = []
+    found: list[Lease] = []
     more = True
     while more:
-        after = max(found, default="")
+        after = found[-1].id if found else ""
         grant = store.resume(uid, "c", after=after, limit=2, now_ms=NOW)
-        found += [each.lease.id for each in grant.leased]
+        found += [each.lease for each in grant.leased]
         more = grant.more
-    assert sorted(found) == ids
+    assert [each.id for each in found] == ids
+    assert line.ack(*found) == ["done"] * len(ids)
 
 
 def test_a_uid_that_is_taken_is_drawn_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,13 +76,66 @@ def test_a_uid_that_is_taken_is_drawn_again(store: Store, monkeypatch: pytest.Mo
     assert store.get_topic(second.uid).settings.buckets == 4
 
 
-def test_large_bodies_are_written_in_several_statements(make_line: MakeLine) -> None:
+def counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages each create of the engine was given."""
+    sizes: list[int] = []
+    create: Callable[..., dict[str, int]] = store._create  # type: ignore[attr-defined]  # an engine's
+
+    def count(topic: Topic, messages: Sequence[object], *others: object) -> dict[str, int]:
+        sizes.append(len(messages))
+        return create(topic, messages, *others)
+
+    monkeypatch.setattr(store, "_create", count)
+    return sizes
+
+
+def test_large_bodies_are_written_in_several_statements(
+    make_line: MakeLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line = make_line(largest_body_bytes=9_000_000)
     body = bytes(9_000_000)
-    new = [NewMessage(id=f"m{number}", due=NOW, body=body) for number in range(4)]
-    outcomes = line.store.create(line.uid, new, now_ms=NOW)
+    news = [NewMessage(id=f"m{number}", due=NOW, body=body) for number in range(4)]
+    sizes = counted(line.store, monkeypatch)
+    outcomes = line.store.create(line.uid, news, now_ms=NOW)
     assert [outcome.done for outcome in outcomes] == [True] * 4
+    assert sizes == [2, 2]
     assert line.store.lookup(line.uid, ["m0", "m3"]).keys() == {"m0", "m3"}
+
+
+def test_large_keys_and_headers_are_written_in_several_statements(
+    make_line: MakeLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = make_line()
+    monkeypatch.setattr(base, "_STATEMENT_BYTES", 100_000)
+    headers = (("h", bytes(20_000)), ("none", None))
+    news = [NewMessage(id=f"{n}", due=NOW, key=bytes(30_000), headers=headers) for n in range(4)]
+    sizes = counted(line.store, monkeypatch)
+    outcomes = line.store.create(line.uid, news, now_ms=NOW)
+    assert [outcome.done for outcome in outcomes] == [True] * 4
+    assert sizes == [2, 2]
+
+
+def test_an_id_that_is_created_many_times_in_a_batch_is_written_once(
+    make_line: MakeLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = make_line()
+    line.put("taken")
+    sizes = counted(line.store, monkeypatch)
+    batch = [new(each) for each in ["a", "taken", "a", "taken", "b", "a"]]
+    assert line.create(*batch) == ["done", "exists", "exists", "exists", "done", "exists"]
+    assert sizes == [3]
+    assert line.create(*batch, if_exists="replace") == ["done"] * len(batch)
+    assert sizes == [3, 3, 2, 1]
+
+
+def test_the_topics_that_a_store_remembers_are_bounded(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "_MOST_KNOWN_TOPICS", 2)
+    assert isinstance(store, base.EngineStore)
+    for name in "abc":
+        store.create_topic(name, now_ms=NOW)
+        assert len(store._known_topics) <= 2
 
 
 def test_a_topic_is_ensured_once(store: Store) -> None:

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from chronoline.core.errors import InvalidInput, StoreClosed
-from chronoline.core.limits import CLOCK_BOUND_MS, MAX_TIME_MS
+from chronoline.core.limits import MAX_TIME_MS, SETTLED_AFTER_MS
 from chronoline.core.permissions import System
 from chronoline.stores.contract import Counts, Store
 from tests.stores.conftest import Engine
 from tests.stores.line import NOW, OWNERS, Line, MakeLine, ids, leases_of, new, words
 from tests.stores.test_conformance_dropped import CALLS, fill
 
-DEDUPE = 2 * CLOCK_BOUND_MS
+DEDUPE = 2 * SETTLED_AFTER_MS
 """Long enough for every version to be settled when it is over."""
 
 
@@ -36,7 +36,7 @@ def test_without_a_dedupe_time_only_young_messages_leave_a_mark(make_line: MakeL
     line = make_line(dedupe_ms=0, max_attempts=1)
     old = [f"old {number}" for number in range(4)]
     line.put(*old)
-    line.now = NOW + 2 * CLOCK_BOUND_MS
+    line.now = NOW + 2 * SETTLED_AFTER_MS
     young = [f"young {number}" for number in range(4)]
     line.put(*young)
     held = {lease.id: lease for lease in leases_of(line.reserve())}
@@ -47,12 +47,12 @@ def test_without_a_dedupe_time_only_young_messages_leave_a_mark(make_line: MakeL
     line.cancel(old[1], young[1])
     line.ack(*held.values())
     assert line.purge() == 0
-    line.now += 2 * CLOCK_BOUND_MS
+    line.now += 2 * SETTLED_AFTER_MS
     assert [line.purge(), line.purge()] == [len(young), 0]
 
 
-@pytest.mark.parametrize("waited_ms", [0, 2 * CLOCK_BOUND_MS])
-@pytest.mark.parametrize("behind_ms", [0, 70, CLOCK_BOUND_MS])
+@pytest.mark.parametrize("waited_ms", [0, 2 * SETTLED_AFTER_MS])
+@pytest.mark.parametrize("behind_ms", [0, 70, SETTLED_AFTER_MS])
 def test_without_a_dedupe_time_a_deleted_message_is_not_seen_any_more(
     make_line: MakeLine, waited_ms: int, behind_ms: int
 ) -> None:
@@ -119,7 +119,7 @@ def test_dead_letters_of_topics_that_keep_none_are_purged(make_line: MakeLine) -
         line.put("dead")
         line.retry(line.take(), NOW + 100)
         line.put("alive")
-    other.now = NOW + 2 + CLOCK_BOUND_MS
+    other.now = NOW + 2 + SETTLED_AFTER_MS
     assert other.purge() == 0  # its version might be given out again by a clock that is behind
     other.now += 1
     assert other.purge() == 1

@@ -46,6 +46,7 @@ CHANGES: dict[str, tuple[Callable[[Line], object], int]] = {
     ),
     "replace": (lambda line: line.create(new("far", NOW + 5), if_exists="replace"), NOW + 5),
     "reschedule": (lambda line: line.reschedule(("far", NOW + 5)), NOW + 5),
+    "extend to an earlier end": (lambda line: line.extend(line.take(), NOW + 50), NOW + 50),
     "release": (lambda line: line.release(line.take(), NOW + 50), NOW + 50),
     "retry": (lambda line: line.retry(line.take(), NOW + 50), NOW + 50),
     "unreserve": (lambda line: line.unreserve(line.take()), NOW),

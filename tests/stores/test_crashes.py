@@ -263,7 +263,7 @@ def test_a_second_round_that_fails_does_not_make_the_first_undone(
 
     monkeypatch.setattr(type(line.store), "_create", create_once)
     with pytest.raises(OutcomeUnknown):
-        line.create(new("a"), new("a"))
+        line.create(new("a"), new("a"), if_exists="replace")
     assert "a" in line
 
 

@@ -14,6 +14,7 @@ from tests.stores.test_conformance_dropped import CALLS
 # A store in memory is copied by a fork, like everything else.
 pytestmark = pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
 
+PATIENCE_S = 30
 FORKED = "StoreError: the store was opened before a fork; open it again in this process"
 
 
@@ -51,6 +52,20 @@ def test_every_call_in_a_forked_child_is_refused(line: Line, call: str) -> None:
 def test_a_watch_in_a_forked_child_is_refused(line: Line) -> None:
     with line.store.watch():
         assert in_a_fork(line.store.watch) == FORKED
+
+
+def test_an_inherited_watch_in_a_forked_child_is_refused(line: Line) -> None:
+    with line.store.watch() as watch:
+        assert in_a_fork(lambda: watch.wait(0)) == FORKED
+
+
+def test_closing_in_a_forked_child_leaves_the_parent_alone(engine: Engine) -> None:
+    with engine.open() as store, store.watch() as watch:
+        topic = store.ensure_topic("t", now_ms=NOW)
+        assert in_a_fork(store.close) == "done"
+        watch.wait(0)
+        store.create(topic.uid, [new("a")], if_exists="replace", now_ms=NOW)
+        assert watch.wait(PATIENCE_S)
 
 
 def test_the_parent_goes_on_after_a_child_was_refused(line: Line) -> None:

@@ -5,11 +5,9 @@ steps of SQLite's machine and pages that PostgreSQL touched, beside the same on 
 """
 
 import json
-import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -21,6 +19,7 @@ from chronoline.stores.rows import pack_settings
 from chronoline.stores.sqlite import SqliteStore
 from chronoline.testing.postgres import PostgresServer
 from tests.stores import samples
+from tests.stores.plans import Connection, Plan, explain, nodes
 from tests.stores.samples import BUCKETS, COLUMNS, HOT, NOW, ROWS, STRIPES, TOPIC, VALUES
 
 SQLITE_QUERIES = load_queries("chronoline.stores.sqlite")
@@ -34,9 +33,6 @@ wanted from its beginning up to the limit, which is no fault."""
 
 BY_TOPIC = {"purge_dropped", "free_name"}
 """What is left of a topic is found by the beginning of the key."""
-
-Plan = dict[str, Any]
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 def test_every_query_has_a_sample_and_every_sample_a_query() -> None:
@@ -169,36 +165,8 @@ def session(full: PostgresStore, request: pytest.FixtureRequest) -> Iterator[Con
         yield connection
 
 
-def explain(connection: Connection, name: str, options: str = "", **other: object) -> Plan:
-    """The plan of the real statement, prepared as the store's own driver does it.
-
-    On the store's own session that is a plan for whatever values may come.
-    """
-    query, values = POSTGRES_QUERIES[name], samples.POSTGRES[name] | other
-    with connection.transaction(force_rollback=True):
-        connection.execute("DEALLOCATE ALL")
-        connection.execute(query.encode(), values, prepare=True)
-        ((statement, types),) = connection.execute(
-            "SELECT statement, parameter_types::text[] FROM pg_prepared_statements "
-            "WHERE statement NOT LIKE '%pg_prepared_%'"
-        ).fetchall()
-    named = dict.fromkeys(re.findall(r"%\((\w+)\)[sb]", query))
-    arguments = f"({', '.join(f'%({each})s' for each in named)})" if named else ""
-    signature = f"({', '.join(types)})" if types else ""
-    with connection.transaction(force_rollback=True), psycopg.ClientCursor(connection) as cursor:
-        cursor.execute(f"PREPARE probe {signature} AS {statement}".encode())
-        text = f"EXPLAIN (FORMAT JSON{options}) EXECUTE probe {arguments}"
-        row = cursor.execute(text.encode(), values).fetchone()
-        cursor.execute("DEALLOCATE probe")
-    assert row is not None
-    found: Plan = row[0][0]["Plan"]
-    return found
-
-
-def nodes(plan: Plan) -> Iterator[Plan]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
+def plan_of(connection: Connection, name: str, options: str = "", **other: object) -> Plan:
+    return explain(connection, POSTGRES_QUERIES[name], samples.POSTGRES[name] | other, options)
 
 
 def reads_messages(node: Plan) -> bool:
@@ -223,7 +191,7 @@ def test_postgres_finds_messages_by_an_index(
     session: Connection, name: str, request: pytest.FixtureRequest
 ) -> None:
     own = "own" in request.node.callspec.params["session"]
-    plan = explain(session, name)
+    plan = plan_of(session, name)
     text = json.dumps(plan, indent=1)
     if own or name not in UPKEEP:
         assert not any(is_whole(node) for node in nodes(plan)), text
@@ -244,7 +212,7 @@ def test_postgres_finds_single_messages_by_the_whole_key_in_a_young_table(
     young: PostgresStore, name: str
 ) -> None:
     with young._database._connection() as connection:
-        plan = explain(connection, name)
+        plan = plan_of(connection, name)
     by_key = [node for node in nodes(plan) if node.get("Index Name") == "messages_pkey"]
     assert all("id =" in node["Index Cond"] for node in by_key), json.dumps(plan, indent=1)
 
@@ -252,7 +220,7 @@ def test_postgres_finds_single_messages_by_the_whole_key_in_a_young_table(
 def pages(connection: Connection, name: str) -> int:
     """How many pages PostgreSQL touches for a query; what it changes is taken back."""
     late = {"now": LATEST, "horizon": LATEST, "max_ts": LATEST}
-    plan = explain(connection, name, ", ANALYZE, BUFFERS", **late)
+    plan = plan_of(connection, name, ", ANALYZE, BUFFERS", **late)
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 

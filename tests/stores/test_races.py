@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chronoline.core.limits import CLOCK_BOUND_MS
+from chronoline.core.limits import SETTLED_AFTER_MS
 from chronoline.core.permissions import Operation, System
 from chronoline.stores.contract import Store
 from tests.stores.brawlers import (
@@ -164,7 +164,7 @@ def test_purging_leaves_alone_what_is_created_and_leased_meanwhile(
     line = make_line(dedupe_ms=10)
     names = put_many(line, 200)
     line.cancel(*names)
-    later = NOW + 2 * CLOCK_BOUND_MS
+    later = NOW + 2 * SETTLED_AFTER_MS
     events = race.events(PurgeOrReuse(line.topic, names, now=later))
     check(events)
     assert did(events, Operation.CREATE) == dict.fromkeys(names, 1)
@@ -188,7 +188,7 @@ def test_many_who_purge_at_once_remove_everything_once(make_line: MakeLine, race
     dead.store.retry(dead.uid, [(lease, NOW + 100) for lease in leases_of(grant)], now_ms=NOW)
     put_many(dropped, 300)
     dropped.drop()
-    later = NOW + 2 * CLOCK_BOUND_MS
+    later = NOW + 2 * SETTLED_AFTER_MS
     removed = race.run(Purge(now=later, limit=25))
     assert sum(removed) == 400 + 200 + 300
     assert marks.store.purge(now_ms=later) == 0
@@ -206,7 +206,7 @@ def test_a_stale_holder_does_not_fit_a_message_that_was_purged_and_created_again
     line.retry(line.take("c"), NOW + 100)  # dead, with a version ahead of the clock
     line.purge()
     assert line.create(new("a")) == ["exists"]
-    line.now += CLOCK_BOUND_MS
+    line.now += SETTLED_AFTER_MS
     while line.create(new("a")) != ["done"]:
         line.now += 1
         line.purge()

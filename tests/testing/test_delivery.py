@@ -209,3 +209,20 @@ def test_bad_arguments_are_refused_before_anything_is_leased(
     with pytest.raises(InvalidInput, match="at least 10, not 9"):
         deliver_due(store, topic, chronoline_clock, id, retry_ms=9)
     assert all(each.message.lock_consumer is None for each in scheduled(store, topic))
+
+
+def test_a_handler_that_answers_something_to_await_is_refused_and_nothing_acked(
+    store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
+) -> None:
+    async def handle(leased: LeasedMessage) -> None: ...
+
+    made = []
+
+    def disguised(leased: LeasedMessage) -> object:
+        made.append(handle(leased))
+        return made[-1]
+
+    with pytest.raises(InvalidInput, match="wrap it"):
+        deliver_due(store, topic, chronoline_clock, disguised)
+    made[0].close()
+    assert deliver_due(store, topic, chronoline_clock, lambda leased: None).total == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from chronoline.log.contract import MARK
+
 FOLDER_CHARACTERS = 5
 """Of a name, which begins with its time: a folder holds about two hours."""
 SUFFIX = ".events"
@@ -14,4 +16,4 @@ def path_of(name: str) -> str:
 def name_of(path: str) -> str | None:
     """The object's name, or None for what is not ours."""
     name = path.rpartition("/")[2].removesuffix(SUFFIX)
-    return name if name and path_of(name) == path else None
+    return name if name and name != MARK and path_of(name) == path else None

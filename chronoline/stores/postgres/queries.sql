@@ -30,7 +30,7 @@ UPDATE chronoline.topics SET dropped_at = %(now)s WHERE uid = %(uid)s AND droppe
 RETURNING uid;
 
 -- name: create
--- Puts messages on the timeline whose ids are free.
+-- Puts messages on the timeline whose ids are free; if they replace, what the owner could cancel gives way.
 INSERT INTO chronoline.messages AS m
     (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body)
 SELECT %(topic)s, unnest(%(bucket)b::integer[]), unnest(%(stripe)b::smallint[]),
@@ -44,24 +44,7 @@ ON CONFLICT (topic, bucket, id) DO UPDATE SET
     lock_consumer = NULL, death = NULL, key = excluded.key, headers = excluded.headers,
     body = excluded.body
 WHERE m.life = 1 AND m.ts <= %(now)s
-RETURNING m.id, m.version;
-
--- name: replace
--- Cancels whatever has the ids and creates the messages anew, for the owner.
-INSERT INTO chronoline.messages AS m
-    (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body)
-SELECT %(topic)s, unnest(%(bucket)b::integer[]), unnest(%(stripe)b::smallint[]),
-    unnest(%(id)b::text[]), unnest(%(due)b::bigint[]), unnest(%(due)b::bigint[]), %(now)s,
-    unnest(%(expires)b::bigint[]), unnest(%(producer_group)b::text[]), unnest(%(key)b::bytea[]),
-    unnest(%(headers)b::bytea[]), unnest(%(body)b::bytea[])
-WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
-ON CONFLICT (topic, bucket, id) DO UPDATE SET
-    life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
-    version = greatest(m.version + 1, excluded.version), producer_group = excluded.producer_group,
-    lock_consumer = NULL, death = NULL, key = excluded.key, headers = excluded.headers,
-    body = excluded.body
-WHERE m.life = 1 AND m.ts <= %(now)s
-    OR m.producer_group = excluded.producer_group
+    OR %(replace)s AND m.producer_group = excluded.producer_group
     AND (m.life <> 0 OR m.ts <= %(now)s OR m.lock_consumer IS NULL)
 RETURNING m.id, m.version;
 
@@ -70,7 +53,8 @@ RETURNING m.id, m.version;
 SELECT pg_notify('chronoline', %(payload)s);
 
 -- name: reserve
--- Leases the oldest of some cells, up to a horizon, with their bodies.
+-- Leases the oldest of some cells, up to a horizon, with their bodies. Of the oldest within reach it takes, up
+-- to the limit, those that nobody else has locked; there is always a row, to say how many there were.
 WITH cell AS MATERIALIZED (
     SELECT * FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
         AS c(stripe, start, stop)
@@ -94,9 +78,9 @@ WITH cell AS MATERIALIZED (
             AND m.ts <= (SELECT ts FROM bound)
             AND m.bucket >= c.start AND m.bucket < c.stop
             AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
-        ORDER BY m.ts, m.bucket LIMIT %(limit)s
+        ORDER BY m.ts, m.bucket LIMIT %(reach)s
     ) found
-    ORDER BY found.ts, found.bucket, found.id LIMIT %(limit)s
+    ORDER BY found.ts, found.bucket, found.id LIMIT %(reach)s
 ), chosen AS MATERIALIZED (
     SELECT m.topic, m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
         CASE
@@ -108,20 +92,23 @@ WITH cell AS MATERIALIZED (
         ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
     WHERE m.life + 0 = 0 AND (m.ts <= %(now)s OR m.lock_consumer IS NULL AND m.ts <= %(horizon)s)
         AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+    LIMIT %(limit)s
     FOR UPDATE OF m SKIP LOCKED
+), taken AS (
+    UPDATE chronoline.messages m SET
+        life = CASE WHEN chosen.death IS NULL THEN 0 ELSE 2 END,
+        ts = CASE WHEN chosen.death IS NULL THEN greatest(m.due, %(now)s) + %(lease_ms)s ELSE %(now)s END,
+        lock_consumer = CASE WHEN chosen.death IS NULL THEN %(consumer)s END,
+        death = chosen.death,
+        attempts = m.attempts + chosen.lapsed::integer,
+        version = m.version + 1
+    FROM chosen
+    WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
+    RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts,
+        m.expires, m.key, m.headers, m.body, chosen.lapsed, chosen.death
 )
-UPDATE chronoline.messages m SET
-    life = CASE WHEN chosen.death IS NULL THEN 0 ELSE 2 END,
-    ts = CASE WHEN chosen.death IS NULL THEN greatest(m.due, %(now)s) + %(lease_ms)s ELSE %(now)s END,
-    lock_consumer = CASE WHEN chosen.death IS NULL THEN %(consumer)s END,
-    death = chosen.death,
-    attempts = m.attempts + chosen.lapsed::integer,
-    version = m.version + 1
-FROM chosen
-WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
-RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
-    m.key, m.headers, m.body, chosen.lapsed, chosen.death,
-    (SELECT count(*) FROM candidate);
+SELECT looked.candidates, taken.*
+FROM (SELECT count(*) AS candidates FROM candidate) looked LEFT JOIN taken ON true;
 
 -- name: lease
 -- Leases messages by id and version.

@@ -11,6 +11,7 @@ from typing import Any
 from chronoline.core.doom import DeathReason
 from chronoline.core.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from chronoline.core.headers import pack_headers
+from chronoline.core.limits import TURN_BOUND_MS
 from chronoline.core.message import Message, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
@@ -34,7 +35,7 @@ from chronoline.stores.changes import (
     span_values,
 )
 from chronoline.stores.contract import Capabilities, Counts, IfExists, Notice, Watch
-from chronoline.stores.notices import LocalWatch, NoticeBoard, once_in
+from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.postgres.listening import start_listening
 from chronoline.stores.primitives import Key
 from chronoline.stores.rows import MESSAGE_WIDTH, read_message
@@ -44,8 +45,12 @@ from chronoline.stores.stripes import cells_of, stripe_of
 logger = logging.getLogger(__name__)
 _PACKAGE = "chronoline.stores.postgres"
 _QUERIES = load_queries(_PACKAGE)
+_RESERVE_LOOKS = 4
+_RESERVE_GROWTH = 4
 LOOK_EVERY_S = 0.1
 """How often a sleeper is told to look where the server cannot tell what others have changed."""
+_LOCK_TIMEOUT_MS = 900
+"""With the wait for its turn before it, a create that waits for a lock stays within `WRITE_BOUND_MS`."""
 _LATE_STATEMENT_MS = 3_600_000
 """No statement is still on its way to a dropped topic after this time."""
 
@@ -66,7 +71,9 @@ class PostgresStore(SqlStore):
     ) -> None:
         super().__init__(random_bytes)
         self._notify = notify
-        self._database = PostgresDatabase(url, package=_PACKAGE, schema="chronoline")
+        self._database = PostgresDatabase(
+            url, package=_PACKAGE, schema="chronoline", lock_timeout_ms=_LOCK_TIMEOUT_MS
+        )
         self._board = NoticeBoard()
         self._listener: PostgresListener | None = None
         self._listener_lock = threading.Lock()
@@ -116,8 +123,9 @@ class PostgresStore(SqlStore):
             "key": [new.key for _, new in messages],
             "headers": [pack_headers(new.headers) for _, new in messages],
             "body": [new.body for _, new in messages],
+            "replace": replace,
         }
-        return dict(self._run("replace" if replace else "create", values))
+        return dict(self._run("create", values, turn_ms=TURN_BOUND_MS))
 
     def _change(
         self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
@@ -142,10 +150,24 @@ class PostgresStore(SqlStore):
     def _reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
     ) -> tuple[list[Taken], bool]:
-        values = lease_values(topic, request) | _cells(topic, ranges, limit)
-        rows = self._run("reserve", values)
-        # Some candidates may have been another's at this moment; there may be more all the same.
-        return [_taken(row[:-1]) for row in rows], bool(rows) and rows[0][-1] >= limit
+        taken: list[Taken] = []
+        reach = limit
+        more = True
+        # Where most candidates are another's at this moment, those behind them are looked at.
+        for _ in range(_RESERVE_LOOKS):
+            values = lease_values(topic, request) | _cells(topic, ranges, reach)
+            try:
+                rows = self._run("reserve", values | {"limit": limit - len(taken)})
+            except StoreUnavailable:
+                if not taken:
+                    raise
+                break
+            taken += [_taken(row[1:]) for row in rows if row[1] is not None]
+            more = rows[0][0] >= reach or len(taken) >= limit
+            if not more or 2 * len(taken) >= limit:
+                break
+            reach *= _RESERVE_GROWTH
+        return taken, more
 
     def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
         values = lease_values(topic, request) | _columns(topic, changes)
@@ -234,21 +256,25 @@ class PostgresStore(SqlStore):
         return removed
 
     def watch(self) -> Watch:
-        self._database.check_open()
-        if not self._notify:
-            return self._board.add(LocalWatch(once_in(LOOK_EVERY_S), LOOK_EVERY_S))
-        watch = self._board.add(LocalWatch())
+        check = self._database.check_process
+        check()  # before the lock, which a fork may have inherited taken for ever
         with self._listener_lock:
+            self._database.check_open()
+            if not self._notify:
+                return self._board.add(LocalWatch(lambda: True, LOOK_EVERY_S, check=check))
+            watch = self._board.add(LocalWatch(check=check))
             if self._listener is None:
                 self._listener = start_listening(self._database, self._board)
         return watch
 
     def close(self) -> None:
+        if self._database.forked:
+            return
         with self._listener_lock:
             listener, self._listener = self._listener, None
+            self._database.close()
         if listener is not None:
             listener.close()
-        self._database.close()
 
     def _announce(self, notice: Notice) -> None:
         if not self._notify:
@@ -259,8 +285,8 @@ class PostgresStore(SqlStore):
         except StoreError as error:  # the change itself is done; sleepers look again by themselves
             logger.warning("announcing a change failed: %s", error)
 
-    def _run(self, query: str, values: dict[str, Any]) -> list[Row]:
-        return self._database.run(_QUERIES[query], values)
+    def _run(self, query: str, values: dict[str, Any], *, turn_ms: int | None = None) -> list[Row]:
+        return self._database.run(_QUERIES[query], values, turn_ms=turn_ms)
 
     def _read(self, query: str, values: dict[str, Any]) -> list[Row]:
         return self._database.read(_QUERIES[query], values)
@@ -279,7 +305,7 @@ class _CallerTransaction(PostgresStore):
         if self._notify:  # told when the caller commits; without it sleepers look by themselves
             super()._announce(notice)
 
-    def _run(self, query: str, values: dict[str, Any]) -> list[Row]:
+    def _run(self, query: str, values: dict[str, Any], *, turn_ms: int | None = None) -> list[Row]:
         return fetch(self._connection, _QUERIES[query], values)
 
     def _read(self, query: str, values: dict[str, Any]) -> list[Row]:
@@ -310,6 +336,7 @@ def _cells(topic: Topic, ranges: Sequence[BucketRange], limit: int = 1) -> dict[
         "start": [cell.start for cell in cells],
         "stop": [cell.stop for cell in cells],
         "limit": limit,
+        "reach": limit,
         "share": -(-limit // max(1, len(cells))),
     }
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from chronoline.core.doom import DeathReason
 from chronoline.core.headers import pack_headers
+from chronoline.core.limits import TURN_BOUND_MS
 from chronoline.core.message import Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
@@ -95,7 +96,7 @@ class SqliteStore(SqlStore):
     ) -> dict[str, int]:
         rows = [_new_row(topic, bucket, new, now_ms) for bucket, new in messages]
         self._database.check_room()
-        with self._database.writing() as connection:
+        with self._database.writing(turn_ms=TURN_BOUND_MS) as connection:
             if not _is_live(connection, topic):
                 return {}
             small = not any(row[_APART] for row in rows)
@@ -274,7 +275,8 @@ class SqliteStore(SqlStore):
             before, seen = seen, self._database.foreign_changes()
             return seen != before
 
-        return self._board.add(LocalWatch(look, LOOK_EVERY_S))
+        check = self._database.check_process
+        return self._board.add(LocalWatch(look, LOOK_EVERY_S, check=check))
 
     def close(self) -> None:
         self._database.close()

@@ -75,7 +75,7 @@ def test_a_topic_is_made_once(command: Command) -> None:
 
 
 def test_a_bad_topic_is_refused(command: Command) -> None:
-    assert "partitions must be from 1 to" in command.refusal("create", "t", "--partitions", "0")
+    assert "a whole number from 1 to" in command.refusal("create", "t", "--partitions", "0")
     assert "empty" in command.refusal("create", "")
     assert "--partitions" in command.misuse("create", "t", "--partitions", "many")
 

@@ -13,7 +13,7 @@ def fill(log: Log, count: int) -> None:
 
 
 def objects(command: Command) -> list[Path]:
-    return [path for path in (command.folder / "objects").rglob("*") if path.is_file()]
+    return list((command.folder / "objects").glob("0*/*.events"))
 
 
 def test_compacting(command: Command, log: Log) -> None:

@@ -19,7 +19,7 @@ from tests.log.index.steps import TOPIC
 __all__ = ["dynamodb_client", "dynamodb_url"]  # fixtures
 
 Open = Callable[[], Index]
-_TABLES = ("topics", "heads", "objects", "chunks", "cursors", "members")
+_TABLES = ("log", "topics", "heads", "objects", "chunks", "cursors", "members")
 
 
 def sqlite(request: pytest.FixtureRequest) -> Open:

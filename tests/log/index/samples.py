@@ -35,6 +35,8 @@ _COMMON: dict[str, dict[str, Any]] = {
 }
 
 SQLITE: dict[str, dict[str, Any]] = _COMMON | {
+    "log_id": {},
+    "tie": {"id": "log"},
     "insert_topic": {"uid": 1_078, "name": "other", "partitions": 4},
     "insert_head": {"topic": 1_078, "partition": 0},
     "claim_object": {"name": "new", "refs": 1},
@@ -67,6 +69,8 @@ _HOLDS = {
 }
 
 POSTGRES: dict[str, dict[str, Any]] = _COMMON | {
+    "log_id": {},
+    "tie": {"id": "log"},
     "create_topic": {"uid": 1_078, "name": "other", "partitions": 4},
     "commit": {
         "name": "new",

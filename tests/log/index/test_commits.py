@@ -96,15 +96,23 @@ def test_a_swept_name_is_refused_and_leaves_nothing(index: Index, another: Open)
     assert append(index, "b", {0: 1}) == [0]
 
 
-def test_a_collected_name_is_refused_for_ever(index: Index) -> None:
-    fill(index, 1)
-    index.trim(TOPIC.uid, 0, before_sequence=1)
+def test_what_a_collected_name_was_answered_stays_known(index: Index) -> None:
+    fill(index, 3)
+    index.trim(TOPIC.uid, 0, before_sequence=3)
     index.forget(index.unreferenced(10))
     for _ in range(2):
-        with pytest.raises(ObjectSwept):
-            append(index, "o0", {0: 1})
-    assert index.sweep(["o0"], now_ms=NOW) == ["o0"]
-    assert ends(index)[0] == (1, 1)
+        assert append(index, "o2", {0: 1}) == [2]
+    assert index.sweep(["o2"], now_ms=NOW) == ["o2"]  # should its object still be there
+    assert append(index, "o2", {0: 1}) == [2]
+    assert ends(index)[0] == (3, 3)
+
+
+def test_an_index_is_tied_to_the_first_log_for_good(another: Open) -> None:
+    index = another()
+    assert index.log_id() is None
+    assert index.tie("one") == "one"
+    assert another().tie("two") == "one"
+    assert another().log_id() == "one"
 
 
 # What is not there

@@ -79,7 +79,7 @@ def test_a_url_that_names_none_is_refused(url: str, said: str) -> None:
 def test_a_missing_table_says_what_to_do(dynamodb_server: DynamoDBServer, aws: None) -> None:
     url = dynamodb_server.url("nowhere")
     with pytest.raises(
-        StoreError, match=r"no table 'nowhere'.*chronoline log init 'dynamodb://nowhere"
+        StoreError, match=r"no table 'nowhere'.*log init s3:.*--index 'dynamodb://nowhere"
     ):
         DynamoDbIndex(url)
 

@@ -5,10 +5,8 @@ and pages that PostgreSQL touched.
 """
 
 import json
-import re
 import sqlite3
 from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
@@ -18,18 +16,16 @@ from chronoline.log.index.postgres import PostgresIndex
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.testing.postgres import PostgresServer
 from tests.log.index import samples
+from tests.stores.plans import Connection, Plan, explain, nodes
 
 SQLITE_QUERIES = load_queries("chronoline.log.index.sqlite")
 POSTGRES_QUERIES = load_queries("chronoline.log.index.postgres")
-WHOLE = {"topics", "objects_unreferenced"}
-"""What may be read as a whole: all topics, and an index of nothing but what is asked for."""
+WHOLE = {"log", "topics", "objects_unreferenced"}
+"""What may be read as a whole: the one row of the log, all topics, an index of what is asked for."""
 LISTED = {"groups"}
 """Answers everything there is of a topic."""
 MOST_STEPS = 5_000
 MOST_PAGES = 1_000
-
-Plan = dict[str, Any]
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 def test_every_query_has_a_sample_and_every_sample_a_query() -> None:
@@ -120,35 +116,6 @@ def session(full: PostgresIndex, request: pytest.FixtureRequest) -> Iterator[Con
         yield connection
 
 
-def explain(connection: Connection, name: str) -> Plan:
-    """The plan for whatever values may come, and what it touched; what it changed is taken back."""
-    query, values = POSTGRES_QUERIES[name], samples.POSTGRES[name]
-    with connection.transaction(force_rollback=True):
-        connection.execute("DEALLOCATE ALL")
-        connection.execute(query.encode(), values, prepare=True)
-        ((statement, types),) = connection.execute(
-            "SELECT statement, parameter_types::text[] FROM pg_prepared_statements "
-            "WHERE statement NOT LIKE '%pg_prepared_%'"
-        ).fetchall()
-    named = dict.fromkeys(re.findall(r"%\((\w+)\)[sb]", query))
-    arguments = f"({', '.join(f'%({each})s' for each in named)})" if named else ""
-    signature = f"({', '.join(types)})" if types else ""
-    with connection.transaction(force_rollback=True), psycopg.ClientCursor(connection) as cursor:
-        cursor.execute(f"PREPARE probe {signature} AS {statement}".encode())
-        text = f"EXPLAIN (FORMAT JSON, ANALYZE, BUFFERS) EXECUTE probe {arguments}"
-        row = cursor.execute(text.encode(), values).fetchone()
-        cursor.execute("DEALLOCATE probe")
-    assert row is not None
-    found: Plan = row[0][0]["Plan"]
-    return found
-
-
-def nodes(plan: Plan) -> Iterator[Plan]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
-
-
 def is_whole(node: Plan) -> bool:
     """Whether it reads the whole of a table, or of an index."""
     reads = node.get("Schema", "chronoline_log") == "chronoline_log" and "Relation Name" in node
@@ -159,7 +126,8 @@ def is_whole(node: Plan) -> bool:
 
 @pytest.mark.parametrize("name", POSTGRES_QUERIES)
 def test_postgres_reads_no_whole_table(session: Connection, name: str) -> None:
-    plan = explain(session, name)
+    query, values = POSTGRES_QUERIES[name], samples.POSTGRES[name]
+    plan = explain(session, query, values, ", ANALYZE, BUFFERS")
     assert not any(is_whole(node) for node in nodes(plan)), json.dumps(plan, indent=1)
     if name not in LISTED:
         assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= MOST_PAGES

@@ -343,18 +343,27 @@ def test_batches_in_opposite_order_do_not_wait_for_each_other(
 
 
 def test_a_statement_that_the_server_gave_up_is_tried_again(
-    postgres_server: PostgresServer, postgres_url: str, pg_line: Line
+    postgres_server: PostgresServer,
+    postgres_url: str,
+    pg_line: Line,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = deadlocks(postgres_server)
     first, second = sorted(
         (pg_line.put(each) for each in "ab"), key=lambda message: (message.bucket, message.id)
     )
-    with psycopg.connect(postgres_url) as foreign, ThreadPoolExecutor(1) as threads:
+    # The server looks for deadlocks when somebody has waited for a second.
+    monkeypatch.setitem(database._SESSION_SETTINGS, "lock_timeout", "0")
+    with (
+        PostgresStore(postgres_url) as store,
+        psycopg.connect(postgres_url) as foreign,
+        ThreadPoolExecutor(1) as threads,
+    ):
         # Whoever waits for this long finds the deadlock and is given up: not the foreign one.
         foreign.execute("SET deadlock_timeout = '1h'")
         lock = "SELECT 1 FROM chronoline.messages WHERE topic = %s AND id = %s FOR UPDATE"
         foreign.execute(lock, [pg_line.uid, second.id])
-        answer = threads.submit(pg_line.cancel, "a", "b")
+        answer = threads.submit(Line(store, pg_line.topic).cancel, "a", "b")
         wait_until_blocked(postgres_url)  # it holds the first, and waits for the second
         foreign.execute(lock, [pg_line.uid, first.id])  # got when the other was given up
         assert not answer.done()

@@ -1,7 +1,9 @@
 """One SQLite file: other processes, other schemas, and disks that fail."""
 
+import itertools
 import os
 import pwd
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +25,9 @@ from chronoline.core.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from chronoline.core.limits import TURN_BOUND_MS
 from chronoline.core.topic import Topic
+from chronoline.databases import sqlite
 from chronoline.stores.contract import NOTICE_HORIZON_MS, Notice
 from chronoline.stores.opening import open_store
 from chronoline.stores.sqlite import SqliteStore
@@ -212,6 +217,34 @@ def test_a_lock_of_another_process_is_waited_for_then_refused(path: str) -> None
             tell(other, "enough")
             other.wait(PATIENCE_S)
         assert words(store.create(topic.uid, [new("b")], now_ms=NOW)) == ["done"]
+
+
+def test_a_create_waits_for_its_turn_for_a_second_at_most(path: str) -> None:
+    with SqliteStore(path, busy_ms=PATIENCE_S * 1000) as store:
+        topic = make_topic(store)
+        with child("lock", path) as other:
+            assert hear(other) == "locked"
+            with pytest.raises(StoreBusy, match="locked by another process; nothing was changed"):
+                store.create(topic.uid, [new("a")], now_ms=NOW)
+        with store._database._alone(1_000), ThreadPoolExecutor(1) as threads:
+            made = threads.submit(store.create, topic.uid, [new("a")], now_ms=NOW)
+            with pytest.raises(StoreBusy, match=r"other threads write .* nothing was changed"):
+                made.result(PATIENCE_S)
+        assert store.lookup(topic.uid, ["a"]) == {}
+
+
+def test_a_create_whose_turn_comes_too_late_is_refused(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SqliteStore(path) as store:
+        topic = make_topic(store)
+        late = itertools.count(0, TURN_BOUND_MS / 1000 + 0.001)
+        monkeypatch.setattr(sqlite, "time", SimpleNamespace(monotonic=lambda: next(late)))
+        with pytest.raises(StoreBusy, match="too late; nothing was changed"):
+            store.create(topic.uid, [new("a")], now_ms=NOW)
+        monkeypatch.undo()
+        assert store.lookup(topic.uid, ["a"]) == {}
+        assert words(store.create(topic.uid, [new("a")], now_ms=NOW)) == ["done"]
 
 
 def test_a_lock_that_ends_in_time_is_not_noticed(path: str) -> None:
@@ -423,3 +456,12 @@ def test_the_log_is_moved_into_the_file_now_and_then(
         for number in range(100):
             store.create(topic.uid, [new(f"small{number}")], now_ms=NOW)
         assert found.checkpoints <= before + 1  # not at every commit from then on
+
+
+def test_a_folder_that_is_gone_is_named_and_nothing_was_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    with SqliteStore(str(folder / "t.db")) as store:
+        topic = make_topic(store)
+        shutil.rmtree(folder)
+        with pytest.raises(StoreUnavailable, match=r"folder .* nothing was changed"):
+            store.create(topic.uid, [new("a")], now_ms=NOW)

@@ -21,6 +21,7 @@ from chronoline.log.index.dynamodb import holds as cursors
 from chronoline.log.index.dynamodb import items, objects
 from chronoline.log.index.dynamodb.address import parse_address
 from chronoline.log.index.dynamodb.items import (
+    SCHEMA_KEY,
     TOPICS,
     Item,
     Key,
@@ -89,6 +90,22 @@ class DynamoDbIndex(Index):
         except BaseException:
             self._table.close()
             raise
+
+    # The log
+
+    def log_id(self) -> str | None:
+        item = self._table.get_one(SCHEMA_KEY)
+        return None if item is None else item.get("log_id")
+
+    def tie(self, log_id: str) -> str:
+        _, item = self._table.update(
+            SCHEMA_KEY,
+            "SET log_id = :id",
+            when="attribute_not_exists(log_id)",
+            repeat=True,
+            id=log_id,
+        )
+        return str(item["log_id"])
 
     # Topics
 
@@ -256,11 +273,13 @@ class DynamoDbIndex(Index):
         done, head = self._table.update(
             head_key(topic_uid, partition),
             "SET told_since_ms = :now",
-            when="told < next_sequence AND (told_since_ms = :zero OR told_since_ms <= :over)",
+            when="told < next_sequence AND (told_since_ms = :zero OR told_since_ms <= :over "
+            "OR told_since_ms > :never)",
             repeat=False,  # we would take ourselves for another who waits
             now=now_ms,
             zero=0,
             over=now_ms - max_latency_ms,
+            never=now_ms + max_latency_ms,
         )
         if done:
             return Notice(topic_uid, partition, head["next_sequence"], now_ms)

@@ -1,7 +1,8 @@
 """Objects, counted by the chunks that lie in them.
 
-An object's item never goes: when it was swept, or collected, its name stays refused. Those that a change
-leaves without chunks are listed in one item of that change, so that they are found again.
+An object's item never goes: when it was swept its name stays refused, and when it was collected it still
+says what its commit was answered. Those that a change leaves without chunks are listed in one item of that
+change, so that they are found again.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from chronoline.log.index.dynamodb.table import (
 )
 
 _SWEPT = -1
+_COLLECTED = -2
 
 
 def claim(name: str, *, refs: int, given: list[int]) -> Write:
@@ -56,7 +58,7 @@ def sweep(table: Table, names: Sequence[str], *, now_ms: int) -> list[str]:
             for name in sorted(new)
         ]
     )
-    refused = {key for key, item in found.items() if item["refs"] == _SWEPT}
+    refused = {key for key, item in found.items() if item["refs"] < 0}
     return [name for name in names if name in new or object_key(name) in refused]
 
 
@@ -91,7 +93,7 @@ def unreferenced(table: Table, limit: int) -> list[str]:
 
 @again_if_overtaken
 def forget(table: Table, names: Sequence[str]) -> None:
-    """Refuses those in which no chunk lies, and takes them off the lists."""
+    """Notes that those in which no chunk lies are gone, and takes them off the lists."""
     found = table.get(map(object_key, names))
     gone: dict[Key, set[str]] = defaultdict(set)
     for name in names:
@@ -104,9 +106,9 @@ def forget(table: Table, names: Sequence[str]) -> None:
     writes = [
         update(
             object_key(name),
-            "SET refs = :swept, swept_ms = :zero REMOVE given, listed",
+            "SET refs = :collected REMOVE listed",
             when="refs = :zero",
-            swept=_SWEPT,
+            collected=_COLLECTED,
             zero=0,
         )
         for some in gone.values()

@@ -345,7 +345,8 @@ class Table:
     def _refused(self, error: ClientError) -> StoreError:
         if error.response["Error"]["Code"] == "ResourceNotFoundException":
             return StoreError(
-                f"there is no table {self._name!r}; make it: chronoline log init {self._address.url!r}"
+                f"there is no table {self._name!r}; make it: chronoline log init s3://bucket/prefix "
+                f"--index {self._address.url!r}"
             )
         return StoreError(f"DynamoDB refused a request to table {self._name!r}: {error}")
 

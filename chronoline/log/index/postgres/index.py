@@ -40,6 +40,16 @@ class PostgresIndex(Index):
         self._listener: PostgresListener | None = None
         self._heard: Callable[[set[int] | None], None] | None = None
 
+    # The log
+
+    def log_id(self) -> str | None:
+        rows = self._read("log_id", {})
+        return rows[0][0] if rows else None
+
+    def tie(self, log_id: str) -> str:
+        self._run("tie", {"id": log_id})
+        return self.log_id() or log_id
+
     # Topics
 
     def create_topic(self, topic: LogTopic) -> None:

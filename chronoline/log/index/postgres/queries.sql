@@ -1,6 +1,14 @@
 -- Rows are locked in the order of their key everywhere, and a head before objects, so that no two statements
 -- wait for each other.
 
+-- name: log_id
+-- The log that this index is tied to.
+SELECT id FROM chronoline_log.log;
+
+-- name: tie
+-- Ties the index to a log, once.
+INSERT INTO chronoline_log.log (only_row, id) VALUES (1, %(id)s) ON CONFLICT DO NOTHING;
+
 -- name: create_topic
 -- Makes a topic and its partitions; a taken name is a conflict.
 WITH made AS (
@@ -163,7 +171,8 @@ WHERE topic = %(topic)s AND told < next_sequence ORDER BY partition;
 -- Claims the right to tell of new events, unless somebody waits who will; answers since when.
 WITH head AS MATERIALIZED (
     SELECT next_sequence, told_since_ms,
-        told_since_ms = 0 OR told_since_ms <= %(now)s - %(latency)s AS is_free
+        told_since_ms = 0 OR told_since_ms NOT BETWEEN %(now)s - %(latency)s + 1
+            AND %(now)s + %(latency)s AS is_free
     FROM chronoline_log.heads
     WHERE topic = %(topic)s AND partition = %(partition)s AND told < next_sequence
     FOR UPDATE
@@ -193,7 +202,7 @@ ON CONFLICT DO NOTHING;
 -- Of these objects, those that can never be committed.
 SELECT o.name FROM unnest(%(names)b::text[]) AS wanted
 JOIN chronoline_log.objects o ON o.name = wanted
-WHERE o.refs = -1;
+WHERE o.refs < 0;
 
 -- name: lock_head
 -- Keeps a partition from being appended to, trimmed or compacted by others.
@@ -260,7 +269,7 @@ WHERE o.name = freed.name;
 SELECT name FROM chronoline_log.objects WHERE refs = 0 ORDER BY name LIMIT %(limit)s;
 
 -- name: forget
--- Forgets objects that were deleted. Their names stay refused, as those of swept ones.
-UPDATE chronoline_log.objects o SET refs = -1, swept_ms = 0, given = '{}'
+-- Forgets objects that were deleted. What their commits were answered stays known.
+UPDATE chronoline_log.objects o SET refs = -2
 FROM unnest(%(names)b::text[]) AS wanted
 WHERE o.name = wanted AND o.refs = 0;

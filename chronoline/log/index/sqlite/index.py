@@ -34,6 +34,18 @@ class SqliteIndex(Index):
     def __init__(self, path: str) -> None:
         self._database = SqliteDatabase(path, package=_PACKAGE, application_id=LOG_FILE)
 
+    # The log
+
+    def log_id(self) -> str | None:
+        rows = self._read("log_id")
+        return rows[0][0] if rows else None
+
+    def tie(self, log_id: str) -> str:
+        with self._database.writing() as connection:
+            _run(connection, "tie", id=log_id)
+            (known,) = _run(connection, "log_id").fetchone()
+        return str(known)
+
     # Topics
 
     def create_topic(self, topic: LogTopic) -> None:
@@ -174,7 +186,7 @@ class SqliteIndex(Index):
             for name in names:
                 _run(connection, "sweep", name=name, now=now_ms)
             refs = [(name, _run(connection, "object", name=name).fetchone()[0]) for name in names]
-        return [name for name, count in refs if count == -1]
+        return [name for name, count in refs if count < 0]
 
     def trim(self, topic_uid: int, partition: int, *, before_sequence: int) -> int:
         where = {"topic": topic_uid, "partition": partition}

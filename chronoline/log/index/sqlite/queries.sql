@@ -1,3 +1,11 @@
+-- name: log_id
+-- The log that this index is tied to.
+SELECT id FROM log;
+
+-- name: tie
+-- Ties the index to a log, once.
+INSERT INTO log (only_row, id) VALUES (1, :id) ON CONFLICT DO NOTHING;
+
 -- name: insert_topic
 -- Makes a topic; a taken name is a conflict.
 INSERT INTO topics (uid, name, partitions) VALUES (:uid, :name, :partitions)
@@ -128,7 +136,7 @@ SELECT partition FROM heads WHERE topic = :topic AND told < next_sequence ORDER 
 -- Claims the right to tell of new events, unless somebody waits who will.
 UPDATE heads SET told_since_ms = :now
 WHERE topic = :topic AND partition = :partition AND told < next_sequence
-    AND (told_since_ms = 0 OR told_since_ms <= :now - :latency)
+    AND (told_since_ms = 0 OR told_since_ms NOT BETWEEN :now - :latency + 1 AND :now + :latency)
 RETURNING next_sequence;
 
 -- name: notice_wait
@@ -173,5 +181,5 @@ WHERE topic = :topic AND partition = :partition;
 SELECT name FROM objects WHERE refs = 0 ORDER BY name LIMIT :limit;
 
 -- name: forget
--- Forgets an object that was deleted. Its name stays refused, as that of a swept one.
-UPDATE objects SET refs = -1, swept_ms = 0, given = '[]' WHERE name = :name AND refs = 0;
+-- Forgets an object that was deleted. What its commit was answered stays known.
+UPDATE objects SET refs = -2 WHERE name = :name AND refs = 0;

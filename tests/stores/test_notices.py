@@ -1,0 +1,45 @@
+"""Watches inside one process."""
+
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+
+from chronoline.stores import notices
+from chronoline.stores.contract import Notice
+from chronoline.stores.notices import LocalWatch
+
+OWN = Notice(topic_uid=1, due=2)
+
+
+def test_whoever_hears_much_of_its_own_looks_for_the_rest_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = count(0, 0.004)
+    clock = SimpleNamespace(monotonic=lambda: next(moments))
+    monkeypatch.setattr(notices, "time", clock)
+    looks = count()
+    watch = LocalWatch(lambda: bool(next(looks)), look_every_s=0.01)
+    heard = []
+    for _ in range(20):
+        watch.tell(OWN)  # there is always something to hear
+        heard += watch.wait(1)
+    assert Notice() in heard
+    assert heard.count(OWN) == 20
+
+
+def test_a_watch_looks_no_more_often_than_it_was_told_to() -> None:
+    looks = count()
+    watch = LocalWatch(lambda: bool(next(looks)), look_every_s=3_600)
+    for _ in range(100):
+        watch.tell(OWN)
+        assert watch.wait(1) == [OWN]
+    assert next(looks) == 0
+
+
+def test_a_watch_that_could_hear_nothing_says_so() -> None:
+    def check() -> None:
+        raise RuntimeError("deaf")
+
+    with pytest.raises(RuntimeError, match="deaf"):
+        LocalWatch(check=check).wait(0)
