@@ -17,8 +17,14 @@ class BucketRange(NamedTuple):
 
 def merge_ranges(ranges: Iterable[BucketRange], buckets: int) -> list[BucketRange]:
     """The same buckets as sorted ranges that neither touch nor overlap; empty ones are left out."""
+    try:
+        wanted = sorted((start + 0, stop + 0) for start, stop in ranges)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"ranges must be a list of BucketRange(start, stop), not {ranges!r:.100}"
+        ) from error
     merged: list[BucketRange] = []
-    for start, stop in sorted(ranges):
+    for start, stop in wanted:
         if not 0 <= start <= stop <= buckets:
             raise InvalidInput(
                 f"bucket range [{start}, {stop}) is not within the topic's buckets [0, {buckets})"

@@ -185,7 +185,12 @@ class FiringLane:
             if inspect.isawaitable(answer):
                 raise InvalidInput("deliver answered something to await, which nobody does here")
         except BaseException:  # also an exit: this thread must go on, for the others
-            logger.exception("delivering message %r failed; it is tried again", message.lease.id)
+            last = message.message.attempts + 1 >= self._topic.settings.max_attempts
+            logger.exception(
+                "delivering message %r failed; it %s",
+                message.lease.id,
+                "goes to the dead letters" if last else "is tried again",
+            )
             return False
         return True
 

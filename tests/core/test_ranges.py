@@ -1,6 +1,7 @@
 """Bucket ranges are merged into the same buckets, sorted and apart."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,3 +38,9 @@ def test_merged_ranges_are_sorted_not_empty_and_do_not_touch(ranges: list[Bucket
 def test_a_range_outside_of_the_topic_is_named(start: int, stop: int) -> None:
     with pytest.raises(InvalidInput, match=rf"\[{start}, {stop}\).*\[0, {BUCKETS}\)"):
         merge_ranges([BucketRange(0, 1), BucketRange(start, stop)], BUCKETS)
+
+
+@pytest.mark.parametrize("ranges", [BucketRange(0, 4), None, [5], ["ab"], [(0,)], 7])
+def test_what_is_no_list_of_ranges_is_refused(ranges: Any) -> None:
+    with pytest.raises(InvalidInput, match="must be a list of BucketRange"):
+        merge_ranges(ranges, 64)

@@ -873,3 +873,22 @@ def test_a_stopped_lane_leaves_no_threads(store: Store, topic: Topic, inbox: Inb
     with firing(store, topic, inbox):
         assert len(set(threading.enumerate()) - before) == 2
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize(
+    ("max_attempts", "said"), [(1, "goes to the dead letters"), (2, "is tried again")]
+)
+def test_a_failure_says_what_becomes_of_the_message(
+    max_attempts: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(message: LeasedMessage) -> None:
+        raise ValueError("bad")
+
+    with open_store("memory:") as store:
+        topic = store.create_topic("t", TopicSettings(max_attempts=max_attempts), now_ms=now_ms())
+        store.create(topic.uid, [NewMessage(id="a", due=now_ms())], now_ms=now_ms())
+        (leased,) = store.reserve(
+            topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000, now_ms=now_ms()
+        ).leased
+        assert not FiringLane(store, topic, fail, consumer="c")._fire(leased)
+    assert caplog.messages == [f"delivering message 'a' failed; it {said}"]
