@@ -3,8 +3,8 @@
 A call is put in a queue and answered by a future. While a lane's thread is busy with one commit, calls
 of the same kind gather, and the next commit takes them together. Nothing waits for a timer, unless a
 linger is asked for, or several calls were answered together: who waits for an answer comes back at once, and
-the next commit waits for them up to a quarter of the time that the last one took. Else they would part
-into two groups that take turns.
+after a slow commit the next one waits for them up to a quarter of the time that the last one took. Else they
+would part into two groups that take turns.
 
 A lane serves its queues in turn and cuts commits to about `commit_ms` of work, so that a turn comes soon.
 Calls of different kinds may overtake each other; one that must come after another waits for its answer.
@@ -46,6 +46,7 @@ _FEW_ROWS = 10  # commits that differ by less say nothing of what a row costs
 _HALVED_EVERY = 10
 _SMOOTHING = 0.1
 _RETURN_SHARE = 0.25
+_RETURN_FROM_S = 0.004  # after a shorter commit the waiting costs more than a second group
 
 Result = TypeVar("Result")
 Write = Callable[[Sequence[Any], int], Sequence[Result]]
@@ -330,7 +331,7 @@ class Lane:
         for call, part in parts:
             call.settle(results[place : place + len(part)])
             place += len(part)
-        if len(parts) > 1:
+        if len(parts) > 1 and took_s >= _RETURN_FROM_S:
             self._returning = queue, calls, time.perf_counter() + _RETURN_SHARE * took_s
 
 

@@ -185,6 +185,7 @@ def test_whatever_is_taken_is_answered_once_in_commits_within_the_bound(
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes wait for those who were answered together for as long as it takes."""
     monkeypatch.setattr(grouping, "_RETURN_SHARE", 1e9)
+    monkeypatch.setattr(grouping, "_RETURN_FROM_S", 0)
 
 
 def begins(desk: Desk) -> bool:
