@@ -21,7 +21,7 @@ from chronoline.core.outcome import Grant, Outcome, Refusal, raise_for_refused
 from chronoline.core.permissions import Consumer, Producer, System
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.naming import new_id
+from chronoline.naming import new_id, new_message
 from chronoline.stores.contract import Store
 from chronoline.stores.opening import open_store
 
@@ -59,6 +59,7 @@ __all__ = [
     "TopicNotFound",
     "TopicSettings",
     "new_id",
+    "new_message",
     "open_store",
     "raise_for_refused",
     "to_ms",

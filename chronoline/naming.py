@@ -6,6 +6,32 @@ import os
 
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header, NewMessage
+
+
+def new_message(
+    *,
+    due: int,
+    body: bytes | None = b"",
+    id: str | None = None,  # the field's name
+    key: bytes | None = None,
+    headers: tuple[Header, ...] = (),
+    expires: int | None = None,
+    producer_group: str = DEFAULT_PRODUCER_GROUP,
+) -> NewMessage:
+    """A message to create, with an id of ours if none is given.
+
+    The id is there before the first attempt, so that an attempt of unknown outcome can be repeated.
+    """
+    return NewMessage(
+        id=new_id() if id is None else id,
+        due=due,
+        body=body,
+        key=key,
+        headers=headers,
+        expires=expires,
+        producer_group=producer_group,
+    )
 
 
 def new_id(clock: Clock | None = None) -> str:

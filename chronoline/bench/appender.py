@@ -40,7 +40,7 @@ def append_now_and_then(
     """Appends events one by one, each after a while of random length."""
     acknowledged = []
     for event in make_events(events):
-        time.sleep(random.uniform(0, longest_gap_s))
+        time.sleep(random.uniform(0, longest_gap_s))  # at any moment of the reader's looks
         place = log.append(topic, key=event.key, value=event.value)
         at_s = time.monotonic()
         value = event.value or b""

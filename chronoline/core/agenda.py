@@ -28,7 +28,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from chronoline.core.message import Lease, LeasedMessage
+from chronoline.core.message import Lease, LeasedMessage, content_bytes
 
 DEFAULT_MOST_BYTES = 512 * 1024 * 1024
 """Room for some hundred messages of a megabyte, so that small ones are reserved by the hundred too."""
@@ -195,6 +195,4 @@ class Agenda:
 
 
 def _bytes_of(leased: LeasedMessage) -> int:
-    message = leased.message
-    headers = sum(len(name) + len(value or b"") for name, value in message.headers)
-    return len(leased.body or b"") + len(message.key or b"") + headers
+    return content_bytes(leased.body, leased.message.key, leased.message.headers)

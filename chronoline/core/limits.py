@@ -54,6 +54,13 @@ def time_problem(what: str, value: object) -> str | None:
     return None
 
 
+def version_problem(value: object) -> str | None:
+    """Versions begin at a moment and grow by one."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TIME_MS:
+        return f"version {value!r} is none that was ever given out; use the one of the lease"
+    return None
+
+
 def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:
     """What is wrong with a message that is to be created."""
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 Header = tuple[str, bytes | None]
@@ -24,6 +25,12 @@ class NewMessage:
     """From this moment on it goes to the dead letters instead of to a handler."""
     producer_group: str = DEFAULT_PRODUCER_GROUP
     """The owner: whoever names this group may reschedule and cancel it."""
+
+
+def content_bytes(body: bytes | None, key: bytes | None, headers: Iterable[Header]) -> int:
+    """What the content of a message or an event weighs; its other fields are small."""
+    named = sum(len(name) + len(value or b"") for name, value in headers)
+    return len(body or b"") + len(key or b"") + named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

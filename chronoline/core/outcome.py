@@ -44,7 +44,7 @@ REASONS = {
     Refusal.STALE: "the version is not the current one; look the message up again",
     Refusal.NOT_DUE: "the message is not due yet",
     Refusal.IMMUTABLE: "a body never changes; cancel the message and create another",
-    Refusal.TOO_SOON: "the new time must be at least 10 ms ahead",
+    Refusal.TOO_SOON: "the new time must be at least 10 ms ahead, and an extension not end before the due",
     Refusal.INVALID: "the input is not valid",
 }
 

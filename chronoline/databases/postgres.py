@@ -9,14 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import psycopg
-import psycopg_pool
-from psycopg.abc import PQGen
-from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
-
 from chronoline.core.errors import (
     InvalidInput,
+    MissingExtra,
     OutcomeUnknown,
     SchemaTooNew,
     StoreBusy,
@@ -26,6 +21,15 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases.queries import load_migrations
+
+try:
+    import psycopg
+    import psycopg_pool
+    from psycopg.abc import PQGen
+    from psycopg.pq import TransactionStatus
+    from psycopg.rows import tuple_row
+except ModuleNotFoundError as error:
+    raise MissingExtra("PostgreSQL needs a driver: pip install 'chronoline[postgres]'") from error
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0

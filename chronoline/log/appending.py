@@ -11,6 +11,7 @@ from typing import NamedTuple
 from chronoline.clock import Clock
 from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
+from chronoline.core.message import content_bytes
 from chronoline.log.contract import Index, LogTopic, NewChunk, Objects, ObjectSwept
 from chronoline.log.events import NewEvent, Position
 from chronoline.log.format import MAGIC, pack_chunk
@@ -34,8 +35,7 @@ class Placed(NamedTuple):
 def placed_bytes(placed: Placed) -> int:
     """What an event weighs in memory, and nearly what it takes in an object."""
     event = placed.event
-    headers = sum(len(name) + len(value or b"") for name, value in event.headers)
-    return len(event.key or b"") + len(event.value or b"") + headers
+    return content_bytes(event.value, event.key, event.headers)
 
 
 class Placement:

@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from chronoline.clock import Clock, SystemClock
+from chronoline.core.closing import Closing
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.ids import ID_ENTROPY_BYTES, UID_ENTROPY_BYTES, make_id, make_topic_uid
 from chronoline.core.limits import headers_problem, name_problem
@@ -46,7 +45,7 @@ class GroupProgress:
     until_ms: int | None
 
 
-class Log:
+class Log(Closing):
     """Partitioned, append-only topics. Thread-safe; open one for each process.
 
     `url` names objects and index, see `docs/log.md`; `index` names the index apart. `linger_ms` waits for
@@ -401,17 +400,6 @@ class Log:
                 self._notifier.close()
             self._objects.close()
             self._index.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _check_group(group: str) -> None:

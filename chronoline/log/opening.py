@@ -239,8 +239,8 @@ def _open_index(place: _Place) -> Index:
         with _needing("DynamoDB", "aws", "boto"):
             from chronoline.log.index.dynamodb import DynamoDbIndex  # noqa: PLC0415 - chosen by URL
         return DynamoDbIndex(place.index)
-    with _needing("PostgreSQL", "postgres", "psycopg"):
-        from chronoline.log.index.postgres import PostgresIndex  # noqa: PLC0415 - chosen by URL
+    from chronoline.log.index.postgres import PostgresIndex  # noqa: PLC0415 - chosen by URL
+
     return PostgresIndex(place.index)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from chronoline.core.ids import bucket_of
-from chronoline.core.limits import message_problem, name_problem, time_problem
+from chronoline.core.limits import message_problem, name_problem, time_problem, version_problem
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.topic import Topic
 from chronoline.stores.batch import Batch, check_batch
@@ -68,7 +68,7 @@ def change_batch(topic: Topic, items: Sequence[Asked], now_ms: int) -> Batch[Cha
             wrong
             or name_problem("id", message_id)
             or name_problem("name", name)
-            or time_problem("version", version)
+            or version_problem(version)
             or time_problem("the new time", to)
         )
         if problem:

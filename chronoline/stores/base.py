@@ -6,18 +6,15 @@ named by `changes.explain`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from chronoline.core.errors import InvalidInput, OutcomeUnknown, TopicExists, TopicNotFound
-from chronoline.core.ids import MAX_UID, UID_ENTROPY_BYTES, bucket_of, make_topic_uid
-from chronoline.core.limits import MAX_TIME_MS, name_problem
-from chronoline.core.message import DeadLetter, Lease, LeasedMessage, Message, NewMessage
+from chronoline.core.errors import InvalidInput, OutcomeUnknown
+from chronoline.core.message import Lease, LeasedMessage, NewMessage, content_bytes
 from chronoline.core.outcome import Grant, Outcome, Refusal
-from chronoline.core.permissions import Actor, Operation, refusal_of
+from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange, merge_ranges
-from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings, check_topic_name
+from chronoline.core.topic import Topic
 from chronoline.stores.asking import (
     Asked,
     change_batch,
@@ -29,21 +26,14 @@ from chronoline.stores.batch import (
     Batch,
     Item,
     check_after,
-    check_batch,
     check_limit,
     check_name,
     check_request,
     check_size,
-    check_span,
     check_time,
-    check_uid,
-    check_whole,
-    first_of_each,
-    invalid,
 )
 from chronoline.stores.changes import (
     Change,
-    Span,
     StoredRow,
     Taken,
     explain,
@@ -54,95 +44,21 @@ from chronoline.stores.changes import (
     repeated,
 )
 from chronoline.stores.contract import (
-    MAX_FORECAST_STEPS,
     NOTICE_HORIZON_MS,
-    Bodies,
-    Counts,
-    ForecastStep,
     IfExists,
     Notice,
-    Page,
-    Store,
 )
-from chronoline.stores.primitives import Key, Primitives
+from chronoline.stores.looking import Looks
+from chronoline.stores.primitives import Key
 
-_UID_TRIES = 10
 _STATEMENT_BYTES = 16 * 1024 * 1024
 """Of bodies, keys and headers: more are written in several statements."""
-_MOST_KNOWN_TOPICS = 10_000
-_BEFORE_ALL = (0, "")
-"""Before every (moment, id): ids are not empty."""
 _SYSTEM = "system"
 """The name of the hand that changes dead letters; no guard looks at it."""
 
 
-class EngineStore(Primitives, Store):
-    """The contract's methods over an engine's primitives."""
-
-    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
-        self._random_bytes = random_bytes
-        # Topics by uid. A uid is never used again and settings are fixed, so this cannot be wrong;
-        # whether the topic still lives is checked by every write, and before every look.
-        self._known_topics: dict[int, Topic] = {}
-        self._known_topics_lock = threading.Lock()
-
-    # Topics
-
-    def create_topic(
-        self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int
-    ) -> Topic:
-        check_topic_name(name)
-        check_time("now_ms", now_ms)
-        if not isinstance(settings, TopicSettings):
-            raise InvalidInput(f"settings must be TopicSettings, not {type(settings).__name__}")
-        for _ in range(_UID_TRIES):
-            uid = make_topic_uid(now_ms, self._random_bytes(UID_ENTROPY_BYTES))
-            topic = Topic(uid=uid, name=name, settings=settings)
-            if self._insert_topic(topic):
-                return self._remember(topic)
-            if self._is_name_taken(name):
-                break
-        raise TopicExists(f"a topic named {name!r} exists, or is still being dropped")
-
-    def ensure_topic(
-        self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int
-    ) -> Topic:
-        found = self.find_topic(name)
-        if found is not None:
-            return found
-        try:
-            return self.create_topic(name, settings, now_ms=now_ms)
-        except TopicExists:
-            found = self.find_topic(name)  # another may have been faster
-            if found is None:
-                raise
-            return found
-
-    def get_topic(self, uid: int) -> Topic:
-        check_uid(uid)
-        topic = self._fetch_topic(uid) if 0 <= uid <= MAX_UID else None
-        if topic is None:
-            raise TopicNotFound(f"there is no topic with uid {uid}; it may have been dropped")
-        return topic
-
-    def find_topic(self, name: str) -> Topic | None:
-        return self._find_topic(name) if name_problem("topic name", name) is None else None
-
-    def drop_topic(self, uid: int, *, now_ms: int) -> bool:
-        check_time("now_ms", now_ms)
-        check_uid(uid)
-        return self._drop_topic(uid, now_ms) if 0 <= uid <= MAX_UID else False
-
-    def _topic(self, uid: int) -> Topic:
-        check_uid(uid)
-        return self._known_topics.get(uid) or self._remember(self.get_topic(uid))
-
-    def _remember(self, topic: Topic) -> Topic:
-        with self._known_topics_lock:
-            if len(self._known_topics) >= _MOST_KNOWN_TOPICS:
-                self._known_topics.clear()
-            self._known_topics[topic.uid] = topic
-        return topic
+class EngineStore(Looks):
+    """The contract's methods over an engine's primitives: topics, looks, and here what changes messages."""
 
     # What producers do
 
@@ -286,114 +202,7 @@ class EngineStore(Primitives, Store):
         items = [lease_item(lease, now_ms) for lease in leases]
         return self._change_all(Operation.ACK, topic_uid, items, now_ms)
 
-    # Looking
-
-    def select(
-        self, topic_uid: int, ranges: Sequence[BucketRange], *, limit: int, max_ts: int
-    ) -> Page:
-        check_limit(limit)
-        check_time("max_ts", max_ts)
-        topic = self.get_topic(topic_uid)
-        merged = merge_ranges(ranges, topic.settings.buckets)
-        return _page(self._select(topic, merged, limit + 1, max_ts), limit)
-
-    def lookup(self, topic_uid: int, ids: Sequence[str]) -> dict[str, Message]:
-        check_size(ids)
-        topic = self.get_topic(topic_uid)
-        keys = _keys(topic, ids)
-        return {message.id: message for message in self._lookup(topic, keys)} if keys else {}
-
-    def bodies(self, topic_uid: int, ids: Sequence[str], *, actor: Actor, now_ms: int) -> Bodies:
-        check_batch(ids, now_ms)
-        if not isinstance(actor, Actor):
-            raise InvalidInput(f"actor must be a Producer, Consumer or System, not {actor!r}")
-        topic = self.get_topic(topic_uid)
-        found: dict[str, bytes | None] = {}
-        denied: dict[str, Outcome] = {}
-        stored = self._bodies(topic, _keys(topic, ids))
-        for message_id in ids:
-            problem = name_problem("id", message_id)
-            if problem:
-                outcome = invalid(message_id, problem)
-                denied[outcome.id] = outcome
-                continue
-            row, body = stored.get(message_id, (None, None))
-            refusal = refusal_of(Operation.READ_BODY, actor, row, now_ms)
-            if refusal is None:
-                found[message_id] = body
-            else:
-                denied[message_id] = Outcome(id=message_id, refusal=refusal)
-        return Bodies(found=found, refused=tuple(denied.values()))
-
-    def select_held(self, topic_uid: int, consumer: str, *, after: str = "", limit: int) -> Page:
-        check_name("consumer", consumer)
-        check_after(after)
-        check_limit(limit)
-        topic = self.get_topic(topic_uid)
-        return _page(self._select_held(topic, consumer, after, limit + 1), limit)
-
-    def select_owned(
-        self, topic_uid: int, producer_group: str, *, after: str = "", limit: int
-    ) -> Page:
-        check_name("producer group", producer_group)
-        check_after(after)
-        check_limit(limit)
-        topic = self.get_topic(topic_uid)
-        return _page(self._select_owned(topic, producer_group, after, limit + 1), limit)
-
-    def next_ts(self, topic_uid: int, ranges: Sequence[BucketRange]) -> int | None:
-        topic = self._topic(topic_uid)
-        ts = self._next_ts(topic, merge_ranges(ranges, topic.settings.buckets))
-        if ts is None:
-            self.get_topic(topic_uid)  # nothing is there, or the topic was dropped
-        return ts
-
-    def count(
-        self, topic_uid: int, ranges: Sequence[BucketRange], *, start: int, end: int, now_ms: int
-    ) -> Counts:
-        check_span(start, end)
-        step_ms = max(1, end - start)
-        steps = self.forecast(
-            topic_uid, ranges, start=start, end=end, step_ms=step_ms, now_ms=now_ms
-        )
-        return steps[0].counts if steps else Counts()
-
-    def forecast(
-        self,
-        topic_uid: int,
-        ranges: Sequence[BucketRange],
-        *,
-        start: int,
-        end: int,
-        step_ms: int,
-        now_ms: int,
-    ) -> list[ForecastStep]:
-        check_span(start, end)
-        check_time("now_ms", now_ms)
-        check_whole("step_ms", step_ms, 1, MAX_TIME_MS)
-        steps = -(-(end - start) // step_ms)
-        if steps > MAX_FORECAST_STEPS:
-            raise InvalidInput(
-                f"a forecast has at most {MAX_FORECAST_STEPS} steps, not {steps}: use longer ones"
-            )
-        topic = self.get_topic(topic_uid)
-        merged = merge_ranges(ranges, topic.settings.buckets)
-        counted = self._forecast(topic, merged, Span(start, end, step_ms, now_ms))
-        return [
-            ForecastStep(start=start + step * step_ms, counts=counted.get(step, Counts()))
-            for step in range(steps)
-        ]
-
     # Dead letters and upkeep
-
-    def dead_letters(
-        self, topic_uid: int, *, after: DeadLetter | None = None, limit: int
-    ) -> list[DeadLetter]:
-        check_limit(limit)
-        if after is not None and not isinstance(after, DeadLetter):
-            raise InvalidInput(f"after must be a DeadLetter, not {type(after).__name__}")
-        behind = (after.died, after.message.id) if after else _BEFORE_ALL
-        return self._dead_letters(self.get_topic(topic_uid), behind, limit)
 
     def redrive(
         self, topic_uid: int, ids: Sequence[str], *, due: int, now_ms: int
@@ -496,22 +305,13 @@ class EngineStore(Primitives, Store):
 def _weight(item: tuple[int, NewMessage]) -> int:
     """About how many bytes a statement carries for a message."""
     _, new = item
-    headers = sum(len(name) + len(value or b"") for name, value in new.headers)
-    return len(new.body or b"") + len(new.key or b"") + headers
+    return content_bytes(new.body, new.key, new.headers)
 
 
 def _exists_again(first: Outcome) -> Outcome | None:
     """What a create of an id is told when one before it in the batch was told this."""
     taken = first.done or first.refusal is Refusal.EXISTS
     return Outcome(id=first.id, refusal=Refusal.EXISTS) if taken else None
-
-
-def _keys(topic: Topic, ids: Sequence[str]) -> list[Key]:
-    return [(bucket_of(each, topic.settings.buckets), each) for each in first_of_each(ids)]
-
-
-def _page(messages: list[Message], limit: int) -> Page:
-    return Page(messages=tuple(messages[:limit]), more=len(messages) > limit)
 
 
 def _due_of(taken: Taken) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote, urlsplit
 
-from chronoline.core.errors import InvalidInput, MissingExtra
+from chronoline.core.errors import InvalidInput
 from chronoline.stores.contract import Store
 
 SCHEMES = {
@@ -35,15 +35,9 @@ def open_store(url: str) -> Store:
 
         return SqliteStore(_sqlite_path(url))
     if scheme in ("postgresql", "postgres"):
-        try:
-            from chronoline.databases.postgres import split_notify
-            from chronoline.stores.postgres import PostgresStore
-        except ImportError as error:
-            if error.name is None or not error.name.startswith("psycopg"):
-                raise
-            raise MissingExtra(
-                "PostgreSQL needs a driver: pip install 'chronoline[postgres]'"
-            ) from error
+        from chronoline.databases.postgres import split_notify
+        from chronoline.stores.postgres import PostgresStore
+
         address, notify = split_notify(url)
         return PostgresStore(address, notify=notify)
     known = ", ".join(SCHEMES.values())

@@ -99,7 +99,7 @@ class KafkaServer(Server):
         while not _is_led(admin, name, partitions):
             if time.monotonic() > give_up:
                 raise ChronolineError(f"topic {name!r} was created, and nobody leads it")
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_LOOK_EVERY_S)  # a server says nothing when it is ready
 
     # How it is started
 

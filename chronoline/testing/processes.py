@@ -74,7 +74,7 @@ def _await(processes: Sequence[psutil.Process], statuses: set[str]) -> None:
         while _status(process) not in statuses:
             if time.monotonic() > give_up:
                 raise TimeoutError(f"process {process.pid} is {_status(process)}, not {statuses}")
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_LOOK_EVERY_S)  # nobody is told of another's child
 
 
 def _status(process: psutil.Process) -> str:

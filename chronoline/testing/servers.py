@@ -185,7 +185,7 @@ class Server(ABC):
                     if _TAKEN in words and not self._port_is_known:
                         return False
                     raise ChronolineError(f"{self.name} did not start; it said:\n{words[-2_000:]}")
-                time.sleep(_LOOK_EVERY_S)
+                time.sleep(_LOOK_EVERY_S)  # a server says nothing when it is ready
         self._port_is_known = True
         return True
 

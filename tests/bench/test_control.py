@@ -56,7 +56,7 @@ def test_it_ends_with_its_parent() -> None:
     pid = int(parent.stdout)
     give_up = time.monotonic() + 30
     while _lives(pid) and time.monotonic() < give_up:
-        time.sleep(0.01)
+        time.sleep(0.01)  # nobody is told of another's child
     assert not _lives(pid)
 
 

@@ -6,14 +6,14 @@ same indexes and the same settings by construction.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 from chronoline.bench.filling import Filling
 from chronoline.bench.show import Advance
+from chronoline.core.closing import Closing
 from chronoline.core.ids import bucket_of
 from chronoline.core.message import NewMessage
 from chronoline.core.topic import Topic
@@ -63,7 +63,7 @@ def raw_row(topic: Topic, message: NewMessage, now_ms: int) -> RawRow:
     )
 
 
-class Database(ABC):
+class Database(Closing):
     """One database with the store's tables: the store on it, and raw access to the same tables."""
 
     store: Store
@@ -104,19 +104,8 @@ class Database(ABC):
     def close(self) -> None:
         """Removes the database: large ones must not stand in the way of the next."""
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Engine(ABC):
+class Engine(Closing):
     """Makes databases, and ends what it started for them."""
 
     name: str
@@ -127,14 +116,3 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

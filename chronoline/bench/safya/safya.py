@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from chronoline.clock import Clock, SystemClock
+from chronoline.core.closing import Closing
 from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import SqliteDatabase
 from chronoline.log.contract import ObjectMissing
@@ -30,7 +30,7 @@ class Item(NamedTuple):
     value: bytes
 
 
-class Safya:
+class Safya(Closing):
     """One log without topics. Thread-safe."""
 
     def __init__(self, folder: Path, *, partitions: int, clock: Clock | None = None) -> None:
@@ -86,17 +86,6 @@ class Safya:
     def close(self) -> None:
         self._database.close()
         self._objects.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _end(self, partition: int) -> int:
         with self._database.reading() as connection:

@@ -444,3 +444,16 @@ def test_a_transaction_works_with_any_row_factory(
         pg.create_in(caller, pg_line.uid, [new("a"), new("a")], now_ms=NOW)
         caller.commit()
     assert pg_line.cancel("a", group=OWNERS) == ["done"]
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["from chronoline.stores.postgres import PostgresStore", "open_store('postgresql://h/d')"],
+)
+def test_a_missing_driver_is_answered_with_the_command(use: str) -> None:
+    script = f"import sys; sys.modules['psycopg'] = None\nfrom chronoline import open_store\n{use}"
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+    )
+    assert "MissingExtra" in done.stderr
+    assert "pip install 'chronoline[postgres]'" in done.stderr

@@ -132,7 +132,7 @@ def tries() -> Iterator[None]:
     pause_s = _FIRST_PAUSE_S
     yield
     while time.monotonic() < give_up:
-        time.sleep(random.uniform(0, pause_s))
+        time.sleep(random.uniform(0, pause_s))  # so that those who met do not meet again
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         yield
 

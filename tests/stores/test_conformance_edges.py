@@ -7,7 +7,7 @@ import pytest
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.stores import base
+from chronoline.stores import base, knowing
 from chronoline.stores.contract import Store
 from tests.stores.line import NOW, MakeLine, new
 
@@ -131,7 +131,7 @@ def test_an_id_that_is_created_many_times_in_a_batch_is_written_once(
 def test_the_topics_that_a_store_remembers_are_bounded(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "_MOST_KNOWN_TOPICS", 2)
+    monkeypatch.setattr(knowing, "_MOST_KNOWN_TOPICS", 2)
     assert isinstance(store, base.EngineStore)
     for name in "abc":
         store.create_topic(name, now_ms=NOW)
