@@ -10,6 +10,7 @@ from chronoline.core.topic import Topic
 from chronoline.lanes.storage import StorageLanes
 from chronoline.stores.contract import Store
 from chronoline.stores.opening import open_store
+from tests.lanes.inbox import Inbox
 from tests.lanes.stores import Tap
 
 
@@ -34,6 +35,11 @@ def tap(store: Store) -> Iterator[Tap]:
 @pytest.fixture
 def topic(store: Store) -> Topic:
     return store.create_topic("t", now_ms=0)
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -14,9 +15,12 @@ from chronoline.log import Event, Log, NewEvent, Notification
 from chronoline.log.contract import LogTopic, NewChunk
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.notifying import Notices, post_to
+from chronoline.testing import ManualClock
+from tests.log.waiting import PATIENCE_S
 
 LATENCY_MS = 100
 START_MS = 1_000_000
+HOUR_MS = 3_600_000
 
 
 @dataclass
@@ -181,6 +185,53 @@ def test_a_notifier_that_fails_is_called_again_with_what_is_newest(scene: Scene)
     assert scene.trace == ["0: a fails", "200: a fails", "600: a tells of 2"]
 
 
+def test_a_word_without_an_append_does_not_displace_the_one_who_waits(scene: Scene) -> None:
+    scene.append("a")
+    scene.at(10)
+    scene.trigger("a")  # of an append that failed
+    scene.at(1_000)
+    assert scene.trace == ["0: a tells of 1"]
+
+
+def test_a_word_that_comes_while_it_is_told_does_not_displace_the_teller(scene: Scene) -> None:
+    told: list[int] = []
+
+    def tell(notification: Notification) -> None:
+        told.append(notification.sequence)
+        notices.appended([(scene.topic, 0)], scene.now_ms)  # of an append that failed
+
+    notices = Notices(scene.index, tell, max_latency_ms=LATENCY_MS)
+    scene.commit()
+    scene.producers["a"] = notices
+    scene.trigger("a")
+    scene.at(1_000)
+    assert told == [1]
+    assert scene.index.untold(scene.topic.uid) == []
+
+
+def test_a_partition_that_is_being_told_of_is_in_work_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    notices = Notices(scene.index, lambda _: None, max_latency_ms=LATENCY_MS)
+    topic = LogTopic(uid=1, name="t", partitions=2)
+    notices.appended([(topic, 0)], START_MS)
+    (slow,) = notices.due(START_MS)
+    notices.appended([(topic, 0), (topic, 1)], START_MS)
+    assert [duty.partition for duty in notices.due(START_MS + HOUR_MS)] == [1]
+    assert notices.next_ms() is None  # the one that is left waits for the one in work
+    notices.work(slow, START_MS)
+    assert notices.next_ms() == START_MS
+    assert [duty.partition for duty in notices.due(START_MS)] == [0]
+    scene.index.close()
+
+
+def test_a_duty_that_a_clock_put_back_left_far_ahead_is_due(scene: Scene) -> None:
+    scene.append("a")
+    notices = scene.producers["a"]
+    assert notices.due(START_MS + LATENCY_MS - 1) == []
+    (duty,) = notices.due(START_MS - HOUR_MS)
+    assert duty.notice is not None
+
+
 def test_an_index_that_does_not_answer_is_asked_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +264,50 @@ def test_a_log_that_is_opened_tells_of_what_is_untold(url: str) -> None:
     told = threading.Event()
     with Log(url, notifier=lambda _: told.set()):
         assert told.wait(20)
+
+
+def test_a_slow_teller_keeps_no_other_partition_waiting(url: str) -> None:
+    clock = ManualClock()
+    slow, told, release = threading.Event(), threading.Event(), threading.Event()
+
+    def tell(notification: Notification) -> None:
+        if notification.partition == 1:
+            told.set()
+        else:
+            slow.set()
+            release.wait(PATIENCE_S)
+
+    with Log(url, notifier=tell, max_latency_ms=10, clock=clock) as log:
+        log.create_topic("t", partitions=2)
+        log.append("t", value=b"", partition=0)
+        assert slow.wait(PATIENCE_S)
+        for _ in range(20):  # more than there are tellers
+            clock.advance(10)
+            log.append("t", value=b"", partition=0)
+        log.append("t", value=b"", partition=1)
+        try:
+            assert told.wait(PATIENCE_S)
+        finally:
+            release.set()
+
+
+def test_after_a_clock_was_put_back_a_second_notice_is_told(url: str) -> None:
+    clock = ManualClock()
+    told: list[int] = []
+    first, second = threading.Event(), threading.Event()
+
+    def tell(notification: Notification) -> None:
+        told.append(notification.sequence)
+        (first if len(told) == 1 else second).set()
+
+    with Log(url, notifier=tell, clock=clock) as log:
+        log.create_topic("t", partitions=1)
+        log.append("t", value=b"")
+        assert first.wait(PATIENCE_S)
+        clock.set(clock.now_ms() - HOUR_MS)
+        log.append("t", value=b"")
+        assert second.wait(PATIENCE_S)
+    assert told == [1, 2]
 
 
 def test_a_function_is_started_by_post_and_reads_until_it_is_current(url: str) -> None:
@@ -253,3 +348,34 @@ def test_a_function_is_started_by_post_and_reads_until_it_is_current(url: str) -
 def test_a_notifier_that_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="callable or an http"):
         post_to(url)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_notifier_that_has_moved_was_not_told(status: int) -> None:
+    asked: list[str] = []
+
+    class Moved(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.command)
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status if self.command == "POST" else 200)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Moved) as server:
+        threading.Thread(target=server.serve_forever).start()
+        tell = post_to(f"http://127.0.0.1:{server.server_port}/start")
+        try:
+            with pytest.raises(HTTPError) as failure:
+                tell(Notification(topic="t", partition=0, sequence=1))
+        finally:
+            server.shutdown()
+    failure.value.close()
+    assert failure.value.code == status
+    assert asked == ["POST"]

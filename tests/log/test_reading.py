@@ -11,6 +11,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.log import Again, Event, Log, NewEvent
 from chronoline.log.format import DamagedObject
 from chronoline.testing import ManualClock
+from tests.log.waiting import Waiter, opened
 
 
 def fill(log: Log, count: int) -> None:
@@ -235,11 +236,46 @@ def test_stop_ends_readers_after_the_event_at_hand_and_its_progress_is_noted(log
     log.append("t", value=b"appends go on")
 
 
+@pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
+def test_stop_ends_a_reader_that_waits(
+    url: str, group: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(url) as log:
+        waiter = Waiter(log, group)
+        with waiter.reading(monkeypatch):
+            log.stop()
+            assert waiter.values() == []
+            assert not waiter._thread.is_alive()
+
+
+@pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
+def test_stop_ends_a_reader_after_the_event_at_hand(log: Log, group: str | None) -> None:
+    log.append_many("t", [NewEvent(value=b"", partition=0) for _ in range(5)])
+    seen: list[int] = []
+    for event in log.read("t", group=group):
+        seen.append(event.sequence)
+        if len(seen) == 2:
+            log.stop()
+    assert seen == [0, 1]
+
+
+def test_stop_ends_catching_up_after_the_event_at_hand(log: Log) -> None:
+    log.append_many("t", [NewEvent(value=b"", partition=0) for _ in range(5)])
+
+    def handle(event: Event) -> None:
+        if event.sequence == 1:
+            log.stop()
+
+    done = log.read_until_current("t", "g", 0, handle)
+    assert (done.handled, done.current, done.sequence) == (2, False, 2)
+    assert [(each.sequence, each.holder) for each in log.groups("t")] == [(2, None)]
+
+
 def test_single_events_of_many_processes_are_spread(url: str) -> None:
     with Log(url) as log:
         log.create_topic("t", partitions=4)
     chosen = set()
     for n in range(4):
-        with Log(url, random_bytes=lambda count, n=n: bytes([n]) * count) as log:  # type: ignore[misc]
+        with Log(url, random_bytes=lambda count, n=n: bytes([n]) * count) as log:  # type: ignore[misc]  # mypy infers no lambda with a default
             chosen.add(log.append("t", value=b"").partition)
     assert chosen == {0, 1, 2, 3}

@@ -57,7 +57,7 @@ def test_what_comes_while_it_lets_go_is_read_by_it(
     def letting_go(holds: list[object]) -> None:
         for _ in late:  # whoever is started for this one meets the hold, and stops
             fill(log, 1)
-        let_go(holds)  # type: ignore[arg-type]
+        let_go(holds)  # type: ignore[arg-type]  # they are passed on as they came
 
     monkeypatch.setattr(log._index, "let_go", letting_go)
     read: list[Event] = []
