@@ -24,7 +24,7 @@ from chronoline.log.opening import open_parts
 from chronoline.log.processing import Again, Bury, Handler
 from chronoline.log.readers import Readers
 from chronoline.log.starting import Start, sequences_at
-from chronoline.log.upkeep import Compacted, Upkeep
+from chronoline.log.upkeep import Compacted, Progress, Upkeep, unwatched
 from chronoline.log.waking import Arrivals
 
 DEFAULT_PARTITIONS = 8
@@ -333,16 +333,28 @@ class Log(Closing):
 
     # Upkeep
 
-    def sweep(self, *, grace_ms: int = 3_600_000) -> int:
-        """Deletes objects that failed appends left behind, and those that nothing lies in any more."""
-        return self._upkeep.sweep(grace_ms=grace_ms, now_ms=self._clock.now_ms()) + (
-            self._upkeep.collect()
-        )
+    def sweep(self, *, grace_ms: int = 3_600_000, progress: Progress = unwatched) -> int:
+        """Deletes objects that failed appends left behind, and those that nothing lies in any more.
+
+        Says how many. `progress` is told how many more objects were looked at, and then, how many
+        in which nothing lies were deleted.
+        """
+        now_ms = self._clock.now_ms()
+        swept = self._upkeep.sweep(grace_ms=grace_ms, now_ms=now_ms, progress=progress)
+        return swept + self._upkeep.collect(progress=progress)
 
     def retain(
-        self, topic: str, *, max_age_ms: int | None = None, max_bytes: int | None = None
+        self,
+        topic: str,
+        *,
+        max_age_ms: int | None = None,
+        max_bytes: int | None = None,
+        progress: Progress = unwatched,
     ) -> int:
-        """Drops the oldest events beyond an age, or a size of each partition; says how many."""
+        """Drops the oldest events beyond an age, or a size of each partition; says how many.
+
+        `progress` is told how many more partitions are done.
+        """
         if max_age_ms is None and max_bytes is None:
             raise InvalidInput("say what is kept: max_age_ms, max_bytes, or both")
         if min(max_age_ms or 0, max_bytes or 0) < 0:
@@ -352,6 +364,7 @@ class Log(Closing):
             max_age_ms=max_age_ms,
             max_bytes=max_bytes,
             now_ms=self._clock.now_ms(),
+            progress=progress,
         )
         self._upkeep.collect()
         return dropped
@@ -361,11 +374,11 @@ class Log(Closing):
         topic: str,
         *,
         target_bytes: int = 8 * 1024 * 1024,
-        progress: Callable[[int], None] = lambda partition: None,
+        progress: Progress = unwatched,
     ) -> Compacted:
         """Puts small chunks together into large ones, while readers read.
 
-        `progress` is called after each partition.
+        `progress` is told how many more chunks were looked at: together, `chunks_before`.
         """
         where = self.topic(topic)
         if target_bytes < 1:
@@ -373,12 +386,15 @@ class Log(Closing):
         total = Compacted(0, 0)
         for partition in range(where.partitions):
             part = self._upkeep.compact(
-                where, partition, target_bytes=target_bytes, now_ms=self._clock.now_ms()
+                where,
+                partition,
+                target_bytes=target_bytes,
+                now_ms=self._clock.now_ms(),
+                progress=progress,
             )
             total = Compacted(
                 total.chunks_before + part.chunks_before, total.chunks_after + part.chunks_after
             )
-            progress(partition)
         self._upkeep.collect()
         return total
 

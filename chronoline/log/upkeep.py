@@ -1,9 +1,14 @@
-"""Upkeep: sweeping orphans, retention, compaction. Safe beside writers and readers, and several at once."""
+"""Upkeep: sweeping orphans, retention, compaction. Safe beside writers and readers, and several at once.
+
+All of it may take long, so each says by a `Progress` how far it is. What is left as it is counts too: the
+sum is what there was to look at.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
@@ -16,6 +21,13 @@ logger = logging.getLogger(__name__)
 
 _NAMES_AT_ONCE = 500
 _CHUNKS_AT_ONCE = 1_000
+
+Progress = Callable[[int], None]
+"""Told, while work goes on, that so many more are done."""
+
+
+def unwatched(done: int) -> None:
+    """The `Progress` of work that nobody watches."""
 
 
 class Compacted(NamedTuple):
@@ -31,40 +43,48 @@ class Upkeep:
         self._index = index
         self._random_bytes = random_bytes
 
-    def sweep(self, *, grace_ms: int, now_ms: int) -> int:
+    def sweep(self, *, grace_ms: int, now_ms: int, progress: Progress) -> int:
         """Deletes objects that no commit refers to and that are older than a while; says how many.
 
         The index refuses the object's name first, so a writer that was frozen before its commit is
-        told, and writes again.
+        told, and writes again. `progress` counts the objects that were looked at, young ones too.
         """
         swept = 0
-        old: list[str] = []
-        for stored in self._objects.list():
-            if stored.modified_ms <= now_ms - grace_ms:
-                old.append(stored.name)
-            if len(old) == _NAMES_AT_ONCE:
-                swept += self._sweep(old, now_ms)
-                old = []
-        return swept + self._sweep(old, now_ms)
+        listed = self._objects.list()
+        while some := list(islice(listed, _NAMES_AT_ONCE)):
+            old = [stored.name for stored in some if stored.modified_ms <= now_ms - grace_ms]
+            swept += self._sweep(old, now_ms)
+            progress(len(some))
+        return swept
 
     def _sweep(self, names: list[str], now_ms: int) -> int:
         orphans = self._index.sweep(names, now_ms=now_ms) if names else []
         self._objects.delete(orphans)
         return len(orphans)
 
-    def collect(self) -> int:
-        """Deletes objects in which no chunk lies any more; says how many."""
+    def collect(self, *, progress: Progress = unwatched) -> int:
+        """Deletes objects in which no chunk lies any more; says how many. `progress` counts them."""
         collected = 0
         while names := self._index.unreferenced(_NAMES_AT_ONCE):
             self._objects.delete(names)
             self._index.forget(names)
             collected += len(names)
+            progress(len(names))
         return collected
 
     def retain(
-        self, topic: LogTopic, *, max_age_ms: int | None, max_bytes: int | None, now_ms: int
+        self,
+        topic: LogTopic,
+        *,
+        max_age_ms: int | None,
+        max_bytes: int | None,
+        now_ms: int,
+        progress: Progress,
     ) -> int:
-        """Drops the oldest chunks beyond an age, or beyond a size of each partition; says how many events."""
+        """Drops the oldest chunks beyond an age, or beyond a size of each partition; says how many events.
+
+        `progress` counts partitions.
+        """
         dropped = 0
         for head in self._index.heads(topic.uid):
             before = head.first_sequence
@@ -75,6 +95,7 @@ class Upkeep:
                 before = max(before, self._beyond_size(topic, head, max_bytes))
             while gone := self._index.trim(topic.uid, head.partition, before_sequence=before):
                 dropped += gone
+            progress(1)
         return dropped
 
     def _beyond_size(self, topic: LogTopic, head: Head, max_bytes: int) -> int:
@@ -89,30 +110,39 @@ class Upkeep:
         return head.first_sequence
 
     def compact(
-        self, topic: LogTopic, partition: int, *, target_bytes: int, now_ms: int
+        self,
+        topic: LogTopic,
+        partition: int,
+        *,
+        target_bytes: int,
+        now_ms: int,
+        progress: Progress,
     ) -> Compacted:
-        """Puts neighbouring small chunks into large ones, while readers read."""
+        """Puts neighbouring small chunks into large ones, while readers read.
+
+        `progress` counts the chunks that were there, as they are read or left as they are.
+        """
         before = after = 0
         run: list[Chunk] = []
         for chunk in self._chunks(topic, partition, 0):
             before += 1
             full = len(run) == self._index.max_chunks_per_commit
             if run and (full or sum(each.length for each in run) + chunk.length > target_bytes):
-                after += self._merge(topic, partition, run, now_ms)
+                after += self._merge(topic, partition, run, now_ms, progress)
                 run = []
             run.append(chunk)
         if run:
-            after += self._merge(topic, partition, run, now_ms)
+            after += self._merge(topic, partition, run, now_ms, progress)
         return Compacted(before, after)
 
-    def _merge(self, topic: LogTopic, partition: int, run: list[Chunk], now_ms: int) -> int:
+    def _merge(
+        self, topic: LogTopic, partition: int, run: list[Chunk], now_ms: int, progress: Progress
+    ) -> int:
         if len(run) == 1:
+            progress(1)
             return 1
-        try:
-            events = [event for chunk in run for event in self._events(topic, chunk)]
-        except (ObjectMissing, DamagedObject) as error:
-            # Another was faster, or it is damaged, which its readers report: the rest goes on.
-            logger.warning("some chunks of %r are left as they are: %s", topic.name, error)
+        events = self._read(topic, run, progress)
+        if events is None:
             return len(run)
         data = pack_chunk(events, now_ms)
         name = make_id(now_ms, self._random_bytes(ID_ENTROPY_BYTES))
@@ -121,6 +151,23 @@ class Upkeep:
         if self._index.replace(topic.uid, partition, run, name, new):
             return 1
         return len(run)  # someone was faster; what we wrote is an orphan, and swept
+
+    def _read(self, topic: LogTopic, run: list[Chunk], progress: Progress) -> list[NewEvent] | None:
+        """The events of neighbouring chunks; None if one of them cannot be had.
+
+        Each chunk counts when it is read, not when all are merged: from a bucket each is a request.
+        """
+        events: list[NewEvent] = []
+        for read, chunk in enumerate(run):
+            try:
+                events += self._events(topic, chunk)
+            except (ObjectMissing, DamagedObject) as error:
+                # Another was faster, or it is damaged, which its readers report: the rest goes on.
+                logger.warning("some chunks of %r are left as they are: %s", topic.name, error)
+                progress(len(run) - read)
+                return None
+            progress(1)
+        return events
 
     def _events(self, topic: LogTopic, chunk: Chunk) -> list[NewEvent]:
         data = self._objects.get(chunk.object_name, chunk.offset, chunk.length)

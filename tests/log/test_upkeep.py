@@ -10,6 +10,7 @@ from chronoline.log import Event, Log
 from chronoline.log import appending as appending_module
 from chronoline.log import catching_up as catching_up_module
 from chronoline.log import readers as readers_module
+from chronoline.log import upkeep as upkeep_module
 from chronoline.log.contract import NewChunk
 from chronoline.testing import ManualClock
 from tests.log import timed
@@ -87,6 +88,88 @@ def test_a_partition_that_retention_emptied_between_two_readers_is_up_to_date(
     fill(log, 1)
     read_all(log, lambda event: seen.append(event.sequence))
     assert seen == [3]
+
+
+# Progress
+
+
+def test_retention_says_when_partitions_are_done(log: Log, clock: ManualClock) -> None:
+    fill(log, 3)
+    fill(log, 2, partition=2)
+    clock.advance(1)
+    events_left: list[int] = []
+    done: list[int] = []
+
+    def progress(more: int) -> None:
+        done.append(more)
+        events_left.append(sum(head.next_sequence - head.first_sequence for head in log.heads("t")))
+
+    assert log.retain("t", max_age_ms=0, progress=progress) == 5
+    assert done == [1, 1, 1, 1]
+    assert events_left == [2, 2, 0, 0]
+
+
+def test_compaction_says_how_many_chunks_it_looked_at_also_within_a_partition(log: Log) -> None:
+    fill(log, 3)
+    fill(log, 1, partition=1)
+    fill(log, 4, partition=3)
+    done: list[int] = []
+    compacted = log.compact("t", progress=done.append)
+    assert compacted == (8, 3)
+    assert done == [1] * 8
+    done.clear()
+    assert log.compact("t", progress=done.append) == (3, 3)
+    assert sum(done) == 3
+
+
+def test_compaction_counts_a_chunk_when_it_is_read(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, 3)
+    get = log._objects.get
+    steps: list[str] = []
+
+    def noted_get(name: str, offset: int, length: int) -> bytes:
+        steps.append("read")
+        return get(name, offset, length)
+
+    monkeypatch.setattr(log._objects, "get", noted_get)
+    log.compact("t", progress=lambda done: steps.append(f"{done} done"))
+    assert steps == ["read", "1 done"] * 3
+
+
+def test_compaction_counts_chunks_that_it_leaves_as_they_are(log: Log) -> None:
+    fill(log, 5)
+    chunks = log._index.chunks(log.topic("t").uid, 0, from_sequence=0, limit=5)
+    log._objects.delete([chunks[2].object_name])
+    done: list[int] = []
+    assert log.compact("t", progress=done.append) == (5, 5)
+    assert done == [1, 1, 3]
+
+
+def test_sweeping_says_how_many_objects_it_looked_at_and_collected(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep_module, "_NAMES_AT_ONCE", 2)
+    fill(log, 5)
+    for number in range(2):
+        log._objects.put(f"{number:026}", b"what a failed append left")
+    topic = log.topic("t")
+    log._index.trim(topic.uid, 0, before_sequence=3)  # as a retainer that died before it collected
+    done: list[int] = []
+    # The files' time is the machine's, and the log's is by hand: all of them are old.
+    assert log.sweep(grace_ms=-(1 << 50), progress=done.append) == 2 + 3
+    assert done == [2, 2, 2, 1, 2, 1]  # 7 looked at, then 3 collected
+    done.clear()
+    assert log.sweep(grace_ms=-(1 << 50), progress=done.append) == 0
+    assert done == [2]
+
+
+def test_sweeping_counts_young_objects_too(log: Log) -> None:
+    log._objects.put("0" * 26, b"an append that may go on")
+    done: list[int] = []
+    assert log.sweep(grace_ms=1 << 50, progress=done.append) == 0
+    assert done == [1]
 
 
 # Upkeep by several at once

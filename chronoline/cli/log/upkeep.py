@@ -25,10 +25,8 @@ def compact(
     chronoline log compact orders --target-size 16MiB
     """
     target_bytes = parse_size_bytes(target_size, "--target-size")
-    with open_log(place) as log, cleaning_up_when_told_to_end():
-        partitions = log.topic(topic).partitions
-        with showing("partitions", partitions) as advance:
-            done = log.compact(topic, target_bytes=target_bytes, progress=lambda _: advance(1))
+    with open_log(place) as log, cleaning_up_when_told_to_end(), showing("chunks") as advance:
+        done = log.compact(topic, target_bytes=target_bytes, progress=advance)
     print(f"{count_of(done.chunks_before, 'chunk')} became {done.chunks_after:,}")
 
 
@@ -54,7 +52,11 @@ def retain(
     max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
     max_bytes = None if max_size is None else parse_size_bytes(max_size, "--max-size")
     with open_log(place) as log, cleaning_up_when_told_to_end():
-        dropped = log.retain(topic, max_age_ms=max_age_ms, max_bytes=max_bytes)
+        partitions = log.topic(topic).partitions
+        with showing("partitions", partitions) as advance:
+            dropped = log.retain(
+                topic, max_age_ms=max_age_ms, max_bytes=max_bytes, progress=advance
+            )
     print(f"dropped {count_of(dropped, 'event')}")
 
 
@@ -69,6 +71,6 @@ def sweep(
     chronoline log sweep --grace 1h
     """
     grace_ms = parse_duration_ms(grace, "--grace")
-    with open_log(place) as log, cleaning_up_when_told_to_end():
-        swept = log.sweep(grace_ms=grace_ms)
+    with open_log(place) as log, cleaning_up_when_told_to_end(), showing("objects") as advance:
+        swept = log.sweep(grace_ms=grace_ms, progress=advance)
     print(f"deleted {count_of(swept, 'object')}")

@@ -1,7 +1,13 @@
 """`compact`, `retain` and `sweep`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from chronoline.cli.log import upkeep
+from chronoline.cli.progress import Advance
 from chronoline.log import Log
 from chronoline.log.objects.local import LocalObjects
 from tests.cli.log.command import Command
@@ -42,6 +48,46 @@ def test_sweeping(command: Command, log: Log) -> None:
     assert command("sweep") == "deleted 0 objects\n"
     assert command("sweep", "--grace", "0s") == "deleted 1 object\n"
     assert objects(command) == stored
+
+
+class Shown:
+    """What was shown of progress: its title, the whole if it is known, and how much was done of it."""
+
+    def __init__(self) -> None:
+        self.title = ""
+        self.total: int | None = None
+        self.done = 0
+
+    @contextmanager
+    def showing(self, title: str, total: int | None = None) -> Iterator[Advance]:
+        self.title, self.total, self.done = title, total, 0
+        yield self._advance
+
+    def _advance(self, done: int) -> None:
+        self.done += done
+
+    def last(self) -> tuple[str, int | None, int]:
+        return self.title, self.total, self.done
+
+
+def test_progress_is_shown(command: Command, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Shown()
+    monkeypatch.setattr(upkeep, "showing", shown.showing)
+    fill(log, 5)
+    assert command("compact", "t") == "5 chunks became 1\n"
+    assert shown.last() == ("chunks", None, 5)
+    assert command("retain", "t", "--max-size", "1GiB") == "dropped 0 events\n"
+    assert shown.last() == ("partitions", 4, 4)
+    LocalObjects(command.folder / "objects").put("0" * 26, b"what a failed append left")
+    assert command("sweep", "--grace", "0s") == "deleted 1 object\n"
+    assert shown.last() == ("objects", None, 2)
+
+
+def test_what_is_no_terminal_is_shown_no_progress(command: Command, log: Log) -> None:
+    fill(log, 3)
+    assert command.warning("compact", "t") == ""
+    assert command.warning("retain", "t", "--max-size", "1B") == ""
+    assert command.warning("sweep") == ""
 
 
 def test_bad_input_is_refused(command: Command, log: Log) -> None:
