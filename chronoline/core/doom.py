@@ -13,6 +13,8 @@ class DeathReason(StrEnum):
     """Too many attempts failed."""
     EXPIRED = "expired"
     """Past its `expires`, or later than the topic's `max_lateness`."""
+    REJECTED = "rejected"
+    """It came in as a record that could be no message."""
 
 
 def death_of(

@@ -82,6 +82,8 @@ class LeasedMessage:
     body: bytes | None
     redelivered: bool
     """An earlier lease on it lapsed since it fell due; its lateness is counted apart."""
+    taken_from: str | None = None
+    """Who held the lease that lapsed, and may have failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

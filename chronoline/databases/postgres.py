@@ -146,14 +146,19 @@ class PostgresDatabase:
         """Runs one statement that changes nothing."""
         return self._tried(lambda connection: fetch(connection, query, values), StoreUnavailable)
 
-    def transact(self, work: Callable[[Connection], Answer]) -> Answer:
-        """Runs several statements as one transaction; all of them again if the server gave it up."""
+    def transact(
+        self, work: Callable[[Connection], Answer], *, turn_ms: int | None = None
+    ) -> Answer:
+        """Runs several statements as one transaction; all of them again if the server gave it up.
+
+        If it waits for its turn longer than `turn_ms`, it is not begun.
+        """
 
         def inside(connection: Connection) -> Answer:
             with connection.transaction():
                 return work(connection)
 
-        return self._tried(inside, OutcomeUnknown)
+        return self._tried(inside, OutcomeUnknown, turn_ms)
 
     def _tried(
         self,

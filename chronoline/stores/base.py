@@ -320,13 +320,19 @@ def _due_of(taken: Taken) -> int:
 
 def _grant(taken: list[Taken], consumer: str, denied: list[Outcome], *, more: bool) -> Grant:
     leased: list[LeasedMessage] = []
-    for message, body, redelivered, death in taken:
+    for message, body, redelivered, death, taken_from in taken:
         if death is not None:
             detail = f"sent to the dead letters: {death}"
             denied.append(Outcome(id=message.id, refusal=Refusal.DEAD, detail=detail))
             continue
         lease = Lease(id=message.id, consumer=consumer, version=message.version, until=message.ts)
         leased.append(
-            LeasedMessage(lease=lease, message=message, body=body, redelivered=redelivered)
+            LeasedMessage(
+                lease=lease,
+                message=message,
+                body=body,
+                redelivered=redelivered,
+                taken_from=taken_from,
+            )
         )
     return Grant(leased=tuple(leased), refused=tuple(denied), more=more)

@@ -161,6 +161,8 @@ class Taken(NamedTuple):
     body: bytes | None
     redelivered: bool
     death: DeathReason | None
+    taken_from: str | None = None
+    """Who held it when its last lease lapsed."""
 
 
 def actor_of(operation: Operation, change: Change) -> Actor:

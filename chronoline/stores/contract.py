@@ -31,6 +31,8 @@ from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.permissions import Actor
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings
+from chronoline.stores.inputs import Inputs
+from chronoline.stores.members import Members
 
 IfExists = Literal["refuse", "replace"]
 MAX_BATCH = 10_000
@@ -118,7 +120,7 @@ class Watch(Closing):
         """Ends a `wait` and gives back what the watch holds. May be called twice."""
 
 
-class Store(Closing):
+class Store(Inputs, Members, Closing):
     """Durable messages with a due time. Obtained from `chronoline.open_store(url)`."""
 
     capabilities: Capabilities
@@ -354,6 +356,24 @@ class Store(Closing):
         """`count` for each step of `step_ms` from `start` to `end`, empty ones included.
 
         At most 100,000 steps, else `InvalidInput`.
+        """
+
+    @abstractmethod
+    def scan(
+        self,
+        topic_uid: int,
+        ranges: Sequence[BucketRange],
+        *,
+        start: int = 0,
+        end: int | None = None,
+        after: Message | None = None,
+        limit: int,
+    ) -> Page:
+        """All messages of these ranges with `start <= ts < end`, in pages and in an order of the engine's.
+
+        Without an `end` there is none. They begin behind `after`: for the next page that is the last message
+        of this one, whatever became of it. What keeps its place while the pages are read comes exactly once;
+        what is moved meanwhile may come again, under another version, or be passed over.
         """
 
     # Dead letters

@@ -34,9 +34,12 @@ from chronoline.stores.contract import (
 )
 from chronoline.stores.knowing import KnowsTopics
 from chronoline.stores.primitives import Key
+from chronoline.stores.stripes import cells_of
 
 _BEFORE_ALL = (0, "")
 """Before every (moment, id): ids are not empty."""
+_AFTER_ALL_MS = 1 << 62
+"""After every ts: a lease on the last millisecond ends behind it."""
 
 
 class Looks(KnowsTopics):
@@ -137,6 +140,37 @@ class Looks(KnowsTopics):
             ForecastStep(start=start + step * step_ms, counts=counted.get(step, Counts()))
             for step in range(steps)
         ]
+
+    def scan(
+        self,
+        topic_uid: int,
+        ranges: Sequence[BucketRange],
+        *,
+        start: int = 0,
+        end: int | None = None,
+        after: Message | None = None,
+        limit: int,
+    ) -> Page:
+        check_span(start, MAX_TIME_MS if end is None else end)
+        check_limit(limit)
+        if after is not None and not isinstance(after, Message):
+            raise InvalidInput(f"after must be a Message, not {type(after).__name__}")
+        topic = self.get_topic(topic_uid)
+        buckets = topic.settings.buckets
+        before = _AFTER_ALL_MS if end is None else end
+        # Cell by cell: a merge of all cells would read as many rows of each, and give most of them up.
+        found: list[Message] = []
+        for cell in cells_of(merge_ranges(ranges, buckets), buckets):
+            if after is None or after.bucket < cell.start:
+                behind = start, ""  # before every id
+            elif after.bucket < cell.stop:
+                behind = max((start, ""), (after.ts, after.id))
+            else:
+                continue
+            found += self._scan(topic, cell, behind, before, limit + 1 - len(found))
+            if len(found) > limit:
+                break
+        return _page(found, limit)
 
     def dead_letters(
         self, topic_uid: int, *, after: DeadLetter | None = None, limit: int

@@ -5,9 +5,10 @@ One lock serves everything. Bounded by memory, gone with the process.
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from chronoline.core.doom import DeathReason, death_of
@@ -17,7 +18,6 @@ from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
-from chronoline.stores.base import EngineStore
 from chronoline.stores.changes import (
     Change,
     LeaseRequest,
@@ -32,8 +32,12 @@ from chronoline.stores.changes import (
     taken_until,
 )
 from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
+from chronoline.stores.inputs import InputAccount, InputClaim, Tally
+from chronoline.stores.members import Member
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.primitives import Key
+from chronoline.stores.stripes import Cell
+from chronoline.stores.taking_in import Answer, Move, Partition, TakesIn
 
 
 @dataclass(slots=True)
@@ -55,7 +59,19 @@ class _Timeline:
     entries: dict[str, _Entry] = field(default_factory=dict)
 
 
-class MemoryStore(EngineStore):
+@dataclass(slots=True)
+class _Account:
+    position: int
+    holder: str | None = None
+    until_ms: int = 0
+    fence: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+    def held_by(self, claim: InputClaim) -> bool:
+        return (self.holder, self.fence) == (claim.holder, claim.fence)
+
+
+class MemoryStore(TakesIn):
     """A store that lives in this process."""
 
     capabilities = Capabilities(
@@ -66,6 +82,9 @@ class MemoryStore(EngineStore):
         super().__init__(random_bytes)
         self._lock = threading.RLock()
         self._timelines: dict[int, _Timeline] = {}
+        self._accounts: dict[Partition, _Account] = {}
+        self._members: dict[tuple[str, str], Member] = {}
+        self._told: list[Notice] | None = None  # inside a transaction: told when it is over
         self._board = NoticeBoard()
         self._closed = False
 
@@ -258,6 +277,15 @@ class MemoryStore(EngineStore):
                     step[status.value] += 1
         return {step: Counts(**numbers) for step, numbers in counted.items()}
 
+    def _scan(
+        self, topic: Topic, cell: Cell, after: tuple[int, str], end: int, limit: int
+    ) -> list[Message]:
+        ranges = [BucketRange(cell.start, cell.stop)]
+        with self._open():
+            found = [e.message for e in self._live(topic, ranges) if e.message.ts < end]
+        behind = [message for message in found if (message.ts, message.id) > after]
+        return sorted(behind, key=lambda message: (message.ts, message.id))[:limit]
+
     # Dead letters and upkeep
 
     def _dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
@@ -294,7 +322,135 @@ class MemoryStore(EngineStore):
         self._closed = True
 
     def _announce(self, notice: Notice) -> None:
+        with self._lock:
+            if self._told is not None:
+                self._told.append(notice)
+                return
         self._board.tell(notice)
+
+    def _transact(self, work: Callable[[TakesIn], Answer]) -> Answer:
+        with self._open():
+            before = copy.deepcopy((self._timelines, self._accounts))
+            self._told = []
+            try:
+                answer = work(self)
+            except BaseException:
+                self._timelines, self._accounts = before
+                self._told = None
+                raise
+            told, self._told = self._told, None
+        for notice in told:
+            self._announce(notice)
+        return answer
+
+    # Inputs and members
+
+    def _claim_inputs(
+        self, source: str, starts: Mapping[int, int], holder: str, until_ms: int, now_ms: int
+    ) -> list[InputClaim]:
+        claims = []
+        with self._open():
+            for partition, start in sorted(starts.items()):
+                account = self._accounts.setdefault((source, partition), _Account(start))
+                if account.holder in (None, holder) or account.until_ms <= now_ms:
+                    account.holder, account.until_ms = holder, until_ms
+                    account.fence += 1
+                    place = (source, partition, holder, account.fence, until_ms, account.position)
+                    claims.append(InputClaim(*place))
+        return claims
+
+    def _renew_claims(
+        self, claims: Sequence[InputClaim], until_ms: int, now_ms: int
+    ) -> list[InputClaim]:
+        with self._open():
+            positions = self._positions(claims, now_ms)
+            for partition in positions:
+                self._accounts[partition].until_ms = until_ms
+            return [
+                claim._replace(until_ms=until_ms, position=positions[claim[:2]])
+                for claim in claims
+                if claim[:2] in positions
+            ]
+
+    def release_claims(self, claims: Sequence[InputClaim]) -> None:
+        with self._open():
+            for claim in claims:
+                account = self._accounts.get(claim[:2])
+                if account is not None and account.held_by(claim):
+                    account.holder, account.until_ms = None, 0
+
+    def _positions(self, claims: Sequence[InputClaim], now_ms: int) -> dict[Partition, int]:
+        with self._open():
+            found = {claim: self._accounts.get(claim[:2]) for claim in claims}
+            return {
+                claim[:2]: account.position
+                for claim, account in found.items()
+                if account is not None and account.held_by(claim) and account.until_ms > now_ms
+            }
+
+    def _move_inputs(self, moves: Sequence[Move]) -> None:
+        with self._open():
+            for partition, upto, tally in moves:
+                account = self._accounts[partition]
+                account.position = max(account.position, upto)
+                account.tally = account.tally + tally
+
+    def _reject(self, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
+        with self._open():
+            entries = self._entries(topic) or {}
+            for _, message_id in keys:
+                _bury(entries[message_id], 0, DeathReason.REJECTED, now_ms)
+
+    def input_accounts(self, source: str) -> list[InputAccount]:
+        with self._open():
+            return [
+                InputAccount(
+                    partition=partition,
+                    position=account.position,
+                    tally=account.tally,
+                    holder=account.holder,
+                    until_ms=None if account.holder is None else account.until_ms,
+                )
+                for (name, partition), account in sorted(self._accounts.items())
+                if name == source
+            ]
+
+    def forget_inputs(self, source: str, *, now_ms: int) -> int:
+        with self._open():
+            free = [
+                place
+                for place, account in self._accounts.items()
+                if place[0] == source and (account.holder is None or account.until_ms <= now_ms)
+            ]
+            for place in free:
+                del self._accounts[place]
+            return len(free)
+
+    def _beat(self, group: str, name: str, until_ms: int, details: str, forgotten_ms: int) -> None:
+        with self._open():
+            before = self._members.get((group, name))
+            stopping = before is not None and before.stopping
+            self._members[group, name] = Member(
+                name=name, until_ms=until_ms, stopping=stopping, details=details
+            )
+            for each in self.members(group):
+                if each.until_ms <= forgotten_ms:
+                    self.leave(group, each.name)
+
+    def members(self, group: str) -> list[Member]:
+        with self._open():
+            return [member for (of, _), member in sorted(self._members.items()) if of == group]
+
+    def ask_to_stop(self, group: str, name: str | None = None) -> int:
+        with self._open():
+            asked = [each for each in self.members(group) if name in (None, each.name)]
+            for member in asked:
+                self._members[group, member.name] = replace(member, stopping=True)
+            return len(asked)
+
+    def leave(self, group: str, name: str) -> None:
+        with self._open():
+            self._members.pop((group, name), None)
 
     def _open(self) -> threading.RLock:
         if self._closed:
@@ -372,7 +528,7 @@ def _take(entry: _Entry, topic: Topic, request: LeaseRequest) -> Taken:
             version=old.version + 1,
             attempts=attempts,
         )
-    return Taken(entry.message, entry.body, lapsed, death)
+    return Taken(entry.message, entry.body, lapsed, death, old.lock_consumer)
 
 
 def _bury(entry: _Entry, attempts: int, death: DeathReason, now_ms: int) -> None:

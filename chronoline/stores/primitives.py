@@ -14,6 +14,7 @@ from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.stores.changes import Change, LeaseRequest, Span, StoredRow, Taken
 from chronoline.stores.contract import Counts, Notice
+from chronoline.stores.stripes import Cell
 
 Key = tuple[int, str]
 """Where a row lies within its topic: bucket and id."""
@@ -118,3 +119,9 @@ class Primitives(ABC):
         span: Span,
     ) -> dict[int, Counts]:
         """Counts by the number of the step; empty steps may be missing."""
+
+    @abstractmethod
+    def _scan(
+        self, topic: Topic, cell: Cell, after: tuple[int, str], end: int, limit: int
+    ) -> list[Message]:
+        """Messages of a cell in the order of (ts, id), behind `after` and before the moment `end`."""

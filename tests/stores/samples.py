@@ -3,6 +3,7 @@
 A query that is added without a sample fails the test of plans.
 """
 
+import json
 from typing import Any
 
 ROWS = 200_000
@@ -33,6 +34,30 @@ _CHANGES = [
     *("extend", "release", "retry", "unreserve", "ack", "ack_remove", "cancel", "cancel_remove"),
     *("reschedule", "redrive", "discard", "discard_remove"),
 ]
+
+# Inputs and members: the same for both
+
+_CLAIM = ["pipe/in", 0, "node", 1, NOW + 10_000, 0]
+_INPUTS: dict[str, dict[str, Any]] = {
+    "claim_inputs": {
+        "source": "pipe/in",
+        "starts": "[[0, 0], [1, 5]]",
+        "holder": "node",
+        "until": NOW + 10_000,
+        "now": NOW,
+    },
+    "renew_claims": {"claims": json.dumps([_CLAIM]), "until": NOW + 10_000, "now": NOW},
+    "release_claims": {"claims": json.dumps([_CLAIM])},
+    "positions": {"claims": json.dumps([_CLAIM]), "now": NOW},
+    "move_inputs": {"moves": json.dumps([["pipe/in", 0, 10, 1, 2, 3, 4, 5, 6]])},
+    "input_accounts": {"source": "pipe/in"},
+    "forget_inputs": {"source": "pipe/in", "now": NOW},
+    "beat": {"group": "pipe", "name": "node", "until": NOW + 1_000, "details": "{}"},
+    "forget_members": {"group": "pipe", "before": NOW},
+    "members": {"group": "pipe"},
+    "ask_to_stop": {"group": "pipe", "name": None},
+    "leave": {"group": "pipe", "name": "node"},
+}
 
 # SQLite: one statement for each item
 
@@ -92,6 +117,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "select_owned": _LOOK,
     "next_ts": _CELL,
     "forecast": _CELL | _SPAN,
+    "scan": _CELL | _SPAN | {"after": "m2"},
     "dead_letters": _LOOK,
     "purge_marks": _PURGE,
     "topics_without_dead_letters": {},
@@ -99,6 +125,12 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "dropped_topics": {},
     "purge_dropped": _PURGE,
     "forget_topic": _PURGE,
+    "reject": {
+        "topic": TOPIC,
+        "keys": json.dumps([[bucket(each), each] for each in SMALL]),
+        "now": NOW,
+    },
+    **_INPUTS,
 }
 
 # PostgreSQL: one statement for each batch
@@ -164,6 +196,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "select_owned": _LOOK,
     "next_ts": CELLS,
     "forecast": CELLS | _SPAN,
+    "scan": _CELL | _SPAN | {"after": "m2"},
     "dead_letters": _LOOK,
     "purge_marks": _PURGE,
     "topics_without_dead_letters": {},
@@ -172,6 +205,8 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "purge_dropped": _PURGE,
     "free_name": _PURGE | {"topic": 78},  # of which nothing is left
     "forget_topic": {"topic": TOPIC, "before": NOW},
+    "reject": _ITEMS,
+    **_INPUTS,
 }
 
 # Between the timeline and the clock: these must find their rows in order, without sorting them.

@@ -291,6 +291,7 @@ def test_a_range_that_is_not_in_the_topic(line: Line, start: int, stop: int) -> 
         lambda: store.select(uid, ranges, limit=1, max_ts=NOW),
         lambda: store.next_ts(uid, ranges),
         lambda: store.count(uid, ranges, start=0, end=1, now_ms=NOW),
+        lambda: store.scan(uid, ranges, start=0, end=1, limit=1),
     ):
         with pytest.raises(InvalidInput, match="bucket range"):
             call()

@@ -41,6 +41,9 @@ CALLS: dict[str, Callable[[Line], object]] = {
     "forecast": lambda line: line.store.forecast(
         line.uid, line.topic.all_buckets, start=NOW, end=LATER, step_ms=100, now_ms=NOW
     ),
+    "scan": lambda line: line.store.scan(
+        line.uid, line.topic.all_buckets, start=0, end=LATER, limit=10
+    ),
     "dead_letters": lambda line: line.dead(),
     "redrive": lambda line: line.redrive("dead", due=NOW),
     "discard": lambda line: line.discard("dead"),

@@ -1,11 +1,13 @@
-"""Looking: select, lookup, bodies, held, owned, next_ts, count, forecast. Nothing is changed by it."""
+"""Looking: select, lookup, bodies, held, owned, next_ts, count, forecast, scan. Nothing is changed by it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.message import Message
 from chronoline.core.permissions import Consumer, Producer, System
 from chronoline.core.ranges import BucketRange
 from chronoline.stores.contract import Counts, ForecastStep, Page
@@ -32,6 +34,27 @@ def forecast(line: Line, start: int, end: int, step_ms: int) -> list[ForecastSte
     return line.store.forecast(
         line.uid, line.topic.all_buckets, start=start, end=end, step_ms=step_ms, now_ms=line.now
     )
+
+
+def scan(
+    line: Line,
+    ranges: Sequence[BucketRange] | None = None,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    limit: int = 100,
+) -> list[Message]:
+    """All pages, one after the other."""
+    buckets = ranges if ranges is not None else line.topic.all_buckets
+    found: list[Message] = []
+    more = True
+    while more:
+        last = found[-1] if found else None
+        page = line.store.scan(line.uid, buckets, start=start, end=end, after=last, limit=limit)
+        assert len(page.messages) <= limit
+        found += page.messages
+        more = page.more
+    return found
 
 
 # Select
@@ -297,3 +320,67 @@ def test_a_forecast_has_at_most_100_000_steps(line: Line) -> None:
     assert steps[-1].counts == Counts(waiting=1)
     with pytest.raises(InvalidInput, match="at most 100000 steps, not 100001"):
         forecast(line, NOW, NOW + 100_001, 1)
+
+
+# Scan
+
+
+@pytest.mark.parametrize("limit", [1, 7, 60, 61])
+@pytest.mark.parametrize("buckets", [1, 40, 2_048])
+def test_a_scan_gives_each_message_once(make_line: MakeLine, buckets: int, limit: int) -> None:
+    line = make_line(buckets=buckets)
+    dues = {f"m{number}": NOW + number % 5 for number in range(60)}
+    line.create(*(new(each, due) for each, due in dues.items()))
+    found = scan(line, limit=limit)
+    assert sorted(ids(found)) == sorted(dues)
+    assert {each.id: each for each in found} == line.store.lookup(line.uid, list(dues))
+
+
+def test_a_scan_looks_at_ts_from_start_and_ends_before_end(line: Line) -> None:
+    line.put("leased", due=NOW)
+    line.take(lease_ms=200)
+    line.create(*(new(f"m{ts}", NOW + ts) for ts in (0, 1, 99, 100)))
+    assert sorted(ids(scan(line, start=NOW + 1, end=NOW + 100, limit=1))) == ["m1", "m99"]
+    assert ids(scan(line, start=NOW + 200, limit=1)) == ["leased"]
+    assert scan(line, start=NOW, end=NOW) == []
+
+
+def test_a_scan_without_an_end_reaches_the_last_moment(line: Line) -> None:
+    line.put("last", due=MAX_TIME_MS)
+    assert ids(scan(line)) == ["last"]
+    assert scan(line, end=MAX_TIME_MS) == []
+
+
+def test_a_scan_of_some_ranges_that_share_a_stripe(make_line: MakeLine) -> None:
+    line = make_line(buckets=64)  # four buckets a stripe
+    names = [f"m{number}" for number in range(300)]
+    line.put(*names)
+    some = [BucketRange(2, 3), BucketRange(0, 1), BucketRange(7, 40), BucketRange(8, 9)]
+    wanted = {0, 2, *range(7, 40)}
+    found = scan(line, some, limit=10)
+    assert sorted(ids(found)) == sorted(each for each in names if line[each].bucket in wanted)
+    assert scan(line, []) == []
+
+
+def test_a_scan_goes_on_behind_a_message_that_is_gone(make_line: MakeLine) -> None:
+    line = make_line(buckets=1)
+    line.create(*(new(each, NOW) for each in "abcd"))
+    page = line.store.scan(line.uid, line.topic.all_buckets, start=0, end=NOW + 1, limit=2)
+    assert ids(page.messages) == ["a", "b"]
+    line.cancel("b")
+    rest = line.store.scan(
+        line.uid,
+        line.topic.all_buckets,
+        start=0,
+        end=NOW + 1,
+        after=page.messages[-1],
+        limit=2,
+    )
+    assert ids(rest.messages) == ["c", "d"]
+    assert not rest.more
+
+
+def test_a_scan_goes_on_behind_a_message_only(line: Line) -> None:
+    nonsense: Any = "m1"
+    with pytest.raises(InvalidInput, match="after must be a Message, not str"):
+        line.store.scan(line.uid, line.topic.all_buckets, start=0, end=1, after=nonsense, limit=1)

@@ -82,7 +82,7 @@ WITH cell AS MATERIALIZED (
     ) found
     ORDER BY found.ts, found.bucket, found.id LIMIT %(reach)s
 ), chosen AS MATERIALIZED (
-    SELECT m.topic, m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
+    SELECT m.topic, m.bucket, m.id, m.lock_consumer AS holder,
         CASE
             WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
             WHEN m.expires <= greatest(m.due, %(now)s) THEN 'expired'
@@ -100,12 +100,12 @@ WITH cell AS MATERIALIZED (
         ts = CASE WHEN chosen.death IS NULL THEN greatest(m.due, %(now)s) + %(lease_ms)s ELSE %(now)s END,
         lock_consumer = CASE WHEN chosen.death IS NULL THEN %(consumer)s END,
         death = chosen.death,
-        attempts = m.attempts + chosen.lapsed::integer,
+        attempts = m.attempts + (chosen.holder IS NOT NULL)::integer,
         version = m.version + 1
     FROM chosen
     WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
     RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts,
-        m.expires, m.key, m.headers, m.body, chosen.lapsed, chosen.death
+        m.expires, m.key, m.headers, m.body, chosen.holder, chosen.death
 )
 SELECT looked.candidates, taken.*
 FROM (SELECT count(*) AS candidates FROM candidate) looked LEFT JOIN taken ON true;
@@ -113,7 +113,7 @@ FROM (SELECT count(*) AS candidates FROM candidate) looked LEFT JOIN taken ON tr
 -- name: lease
 -- Leases messages by id and version.
 WITH chosen AS MATERIALIZED (
-    SELECT m.topic, m.bucket, m.id, m.lock_consumer IS NOT NULL AS lapsed,
+    SELECT m.topic, m.bucket, m.id, m.lock_consumer AS holder,
         CASE
             WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
             WHEN m.expires <= greatest(m.due, %(now)s) THEN 'expired'
@@ -132,12 +132,12 @@ UPDATE chronoline.messages m SET
     ts = CASE WHEN chosen.death IS NULL THEN greatest(m.due, %(now)s) + %(lease_ms)s ELSE %(now)s END,
     lock_consumer = CASE WHEN chosen.death IS NULL THEN %(consumer)s END,
     death = chosen.death,
-    attempts = m.attempts + chosen.lapsed::integer,
+    attempts = m.attempts + (chosen.holder IS NOT NULL)::integer,
     version = m.version + 1
 FROM chosen
 WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
 RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
-    m.key, m.headers, m.body, chosen.lapsed, chosen.death;
+    m.key, m.headers, m.body, chosen.holder, chosen.death;
 
 -- name: resume
 -- Gives live leases back to a consumer that returned, under new versions.
@@ -388,6 +388,16 @@ JOIN chronoline.messages m ON m.topic = %(topic)s AND m.stripe = c.stripe AND m.
     AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop  -- the key must not seem to serve
 GROUP BY step;
 
+-- name: scan
+-- The messages of a cell behind a place.
+SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
+    m.key, m.headers
+FROM chronoline.messages m
+WHERE m.topic = %(topic)s AND m.stripe = %(stripe)s AND m.life = 0
+    AND m.ts >= %(from)s AND m.ts < %(end)s AND m.bucket >= %(start)s AND m.bucket < %(stop)s
+    AND (m.ts, m.id) > (%(from)s, %(after)s)
+ORDER BY m.ts, m.id LIMIT %(limit)s;
+
 -- name: dead_letters
 -- The oldest dead letters.
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
@@ -450,3 +460,91 @@ WHERE uid = %(topic)s AND dropped_at IS NOT NULL AND emptied_at IS NULL
 -- name: forget_topic
 -- Forgets a dropped topic when no statement can be on its way to it any more.
 DELETE FROM chronoline.topics WHERE uid = %(topic)s AND emptied_at <= %(before)s;
+
+-- name: claim_inputs
+-- Claims partitions that nobody has, and one's own again.
+INSERT INTO chronoline.inputs AS i (source, partition, position, holder, until_ms)
+SELECT %(source)s, (start->>0)::bigint, (start->>1)::bigint, %(holder)s, %(until)s
+FROM jsonb_array_elements(%(starts)s::jsonb) start
+ON CONFLICT (source, partition) DO UPDATE SET
+    holder = %(holder)s, fence = i.fence + 1, until_ms = %(until)s
+WHERE i.holder IS NULL OR i.holder = %(holder)s OR i.until_ms <= %(now)s
+RETURNING i.partition, i.fence, i.position;
+
+-- name: renew_claims
+-- Moves the ends of live claims.
+UPDATE chronoline.inputs i SET until_ms = %(until)s
+FROM jsonb_array_elements(%(claims)s::jsonb) c
+WHERE i.source = c->>0 AND i.partition = (c->>1)::bigint AND i.holder = c->>2
+    AND i.fence = (c->>3)::bigint AND i.until_ms > %(now)s
+RETURNING i.source, i.partition, i.position;
+
+-- name: release_claims
+-- Gives claims up.
+UPDATE chronoline.inputs i SET holder = NULL, until_ms = 0
+FROM jsonb_array_elements(%(claims)s::jsonb) c
+WHERE i.source = c->>0 AND i.partition = (c->>1)::bigint AND i.holder = c->>2
+    AND i.fence = (c->>3)::bigint
+RETURNING i.partition;
+
+-- name: positions
+-- Where the partitions of live claims stand; nobody moves them before the transaction ends.
+SELECT i.source, i.partition, i.position FROM chronoline.inputs i
+JOIN jsonb_array_elements(%(claims)s::jsonb) c
+    ON i.source = c->>0 AND i.partition = (c->>1)::bigint
+WHERE i.holder = c->>2 AND i.fence = (c->>3)::bigint AND i.until_ms > %(now)s
+ORDER BY i.source, i.partition
+FOR UPDATE OF i;
+
+-- name: move_inputs
+-- Moves positions, never backwards, and adds to the counts.
+UPDATE chronoline.inputs i SET
+    position = greatest(i.position, (m->>2)::bigint), accepted = i.accepted + (m->>3)::bigint,
+    ignored = i.ignored + (m->>4)::bigint, rejected = i.rejected + (m->>5)::bigint,
+    cancelled = i.cancelled + (m->>6)::bigint, rescheduled = i.rescheduled + (m->>7)::bigint,
+    missed = i.missed + (m->>8)::bigint
+FROM jsonb_array_elements(%(moves)s::jsonb) m
+WHERE i.source = m->>0 AND i.partition = (m->>1)::bigint
+RETURNING i.partition;
+
+-- name: input_accounts
+-- The accounts of a source.
+SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed
+FROM chronoline.inputs WHERE source = %(source)s ORDER BY partition;
+
+-- name: forget_inputs
+-- Forgets partitions that nobody claims.
+DELETE FROM chronoline.inputs WHERE source = %(source)s AND (holder IS NULL OR until_ms <= %(now)s)
+RETURNING partition;
+
+-- name: reject
+-- Sends messages that were just created to the dead letters.
+UPDATE chronoline.messages m SET life = 2, death = 'rejected', ts = %(now)s, version = m.version + 1
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
+RETURNING m.id;
+
+-- name: beat
+-- Says that a member is alive.
+INSERT INTO chronoline.members AS m ("group", name, until_ms, details)
+VALUES (%(group)s, %(name)s, %(until)s, %(details)s)
+ON CONFLICT ("group", name) DO UPDATE SET until_ms = %(until)s, details = %(details)s
+RETURNING m.name;
+
+-- name: forget_members
+-- Forgets members that died long ago.
+DELETE FROM chronoline.members WHERE "group" = %(group)s AND until_ms <= %(before)s RETURNING name;
+
+-- name: members
+-- The members of a group.
+SELECT name, until_ms, stopping, details FROM chronoline.members WHERE "group" = %(group)s ORDER BY name;
+
+-- name: ask_to_stop
+-- Asks one member, or all, to stop.
+UPDATE chronoline.members SET stopping = true
+WHERE "group" = %(group)s AND (%(name)s::text IS NULL OR name = %(name)s)
+RETURNING name;
+
+-- name: leave
+-- Forgets a member.
+DELETE FROM chronoline.members WHERE "group" = %(group)s AND name = %(name)s RETURNING name;

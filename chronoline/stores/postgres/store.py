@@ -41,6 +41,7 @@ from chronoline.stores.primitives import Key
 from chronoline.stores.rows import MESSAGE_WIDTH, read_message
 from chronoline.stores.sql import SqlStore, topic_values
 from chronoline.stores.stripes import cells_of, stripe_of
+from chronoline.stores.taking_in import Answer, TakesIn
 
 logger = logging.getLogger(__name__)
 _PACKAGE = "chronoline.stores.postgres"
@@ -144,6 +145,9 @@ class PostgresStore(SqlStore):
                 raise
             raise OutcomeUnknown(f"a part of the batch is done: {error}") from error
         return made
+
+    def _reject(self, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
+        self._run("reject", _key_columns(topic, keys) | {"now": now_ms})
 
     # Leases
 
@@ -291,6 +295,25 @@ class PostgresStore(SqlStore):
     def _read(self, query: str, values: dict[str, Any]) -> list[Row]:
         return self._database.read(_QUERIES[query], values)
 
+    def _write(self, query: str, values: dict[str, Any]) -> list[Row]:
+        return self._run(query, values)
+
+    def _transact(self, work: Callable[[TakesIn], Answer]) -> Answer:
+        notices: list[Notice] = []
+
+        def run(connection: Connection) -> Answer:
+            notices.clear()  # the server may have given up a try before
+            return work(_OwnTransaction(self, connection, notices))
+
+        try:
+            answer = self._database.transact(run, turn_ms=TURN_BOUND_MS)
+        except OutcomeUnknown:
+            self._announce(Notice())  # it may be done: whoever sleeps should look
+            raise
+        for notice in notices:
+            self._announce(notice)
+        return answer
+
 
 class _CallerTransaction(PostgresStore):
     """The same operations on a connection, and in a transaction, that belong to the caller."""
@@ -310,6 +333,17 @@ class _CallerTransaction(PostgresStore):
 
     def _read(self, query: str, values: dict[str, Any]) -> list[Row]:
         return fetch(self._connection, _QUERIES[query], values)
+
+
+class _OwnTransaction(_CallerTransaction):
+    """The same operations in a transaction of the store's, which tells of them when it is committed."""
+
+    def __init__(self, store: PostgresStore, connection: Connection, notices: list[Notice]) -> None:
+        super().__init__(store, connection)
+        self._notices = notices
+
+    def _announce(self, notice: Notice) -> None:
+        self._notices.append(notice)
 
 
 def _columns(topic: Topic, changes: Sequence[Change]) -> dict[str, list[Any]]:
@@ -342,7 +376,8 @@ def _cells(topic: Topic, ranges: Sequence[BucketRange], limit: int = 1) -> dict[
 
 
 def _taken(row: Row) -> Taken:
-    body, lapsed, death = row[MESSAGE_WIDTH:]
+    body, holder, death = row[MESSAGE_WIDTH:]
+    lapsed = holder is not None
     if death is not None:
-        return Taken(read_message(row), None, lapsed, DeathReason(death))
-    return Taken(read_message(row), body, lapsed, None)
+        return Taken(read_message(row), None, lapsed, DeathReason(death), holder)
+    return Taken(read_message(row), body, lapsed, None, holder)

@@ -68,14 +68,14 @@ SELECT body FROM bodies WHERE no = :no;
 
 -- name: due
 -- The oldest that can be leased in a cell, from the index alone.
-SELECT ts, no, lock_consumer IS NOT NULL FROM messages INDEXED BY messages_due
+SELECT ts, no, lock_consumer FROM messages INDEXED BY messages_due
 WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts <= :horizon
     AND bucket >= :start AND bucket < :stop AND (ts <= :now OR lock_consumer IS NULL)
 ORDER BY ts LIMIT :limit;
 
 -- name: due_at_version
 -- A message that can be leased, for someone who knows its version.
-SELECT no, lock_consumer IS NOT NULL FROM messages
+SELECT no, lock_consumer FROM messages
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND version = :version AND life = 0
     AND (ts <= :now OR ts <= :horizon AND lock_consumer IS NULL);
 
@@ -256,6 +256,14 @@ WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts >= :from AND ts < 
     AND bucket >= :start AND bucket < :stop
 GROUP BY step;
 
+-- name: scan
+-- The messages of a cell behind a place.
+SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
+FROM messages INDEXED BY messages_due
+WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts >= :from AND ts < :end
+    AND bucket >= :start AND bucket < :stop AND (ts, id) > (:from, :after)
+ORDER BY ts, id LIMIT :limit;
+
 -- name: dead_letters
 -- The oldest dead letters.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
@@ -293,3 +301,80 @@ DELETE FROM messages WHERE no IN (SELECT no FROM messages WHERE topic = :topic L
 -- Frees the name of a dropped topic of which nothing is left.
 DELETE FROM topics WHERE uid = :topic AND dropped_at IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM messages WHERE topic = :topic);
+
+-- name: claim_inputs
+-- Claims partitions that nobody has, and one's own again.
+INSERT INTO inputs (source, partition, position, holder, until_ms)
+SELECT :source, value->>0, value->>1, :holder, :until FROM json_each(:starts) WHERE true
+ON CONFLICT DO UPDATE SET holder = :holder, fence = fence + 1, until_ms = :until
+WHERE holder IS NULL OR holder = :holder OR until_ms <= :now
+RETURNING partition, fence, position;
+
+-- name: renew_claims
+-- Moves the ends of live claims.
+UPDATE inputs SET until_ms = :until
+FROM json_each(:claims) c
+WHERE source = c.value->>0 AND partition = c.value->>1 AND holder = c.value->>2
+    AND fence = c.value->>3 AND until_ms > :now
+RETURNING source, partition, position;
+
+-- name: release_claims
+-- Gives claims up.
+UPDATE inputs SET holder = NULL, until_ms = 0
+FROM json_each(:claims) c
+WHERE source = c.value->>0 AND partition = c.value->>1 AND holder = c.value->>2 AND fence = c.value->>3;
+
+-- name: positions
+-- Where the partitions of live claims stand.
+SELECT source, partition, position
+FROM json_each(:claims) c
+JOIN inputs ON source = c.value->>0 AND partition = c.value->>1
+WHERE holder = c.value->>2 AND fence = c.value->>3 AND until_ms > :now;
+
+-- name: move_inputs
+-- Moves positions, never backwards, and adds to the counts.
+UPDATE inputs SET
+    position = max(position, m.value->>2), accepted = accepted + (m.value->>3),
+    ignored = ignored + (m.value->>4), rejected = rejected + (m.value->>5),
+    cancelled = cancelled + (m.value->>6), rescheduled = rescheduled + (m.value->>7),
+    missed = missed + (m.value->>8)
+FROM json_each(:moves) m
+WHERE source = m.value->>0 AND partition = m.value->>1;
+
+-- name: input_accounts
+-- The accounts of a source.
+SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cancelled, rescheduled, missed
+FROM inputs WHERE source = :source ORDER BY partition;
+
+-- name: forget_inputs
+-- Forgets partitions that nobody claims.
+DELETE FROM inputs WHERE source = :source AND (holder IS NULL OR until_ms <= :now)
+RETURNING partition;
+
+-- name: reject
+-- Sends messages that were just created to the dead letters.
+UPDATE messages SET life = 2, death = 'rejected', ts = :now, version = version + 1
+FROM json_each(:keys) each
+WHERE topic = :topic AND bucket = each.value->>0 AND messages.id = each.value->>1;
+
+-- name: beat
+-- Says that a member is alive.
+INSERT INTO members ("group", name, until_ms, details) VALUES (:group, :name, :until, :details)
+ON CONFLICT DO UPDATE SET until_ms = :until, details = :details;
+
+-- name: forget_members
+-- Forgets members that died long ago.
+DELETE FROM members WHERE "group" = :group AND until_ms <= :before;
+
+-- name: members
+-- The members of a group.
+SELECT name, until_ms, stopping, details FROM members WHERE "group" = :group ORDER BY name;
+
+-- name: ask_to_stop
+-- Asks one member, or all, to stop.
+UPDATE members SET stopping = 1 WHERE "group" = :group AND (:name IS NULL OR name = :name)
+RETURNING name;
+
+-- name: leave
+-- Forgets a member.
+DELETE FROM members WHERE "group" = :group AND name = :name;

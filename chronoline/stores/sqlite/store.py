@@ -6,7 +6,8 @@ import heapq
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -44,6 +45,7 @@ from chronoline.stores.primitives import Key
 from chronoline.stores.rows import MESSAGE_WIDTH, read_message
 from chronoline.stores.sql import SqlStore, topic_values
 from chronoline.stores.stripes import cells_of, stripe_of
+from chronoline.stores.taking_in import Answer, TakesIn
 
 INLINE_BODY_BYTES = 2_048
 """Larger bodies lie apart; docs/design/stores.md has the measurement."""
@@ -129,6 +131,9 @@ class SqliteStore(SqlStore):
                     made |= _make(connection, query, rows, operation in LEASE_OPERATIONS)
         return made
 
+    def _reject(self, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
+        self._write("reject", {"topic": topic.uid, "keys": json.dumps(keys), "now": now_ms})
+
     # Leases
 
     def _reserve(
@@ -141,7 +146,7 @@ class SqliteStore(SqlStore):
                 return [], False
             heads = [connection.execute(_QUERIES["due"], values | c._asdict()) for c in cells]
             chosen = _oldest(heads, lambda row: row[0], limit)
-            taken = _take(connection, {no: locked for _, no, locked in chosen}, values)
+            taken = _take(connection, {no: holder for _, no, holder in chosen}, values)
             return taken, len(taken) >= limit
 
     def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
@@ -288,6 +293,50 @@ class SqliteStore(SqlStore):
         with self._database.reading() as connection:
             return connection.execute(_QUERIES[query], values).fetchall()
 
+    def _write(self, query: str, values: dict[str, Any]) -> list[Any]:
+        with self._database.writing() as connection:
+            return connection.execute(_QUERIES[query], values).fetchall()
+
+    def _transact(self, work: Callable[[TakesIn], Answer]) -> Answer:
+        self._database.check_room()
+        with self._database.writing(turn_ms=TURN_BOUND_MS) as connection:
+            inside = _Transaction(self, connection)
+            answer = work(inside)
+        for notice in inside.notices:
+            self._announce(notice)
+        return answer
+
+
+class _Transaction(SqliteStore):
+    """The same operations inside one transaction, which is told of when it is committed."""
+
+    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
+        TakesIn.__init__(self, store._random_bytes)
+        self._known_topics = store._known_topics
+        self._database = _Joined(connection)
+        self.notices: list[Notice] = []
+
+    def _announce(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+
+class _Joined(SqliteDatabase):
+    """A database whose transactions are all part of one that is under way."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @contextmanager
+    def writing(self, *, turn_ms: int | None = None) -> Iterator[sqlite3.Connection]:
+        yield self._connection
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        yield self._connection
+
+    def check_room(self) -> None:
+        """Whoever began the transaction has."""
+
 
 def _oldest(heads: Sequence[sqlite3.Cursor], ts_of: Callable[[Any], int], limit: int) -> list[Any]:
     """The first rows of some sorted results. What is not read is given up, and its snapshot with it."""
@@ -354,19 +403,19 @@ def _silent(query: str) -> str:
 
 
 def _take(
-    connection: sqlite3.Connection, locked: dict[int, bool], values: dict[str, Any]
+    connection: sqlite3.Connection, holders: dict[int, str | None], values: dict[str, Any]
 ) -> list[Taken]:
-    """Leases rows by their number; what may not be leased goes to the dead letters."""
-    values = values | {"nos": json.dumps(list(locked))}
-    rows = connection.execute(_QUERIES["take"], values).fetchall()
-    taken = [
-        Taken(read_message(row), _body(connection, row), bool(locked.pop(row[-1])), None)
-        for row in rows
-    ]
-    for no, lapsed in locked.items():
+    """Leases rows, by their number and last holder; what may not be leased goes to the dead letters."""
+    values = values | {"nos": json.dumps(list(holders))}
+    taken = []
+    for row in connection.execute(_QUERIES["take"], values).fetchall():
+        holder = holders.pop(row[-1])
+        body = _body(connection, row)
+        taken.append(Taken(read_message(row), body, holder is not None, None, holder))
+    for no, holder in holders.items():
         row = connection.execute(_QUERIES["bury"], values | {"no": no}).fetchone()
         death = DeathReason(row[MESSAGE_WIDTH])
-        taken.append(Taken(read_message(row), None, bool(lapsed), death))
+        taken.append(Taken(read_message(row), None, holder is not None, death, holder))
     return taken
 
 

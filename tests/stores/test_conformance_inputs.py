@@ -1,0 +1,314 @@
+"""Accounts of inputs: what is taken in is taken in once, whole, and by whoever has the claim."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from chronoline.core.errors import InvalidInput, TopicNotFound
+from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.message import NewMessage
+from chronoline.stores.contract import Store
+from chronoline.stores.inputs import (
+    Cancel,
+    ClaimLost,
+    Entry,
+    InputClaim,
+    InputRecord,
+    Intake,
+    Rejected,
+    Reschedule,
+    TakenIn,
+    Tally,
+)
+from tests.stores.line import NOW, OWNERS, Line, MakeLine, new
+
+SOURCE = "pipe/orders"
+UNTIL = NOW + 10_000
+
+
+@pytest.fixture(autouse=True)
+def _no_accounts(store: Store) -> None:
+    """Where tests share a database, what others left is not there."""
+    for source in (SOURCE, "pipe/other"):
+        store.forget_inputs(source, now_ms=MAX_TIME_MS)
+
+
+@pytest.fixture
+def line(make_line: MakeLine) -> Line:
+    return make_line(dedupe_ms=0)
+
+
+def claim(store: Store, partition: int = 0, holder: str = "a", *, now: int = NOW) -> InputClaim:
+    (found,) = store.claim_inputs(SOURCE, {partition: 0}, holder, until_ms=now + 10_000, now_ms=now)
+    return found
+
+
+def intake(held: InputClaim, *entries: Entry, first: int = 0) -> Intake:
+    """Entries that stand one behind the other."""
+    records = [InputRecord(first + place, entry) for place, entry in enumerate(entries)]
+    return Intake(held, records, first + len(entries))
+
+
+def take_in(line: Line, *intakes: Intake) -> list[TakenIn]:
+    return line.store.take_in(line.uid, intakes, producer_group=OWNERS, now_ms=line.now)
+
+
+def tally(line: Line, *intakes: Intake) -> Tally:
+    (taken,) = take_in(line, *intakes)
+    return taken.tally
+
+
+def positions(store: Store) -> dict[int, int]:
+    return {each.partition: each.position for each in store.input_accounts(SOURCE)}
+
+
+def ids_of(line: Line, ids: Sequence[str]) -> set[str]:
+    return set(line.store.lookup(line.uid, ids))
+
+
+# Claims
+
+
+def test_a_partition_begins_where_it_is_told_and_stays_where_it_is(store: Store) -> None:
+    first = store.claim_inputs(SOURCE, {0: 5, 1: 0}, "a", until_ms=UNTIL, now_ms=NOW)
+    assert [(each.partition, each.position) for each in first] == [(0, 5), (1, 0)]
+    again = store.claim_inputs(SOURCE, {0: 9, 1: 9}, "a", until_ms=UNTIL, now_ms=NOW)
+    assert [(each.partition, each.position) for each in again] == [(0, 5), (1, 0)]
+    assert [b.fence > a.fence for a, b in zip(first, again, strict=True)] == [True, True]
+
+
+def test_a_live_claim_keeps_others_away_until_it_ends(store: Store) -> None:
+    mine = claim(store)
+    assert store.claim_inputs(SOURCE, {0: 0}, "b", until_ms=UNTIL, now_ms=mine.until_ms - 1) == []
+    theirs = claim(store, holder="b", now=mine.until_ms)
+    assert theirs.fence > mine.fence
+    assert store.renew_claims([mine], until_ms=UNTIL + 1, now_ms=mine.until_ms - 1) == []
+
+
+def test_a_released_claim_is_free_at_once_and_a_stale_release_frees_nothing(store: Store) -> None:
+    stale = claim(store)
+    mine = claim(store)
+    store.release_claims([stale])
+    assert store.claim_inputs(SOURCE, {0: 0}, "b", until_ms=UNTIL, now_ms=NOW) == []
+    store.release_claims([mine])
+    store.release_claims([mine])
+    assert claim(store, holder="b").fence > mine.fence
+
+
+def test_a_renewed_claim_lives_on_and_knows_the_position(line: Line) -> None:
+    mine = claim(line.store)
+    take_in(line, intake(mine, new("x")))
+    (renewed,) = line.store.renew_claims([mine], until_ms=UNTIL + 5, now_ms=NOW)
+    assert renewed == mine._replace(until_ms=UNTIL + 5, position=1)
+    assert line.store.renew_claims([], until_ms=UNTIL, now_ms=NOW) == []
+    line.now = UNTIL + 4
+    assert tally(line, intake(mine, new("y"), first=1)) == Tally(accepted=1)
+    assert line.store.renew_claims([mine], until_ms=UNTIL + 9, now_ms=UNTIL + 5) == []
+
+
+def test_sources_have_accounts_of_their_own(store: Store) -> None:
+    claim(store)
+    (other,) = store.claim_inputs("pipe/other", {0: 7}, "b", until_ms=UNTIL, now_ms=NOW)
+    assert other.position == 7
+    assert positions(store) == {0: 0}
+
+
+def test_a_forgotten_source_begins_anew_but_not_under_a_live_claim(line: Line) -> None:
+    claim(line.store, 1)
+    take_in(line, intake(claim(line.store), new("x")))
+    assert line.store.forget_inputs(SOURCE, now_ms=NOW) == 0
+    line.store.release_claims([claim(line.store)])
+    assert line.store.forget_inputs(SOURCE, now_ms=NOW) == 1
+    assert positions(line.store) == {1: 0}
+    assert tally(line, intake(claim(line.store), new("x"))) == Tally(ignored=1)
+
+
+# Taking in
+
+
+def test_records_become_messages_and_the_position_moves_with_them(line: Line) -> None:
+    held = claim(line.store)
+    message = new("x", NOW + 5, body=b"\0\xff", key=b"k", headers=(("h", None), ("h", b"")))
+    assert tally(line, intake(held, message, new("y"))) == Tally(accepted=2)
+    (account,) = line.store.input_accounts(SOURCE)
+    assert (account.position, account.holder, account.until_ms) == (2, "a", UNTIL)
+    assert account.tally == Tally(accepted=2)
+    found = line["x"]
+    assert (found.due, found.key, found.headers) == (NOW + 5, b"k", (("h", None), ("h", b"")))
+
+
+def test_a_batch_that_runs_again_adds_nothing_also_after_its_messages_have_fired(
+    line: Line,
+) -> None:
+    held = claim(line.store)
+    batch = intake(held, new("x"), new("y"), Cancel("y"), Rejected(new("bad")))
+    done = Tally(accepted=2, cancelled=1, rejected=1)
+    assert tally(line, batch) == done
+    assert line.ack(line.take()) == ["done"]
+    assert [(each.skipped, each.tally) for each in take_in(line, batch)] == [(4, Tally())]
+    assert ids_of(line, ["x", "y"]) == set()
+    (account,) = line.store.input_accounts(SOURCE)
+    assert (account.position, account.tally) == (4, done)
+
+
+def test_a_batch_that_overlaps_adds_the_rest(line: Line) -> None:
+    held = claim(line.store)
+    take_in(line, intake(held, new("a"), new("b")))
+    (taken,) = take_in(line, intake(held, new("b"), new("c"), first=1))
+    assert (taken.skipped, taken.tally) == (1, Tally(accepted=1))
+    assert positions(line.store) == {0: 3}
+
+
+def test_an_id_that_waits_is_ignored_and_counted(line: Line) -> None:
+    held = claim(line.store)
+    line.put("x", due=NOW + 9)
+    found = tally(line, intake(held, new("x"), new("y"), new("y", NOW + 1), new("z")))
+    assert found == Tally(accepted=2, ignored=2)
+    assert (line["x"].due, line["y"].due) == (NOW + 9, NOW)
+
+
+def test_controls_act_in_the_order_of_the_records(line: Line) -> None:
+    held = claim(line.store)
+    found = tally(
+        line,
+        intake(
+            held,
+            Cancel("x"),
+            new("x", NOW + 50),
+            Reschedule("x", NOW + 70),
+            new("y", NOW + 50),
+            Cancel("y"),
+            new("y", NOW + 60),
+            Reschedule("missing", NOW),
+        ),
+    )
+    assert found == Tally(accepted=3, cancelled=1, rescheduled=1, missed=2)
+    assert (line["x"].due, line["y"].due) == (NOW + 70, NOW + 60)
+
+
+def test_a_control_of_what_is_leased_or_anothers_is_missed(line: Line) -> None:
+    held = claim(line.store)
+    line.put("leased")
+    line.reserve()
+    line.put("theirs", due=NOW + 9, producer_group="others")
+    found = tally(line, intake(held, Cancel("leased"), Reschedule("theirs", NOW), Cancel("theirs")))
+    assert found == Tally(missed=3)
+    assert ids_of(line, ["leased", "theirs"]) == {"leased", "theirs"}
+
+
+def test_rejected_records_are_dead_letters_whatever_their_key_and_headers_weigh(line: Line) -> None:
+    held = claim(line.store)
+    headers = tuple((f"h{n}", b"x") for n in range(300))
+    letter = new("bad", key=b"k" * 70_000, headers=headers, body=None)
+    assert tally(line, intake(held, Rejected(letter), new("good"))) == Tally(accepted=1, rejected=1)
+    (dead,) = line.store.dead_letters(line.uid, limit=10)
+    assert (dead.message.id, dead.reason, dead.died) == ("bad", "rejected", NOW)
+    assert (dead.message.key, dead.message.headers) == (letter.key, headers)
+    assert line.reserved() == ["good"]
+
+
+def test_a_rejected_record_never_takes_the_place_of_a_message(line: Line) -> None:
+    held = claim(line.store)
+    line.put("x")
+    with pytest.raises(InvalidInput, match="'x', which is taken"):
+        take_in(line, intake(held, new("y"), Rejected(new("x"))))
+    assert positions(line.store) == {0: 0}
+    assert ids_of(line, ["x", "y"]) == {"x"}
+
+
+def test_partitions_are_taken_in_together(line: Line) -> None:
+    zero, one = claim(line.store, 0), claim(line.store, 1)
+    taken = take_in(
+        line, intake(zero, new("a"), new("b")), intake(one, new("b"), new("c"), first=40)
+    )
+    assert [each.tally for each in taken] == [Tally(accepted=2), Tally(accepted=1, ignored=1)]
+    assert positions(line.store) == {0: 2, 1: 42}
+
+
+def test_a_stretch_without_records_moves_the_position_and_never_back(line: Line) -> None:
+    held = claim(line.store)
+    assert tally(line, Intake(held, [], 100)) == Tally()
+    assert tally(line, Intake(held, [], 50)) == Tally()
+    assert positions(line.store) == {0: 100}
+    assert take_in(line) == []
+
+
+# Refusals: nothing is changed
+
+
+@pytest.mark.parametrize("how", ["ended", "taken over", "claimed again", "released"])
+def test_without_a_live_claim_nothing_is_taken_in(line: Line, how: str) -> None:
+    good, lost = claim(line.store, 0), claim(line.store, 1)
+    match how:
+        case "ended":
+            line.now = lost.until_ms
+            (good,) = line.store.renew_claims([good], until_ms=UNTIL + 99, now_ms=NOW)
+        case "taken over":
+            line.now = lost.until_ms
+            (good,) = line.store.renew_claims([good], until_ms=UNTIL + 99, now_ms=NOW)
+            claim(line.store, 1, "b", now=line.now)
+        case "claimed again":
+            claim(line.store, 1)
+        case "released":
+            line.store.release_claims([lost])
+    with pytest.raises(ClaimLost, match="partition 1 of 'pipe/orders' is no longer 'a'"):
+        take_in(line, intake(good, new("x"), Rejected(new("r"))), intake(lost, new("y")))
+    assert positions(line.store) == {0: 0, 1: 0}
+    assert ids_of(line, ["x", "y"]) == set()
+    assert line.store.dead_letters(line.uid, limit=1) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "match"),
+    [
+        (new("x", -1), "not between 1970"),
+        (NewMessage(id="", due=NOW), "id is empty"),
+        (Cancel(""), "id is empty"),
+        (Reschedule("x", -1), "not between 1970"),
+        (Rejected(new("x", body=b"x" * (64 * 1024 * 1024 + 1))), "at most"),
+    ],
+)
+def test_an_invalid_record_changes_nothing(line: Line, bad: Entry, match: str) -> None:
+    held = claim(line.store)
+    with pytest.raises(InvalidInput, match=match):
+        take_in(line, intake(held, new("before"), Cancel("before"), bad))
+    assert positions(line.store) == {0: 0}
+    assert line.store.input_accounts(SOURCE)[0].tally == Tally()
+
+
+def test_a_dropped_topic_takes_nothing_in(line: Line) -> None:
+    held = claim(line.store)
+    line.store.drop_topic(line.uid, now_ms=NOW)
+    with pytest.raises(TopicNotFound):
+        take_in(line, Intake(held, [InputRecord(0, new("x"))], 1))
+    assert positions(line.store) == {0: 0}
+
+
+def test_bad_input_is_refused_in_words(line: Line) -> None:
+    held = claim(line.store)
+    with pytest.raises(InvalidInput, match="offset must be a whole number from 0 to 0, not 1"):
+        take_in(line, Intake(held, [InputRecord(1, new("x"))], 1))
+    with pytest.raises(InvalidInput, match="a partition is there twice"):
+        take_in(line, intake(held), intake(held))
+    with pytest.raises(InvalidInput, match="at most 10000 records"):
+        take_in(line, intake(held, *[Cancel("x")] * 10_001))
+    with pytest.raises(InvalidInput, match="partition must be a whole number"):
+        line.store.claim_inputs(SOURCE, {-1: 0}, "a", until_ms=UNTIL, now_ms=NOW)
+    with pytest.raises(InvalidInput, match="source is empty"):
+        line.store.claim_inputs("", {0: 0}, "a", until_ms=UNTIL, now_ms=NOW)
+    assert line.store.claim_inputs(SOURCE, {}, "a", until_ms=UNTIL, now_ms=NOW) == []
+
+
+# Watches
+
+
+def test_whoever_sleeps_is_told_when_all_is_committed(line: Line, other_store: Store) -> None:
+    held = claim(line.store)
+    with other_store.watch() as watch:
+        take_in(line, intake(held, new("x", NOW + 5), Reschedule("x", NOW + 3)))
+        seen: list[int | None] = []
+        while not any(due is None or due <= NOW + 3 for due in seen):
+            heard = watch.wait(30)
+            assert heard, "the watch heard nothing"
+            seen += [notice.due for notice in heard]
+    assert other_store.next_ts(line.uid, line.topic.all_buckets) == NOW + 3

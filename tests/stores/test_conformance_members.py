@@ -1,0 +1,72 @@
+"""Members of a group, by their heartbeats."""
+
+import pytest
+
+from chronoline.core.errors import InvalidInput
+from chronoline.stores.contract import Store
+from chronoline.stores.members import FORGOTTEN_AFTER_MS, MAX_DETAILS_BYTES, Member
+from tests.stores.line import NOW
+
+GROUP = "pipe"
+
+
+@pytest.fixture(autouse=True)
+def _nobody(store: Store) -> None:
+    """Where tests share a database, what others left is not there."""
+    for member in store.members(GROUP):
+        store.leave(GROUP, member.name)
+
+
+def beat(store: Store, name: str, *, now: int = NOW, details: str = "") -> list[Member]:
+    return store.beat(GROUP, name, until_ms=now + 1_000, details=details, now_ms=now)
+
+
+def test_members_see_each_other_by_name_with_what_they_say_of_themselves(
+    store: Store, other_store: Store
+) -> None:
+    beat(store, "b", details='{"fired": 1}')
+    found = beat(other_store, "a")
+    assert [(each.name, each.details) for each in found] == [("a", ""), ("b", '{"fired": 1}')]
+    assert [each.until_ms for each in store.members(GROUP)] == [NOW + 1_000] * 2
+    assert store.members("another") == []
+
+
+def test_a_member_is_alive_until_its_moment(store: Store) -> None:
+    (member,) = beat(store, "a")
+    assert (member.alive(NOW + 999), member.alive(NOW + 1_000)) == (True, False)
+    (member,) = beat(store, "a", now=NOW + 5_000)
+    assert member.alive(NOW + 5_999)
+
+
+def test_one_or_all_are_asked_to_stop_and_stay_asked(store: Store) -> None:
+    beat(store, "a")
+    beat(store, "b")
+    assert store.ask_to_stop(GROUP, "a") == 1
+    assert [each.stopping for each in beat(store, "a")] == [True, False]
+    assert store.ask_to_stop(GROUP) == 2
+    assert [each.stopping for each in store.members(GROUP)] == [True, True]
+    assert store.ask_to_stop("another") == 0
+    assert store.ask_to_stop(GROUP, "c") == 0
+
+
+def test_who_leaves_is_forgotten_and_may_come_again(store: Store) -> None:
+    beat(store, "a")
+    store.ask_to_stop(GROUP)
+    store.leave(GROUP, "a")
+    store.leave(GROUP, "a")
+    assert store.members(GROUP) == []
+    assert [each.stopping for each in beat(store, "a")] == [False]
+
+
+def test_the_dead_are_forgotten_after_an_hour(store: Store) -> None:
+    beat(store, "dead")
+    gone = NOW + 1_000 + FORGOTTEN_AFTER_MS
+    assert [each.name for each in beat(store, "a", now=gone - 1)] == ["a", "dead"]
+    assert [each.name for each in beat(store, "a", now=gone)] == ["a"]
+
+
+def test_bad_input_is_refused(store: Store) -> None:
+    with pytest.raises(InvalidInput, match="member is empty"):
+        beat(store, "")
+    with pytest.raises(InvalidInput, match="details have at most"):
+        beat(store, "a", details="x" * (MAX_DETAILS_BYTES + 1))
