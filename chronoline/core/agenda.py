@@ -3,30 +3,34 @@
 An agenda holds what was reserved ahead, at most `capacity` messages and `most_bytes`, and answers for a given
 `now`. It does no I/O and reads no clock; a shell (a firing lane, a broker's loader) acts on its answers:
 
-    reserve when `reserve_at(now) <= now`, up to `room()` messages, and tell `reserved(...)`
+    reserve when `reserve_at(now) <= now`, `reach_ms(now)` ahead and up to `room()`; tell `reserved(...)`
     deliver what `deliver(now)` returns
     unreserve what `expired()` returns, and give up what `lapsed()` returns
     sleep until `wake_at(now)`, or until a notice comes: `noticed(due)`
 
 Reserving. A reservation at `now` covers everything with `ts <= now + reserve_ahead_ms`. The store then
 says when the next message falls due, and the agenda reserves again when that one comes within reach, but
-in dense traffic not more often than every half of `reserve_ahead_ms`: what lies beyond the last horizon
-cannot be due before the next tick. A notice of a message inside the covered stretch cannot wait for the
-tick and is reserved at once. Without any word it looks again after `max_sleep_ms`, which bounds what
-a lost notice can cost. If the clock was put back since, nothing of that holds, and it reserves at once.
+in dense traffic not more often than every half of `reserve_ahead_ms` (or `poll_ms`, if that is less): what
+lies beyond the last horizon cannot be due before the next tick. A notice of a message inside the covered
+stretch cannot wait for the tick and is reserved at once. Without any word it looks again after
+`max_sleep_ms`, which bounds what a lost notice can cost. If the clock was put back since, nothing of that
+holds, and it reserves at once.
+
+A window. An agenda that serves one begins to reserve `reserve_ahead_ms` before its start, covers nothing that
+falls due at its end or later, and does not reserve after the end.
 
 Bytes. Nobody knows how large a message is before it was reserved. So there is room for as many as would
 fit if each were as large as the topic allows (`largest_bytes`); what is held counts as what it is. An empty
-agenda takes one of any size.
+agenda takes one of any size. What was delivered counts too, for as long as its shell says that it is `away`.
 
-Delivering. Nothing leaves before its `due` or after it expired, and only while its lease lives with
-`margin_ms` to spare.
+Delivering. Nothing leaves before its `due` (less `timing_advance_ms`) or after it expired, and only while
+its lease lives with `margin_ms` to spare.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from chronoline.core.message import Lease, LeasedMessage, content_bytes
 
@@ -48,7 +52,11 @@ class Agenda:
         max_sleep_ms: int = DEFAULT_MAX_SLEEP_MS,
         margin_ms: int = 0,
         most_bytes: int = DEFAULT_MOST_BYTES,
+        timing_advance_ms: int = 0,
+        poll_ms: int | None = None,
+        jitter: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`jitter` answers a number from 0 to 1: how much of a quarter the next tick comes earlier."""
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         self.reserve_ahead_ms = reserve_ahead_ms
@@ -57,10 +65,17 @@ class Agenda:
         self._capacity = capacity
         self._most_bytes = most_bytes
         self._held_bytes = 0
-        self._tick_ms = max(1, reserve_ahead_ms // 2)
+        # Delivered, and not done with: they take room as if they were held. Its shell keeps the count.
+        self.away = 0
+        self.away_bytes = 0
+        self._timing_advance_ms = timing_advance_ms
+        half_ms = reserve_ahead_ms // 2
+        self._tick_ms = max(1, half_ms if poll_ms is None else min(half_ms, poll_ms))
+        self._jitter = jitter
         self._max_sleep_ms = max_sleep_ms
         self._margin_ms = margin_ms
-        self._heap: list[tuple[int, int, LeasedMessage]] = []
+        # When it may leave, in which order it came, and what it weighs.
+        self._heap: list[tuple[int, int, LeasedMessage, int]] = []
         self._order = 0
         self._lapsed: list[Lease] = []
         self._expired: list[Lease] = []
@@ -72,16 +87,20 @@ class Agenda:
         self._tick_at = 0
         # The next reservation, as far as is known; None means at once.
         self._reserve_at: int | None = None
+        # The window; None is no bound.
+        self._start_ms: int | None = None
+        self._end_ms: int | None = None
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def room(self) -> int:
         """How many more messages may be held, however large they turn out to be."""
-        room = self._capacity - len(self._heap)
+        room = self._capacity - len(self._heap) - self.away
         if self.largest_bytes:
-            room = min(room, (self._most_bytes - self._held_bytes) // self.largest_bytes)
-        return max(room, 0 if self._heap else 1)
+            left_bytes = self._most_bytes - self._held_bytes - self.away_bytes
+            room = min(room, left_bytes // self.largest_bytes)
+        return max(room, 0 if self._heap or self.away else 1)
 
     @property
     def held_bytes(self) -> int:
@@ -92,6 +111,17 @@ class Agenda:
         """Of everything that is held, in no order."""
         return [entry[2].lease for entry in self._heap]
 
+    def serve(self, start_ms: int, end_ms: int) -> None:
+        """From now on for this window: the first reservation of it is due at its start."""
+        self._start_ms, self._end_ms = start_ms, end_ms
+        self._horizon = -1
+        self._reserve_at = None
+
+    def reach_ms(self, now_ms: int) -> int:
+        """How far ahead a reservation looks; less than 0 when the window is over."""
+        reach_ms = self.reserve_ahead_ms + self._timing_advance_ms
+        return reach_ms if self._end_ms is None else min(reach_ms, self._end_ms - 1 - now_ms)
+
     def reserved(
         self, leased: Iterable[LeasedMessage], *, next_ts: int | None, more: bool, now_ms: int
     ) -> None:
@@ -100,29 +130,36 @@ class Agenda:
         `more` says that the reservation met its limit, so that its horizon was not reached.
         """
         for message in leased:
-            heapq.heappush(self._heap, (message.message.due, self._order, message))
+            weight = _bytes_of(message)
+            leaves_ms = message.message.due - self._timing_advance_ms
+            heapq.heappush(self._heap, (leaves_ms, self._order, message, weight))
             self._order += 1
-            self._held_bytes += _bytes_of(message)
+            self._held_bytes += weight
         self._known_at = now_ms
         if more:
             self._reserve_at = None
             return
-        self._horizon = now_ms + self.reserve_ahead_ms
-        self._tick_at = now_ms + self._tick_ms
+        self._horizon = now_ms + self.reach_ms(now_ms)
+        self._tick_at = now_ms + self._tick_ms - int(self._tick_ms * self._jitter() / 4)
         latest = now_ms + self._max_sleep_ms
-        if next_ts is None:
+        if next_ts is None or self._is_of_another_window(next_ts):
             self._reserve_at = latest
         else:
-            in_reach = next_ts - self.reserve_ahead_ms
-            self._reserve_at = min(latest, max(in_reach, self._tick_at))
+            self._reserve_at = min(latest, max(self._in_reach_at(next_ts), self._tick_at))
 
     def noticed(self, due: int | None) -> None:
         """Someone put a message at `due`; None if nobody knows where, so that one must look."""
         if due is None or due <= self._horizon:
             self._reserve_at = None
-        elif self._reserve_at is not None:
-            in_reach = due - self.reserve_ahead_ms
-            self._reserve_at = min(self._reserve_at, max(in_reach, self._tick_at))
+        elif self._reserve_at is not None and not self._is_of_another_window(due):
+            at = max(self._in_reach_at(due), self._tick_at)
+            self._reserve_at = min(self._reserve_at, at)
+
+    def _in_reach_at(self, due: int) -> int:
+        return due - self.reserve_ahead_ms - self._timing_advance_ms
+
+    def _is_of_another_window(self, due: int) -> bool:
+        return self._end_ms is not None and due >= self._end_ms
 
     def postponed(self, until_ms: int, *, now_ms: int) -> None:
         """The store could not be asked: reserve again at this moment, or when a notice says more."""
@@ -130,19 +167,23 @@ class Agenda:
         self._reserve_at = until_ms
 
     def reserve_at(self, now_ms: int) -> int | None:
-        """When to reserve next; `now_ms` or earlier means now, None not before there is room."""
-        if not self.room():
+        """When to reserve next; `now_ms` or earlier means now.
+
+        None means not before there is room, and not at all once the window is over.
+        """
+        if not self.room() or self.reach_ms(now_ms) < 0:
             return None
-        if self._reserve_at is None or now_ms < self._known_at:
-            return now_ms
-        return self._reserve_at
+        at = self._reserve_at
+        if at is None or now_ms < self._known_at:
+            at = now_ms
+        return at if self._start_ms is None else max(at, self._in_reach_at(self._start_ms))
 
     def deliver(self, now_ms: int, limit: int | None = None) -> list[LeasedMessage]:
         """Takes out what is due, in order of `due`; the rest is kept for `lapsed` and `expired`."""
         ready: list[LeasedMessage] = []
         while self._heap and self._heap[0][0] <= now_ms and len(ready) != limit:
-            message = heapq.heappop(self._heap)[2]
-            self._held_bytes -= _bytes_of(message)
+            _, _, message, weight = heapq.heappop(self._heap)
+            self._held_bytes -= weight
             expires = message.message.expires
             if message.lease.until - self._margin_ms <= now_ms:
                 self._lapsed.append(message.lease)
@@ -170,19 +211,23 @@ class Agenda:
 
         Nothing is, as long as deliveries go on; whoever delivers is stuck, and others should get it.
         """
-        ending = [entry for entry in self._heap if entry[2].lease.until <= until_ms]
-        if ending:
-            self._heap = [entry for entry in self._heap if entry[2].lease.until > until_ms]
-            heapq.heapify(self._heap)
-            self._held_bytes -= sum(_bytes_of(message) for _, _, message in ending)
-        return [message.lease for _, _, message in sorted(ending)]
+        return self._take_out(lambda message: message.lease.until <= until_ms)
+
+    def beyond(self, due_ms: int) -> list[Lease]:
+        """Takes out what falls due after a moment; the leases are to be unreserved."""
+        return self._take_out(lambda message: message.message.due > due_ms)
 
     def give_back(self) -> list[Lease]:
         """Takes out everything; the leases are to be unreserved."""
-        held = [message.lease for _, _, message in sorted(self._heap)]
-        self._heap.clear()
-        self._held_bytes = 0
-        return held
+        return self._take_out(lambda _: True)
+
+    def _take_out(self, unwanted: Callable[[LeasedMessage], bool]) -> list[Lease]:
+        out = [entry for entry in self._heap if unwanted(entry[2])]
+        if out:
+            self._heap = [entry for entry in self._heap if not unwanted(entry[2])]
+            heapq.heapify(self._heap)
+            self._held_bytes -= sum(entry[3] for entry in out)
+        return [entry[2].lease for entry in sorted(out)]
 
     def deliver_at(self) -> int | None:
         """When the next held message is due."""

@@ -72,3 +72,11 @@ class StoreClosed(StoreError):
 
 class SchemaTooNew(StoreError):
     """The database was written by a newer Chronoline. Upgrade this one, or open another database."""
+
+
+class OutputUnavailable(ChronolineError):
+    """The output as a whole fails; nothing is wrong with the message. Try again later."""
+
+
+class Unpublishable(ChronolineError):
+    """The message can never be published as it is."""

@@ -22,14 +22,21 @@ SETTLED_AFTER_MS = CLOCK_BOUND_MS + WRITE_BOUND_MS
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 MAX_NAME_BYTES = 255
+MAX_ID_BYTES = 512
+"""128 characters, however many bytes each has."""
 MAX_HEADERS = 256
 MAX_HEADER_BYTES = 65_536
 MAX_KEY_BYTES = 65_536
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
-def name_problem(what: str, value: object) -> str | None:
-    """Ids, producer groups, consumers and topics: text of 1 to 255 bytes in UTF-8, kept as given."""
+def id_problem(value: object) -> str | None:
+    """Ids are names of up to 512 bytes."""
+    return name_problem("id", value, MAX_ID_BYTES)
+
+
+def name_problem(what: str, value: object, most_bytes: int = MAX_NAME_BYTES) -> str | None:
+    """Producer groups, consumers and topics: text of 1 to 255 bytes in UTF-8, kept as given."""
     if not isinstance(value, str):
         return f"{what} must be text, not {type(value).__name__}"
     if not value:
@@ -38,8 +45,8 @@ def name_problem(what: str, value: object) -> str | None:
         size_bytes = len(value.encode())
     except UnicodeEncodeError:
         return f"{what} is not valid UTF-8"
-    if size_bytes > MAX_NAME_BYTES:
-        return f"{what} has {size_bytes} bytes; at most {MAX_NAME_BYTES} are allowed"
+    if size_bytes > most_bytes:
+        return f"{what} has {size_bytes} bytes; at most {most_bytes} are allowed"
     if "\0" in value:
         return f"{what} contains a NUL character"
     return None
@@ -64,7 +71,7 @@ def version_problem(value: object) -> str | None:
 def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:
     """What is wrong with a message that is to be created."""
     return (
-        name_problem("id", message.id)
+        id_problem(message.id)
         or time_problem("due", message.due)
         or name_problem("producer group", message.producer_group)
         or bytes_problem("body", message.body, largest_body_bytes)

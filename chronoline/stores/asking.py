@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from chronoline.core.ids import bucket_of
-from chronoline.core.limits import message_problem, name_problem, time_problem, version_problem
+from chronoline.core.limits import (
+    id_problem,
+    message_problem,
+    name_problem,
+    time_problem,
+    version_problem,
+)
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.topic import Topic
 from chronoline.stores.batch import Batch, check_batch
@@ -66,7 +72,7 @@ def change_batch(topic: Topic, items: Sequence[Asked], now_ms: int) -> Batch[Cha
     for place, (message_id, name, version, to, wrong, until) in enumerate(items):
         problem = (
             wrong
-            or name_problem("id", message_id)
+            or id_problem(message_id)
             or name_problem("name", name)
             or version_problem(version)
             or time_problem("the new time", to)

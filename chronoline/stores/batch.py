@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
-from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, name_problem, time_problem
+from chronoline.core.limits import (
+    MAX_ID_BYTES,
+    MAX_TIME_MS,
+    MIN_LEASE_MS,
+    id_problem,
+    name_problem,
+    time_problem,
+)
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.stores.changes import LeaseRequest
 from chronoline.stores.contract import MAX_BATCH
@@ -139,7 +146,9 @@ def check_name(what: str, value: str) -> None:
 def check_after(after: str) -> None:
     """The id behind which a page begins; empty for the first."""
     if after != "":
-        check_name("after", after)
+        problem = name_problem("after", after, MAX_ID_BYTES)
+        if problem:
+            raise InvalidInput(problem)
 
 
 def check_time(what: str, value: int) -> None:
@@ -165,4 +174,4 @@ def check_request(consumer: str, lease_ms: int, reserve_ahead_ms: int, now_ms: i
 
 def first_of_each(ids: Sequence[str]) -> list[str]:
     """The ids that could exist at all, each once, in their order."""
-    return list(dict.fromkeys(each for each in ids if name_problem("id", each) is None))
+    return list(dict.fromkeys(each for each in ids if id_problem(each) is None))

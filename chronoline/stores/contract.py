@@ -418,5 +418,12 @@ class Store(Inputs, Members, Closing):
         """A place to sleep until something falls due earlier than was known."""
 
     @abstractmethod
+    def clock_ms(self) -> int | None:
+        """What the clock of the store's server says, to be compared with one's own; None if it has none.
+
+        No rule depends on it.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Gives back connections and files. May be called twice; other calls then raise `StoreClosed`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import NamedTuple
 
 from chronoline.core.errors import ChronolineError
@@ -99,6 +99,9 @@ class Tally:
     @property
     def total(self) -> int:
         return sum(astuple(self))
+
+    def by_name(self) -> dict[str, int]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

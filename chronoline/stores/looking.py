@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.ids import bucket_of
-from chronoline.core.limits import MAX_TIME_MS, name_problem
+from chronoline.core.limits import MAX_TIME_MS, id_problem
 from chronoline.core.message import DeadLetter, Message
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Actor, Operation, refusal_of
@@ -69,7 +69,7 @@ class Looks(KnowsTopics):
         denied: dict[str, Outcome] = {}
         stored = self._bodies(topic, _keys(topic, ids))
         for message_id in ids:
-            problem = name_problem("id", message_id)
+            problem = id_problem(message_id)
             if problem:
                 outcome = invalid(message_id, problem)
                 denied[outcome.id] = outcome

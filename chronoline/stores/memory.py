@@ -318,6 +318,9 @@ class MemoryStore(TakesIn):
         with self._open():
             return self._board.add(LocalWatch())
 
+    def clock_ms(self) -> int | None:
+        return None
+
     def close(self) -> None:
         self._closed = True
 

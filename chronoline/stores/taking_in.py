@@ -14,7 +14,7 @@ from chronoline.core.limits import (
     MAX_BODY_BYTES,
     MAX_TIME_MS,
     bytes_problem,
-    name_problem,
+    id_problem,
     time_problem,
 )
 from chronoline.core.message import NewMessage
@@ -243,13 +243,11 @@ def _check_record(record: InputRecord, upto: int) -> None:
         case NewMessage():
             return  # checked where it is created
         case Cancel():
-            problem = name_problem("id", entry.id)
+            problem = id_problem(entry.id)
         case Reschedule():
-            problem = name_problem("id", entry.id) or time_problem("due", entry.due)
+            problem = id_problem(entry.id) or time_problem("due", entry.due)
         case Rejected(message):
-            problem = name_problem("id", message.id) or bytes_problem(
-                "body", message.body, MAX_BODY_BYTES
-            )
+            problem = id_problem(message.id) or bytes_problem("body", message.body, MAX_BODY_BYTES)
         case _:
             problem = f"{type(entry).__name__} is nothing that can be asked for"
     if problem:

@@ -10,6 +10,7 @@ from chronoline.core.limits import (
     MAX_HEADERS,
     MAX_KEY_BYTES,
     MAX_TIME_MS,
+    id_problem,
     message_problem,
     name_problem,
     time_problem,
@@ -20,17 +21,18 @@ LARGEST_BODY_BYTES = 100
 GOOD = NewMessage(id="a", due=1_000)
 
 
-@pytest.mark.parametrize("name", ["a", " ", "x" * 255, "é" * 127, "📅", "a/b\n"])
+@pytest.mark.parametrize("name", ["a", " ", "x" * 512, "📅" * 128, "a/b\n"])
 def test_names_that_are_kept_as_given(name: str) -> None:
-    assert name_problem("id", name) is None
+    assert id_problem(name) is None
+    assert (name_problem("group", name) is None) == (len(name.encode()) <= 255)
 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
         ("", "id is empty"),
-        ("x" * 256, "id has 256 bytes; at most 255 are allowed"),
-        ("é" * 128, "id has 256 bytes; at most 255 are allowed"),
+        ("x" * 513, "id has 513 bytes; at most 512 are allowed"),
+        ("é" * 257, "id has 514 bytes; at most 512 are allowed"),
         ("\ud800", "id is not valid UTF-8"),
         ("a\0b", "id contains a NUL character"),
         (None, "id must be text, not NoneType"),
@@ -39,7 +41,7 @@ def test_names_that_are_kept_as_given(name: str) -> None:
     ],
 )
 def test_names_that_are_refused(name: object, problem: str) -> None:
-    assert name_problem("id", name) == problem
+    assert id_problem(name) == problem
 
 
 @pytest.mark.parametrize("time_ms", [0, 1, MAX_TIME_MS])

@@ -205,6 +205,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "purge_dropped": _PURGE,
     "free_name": _PURGE | {"topic": 78},  # of which nothing is left
     "forget_topic": {"topic": TOPIC, "before": NOW},
+    "clock": {},
     "reject": _ITEMS,
     **_INPUTS,
 }

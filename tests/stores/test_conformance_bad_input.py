@@ -16,8 +16,8 @@ from tests.stores.line import NOW, OWNERS, Line, new, words
 
 BAD_NAMES: dict[str, Any] = {
     "empty": "",
-    "256 bytes": "x" * 256,
-    "256 bytes in UTF-8": "é" * 128,
+    "513 bytes": "x" * 513,
+    "514 bytes in UTF-8": "é" * 257,
     "lone surrogate": "a\ud800",
     "NUL": "a\0b",
     "bytes": b"a",
@@ -86,9 +86,9 @@ def test_everything_bad_in_one_batch(line: Line) -> None:
 
 
 def test_the_detail_says_what_is_wrong_and_the_id_is_named(line: Line) -> None:
-    outcomes = line.store.create(line.uid, [new("x" * 256), new(BAD_NAMES["number"])], now_ms=NOW)
+    outcomes = line.store.create(line.uid, [new("x" * 513), new(BAD_NAMES["number"])], now_ms=NOW)
     assert [(each.id, each.reason) for each in outcomes] == [
-        ("x" * 256, "id has 256 bytes; at most 255 are allowed"),
+        ("x" * 513, "id has 513 bytes; at most 512 are allowed"),
         ("7", "id must be text, not int"),
     ]
 

@@ -112,9 +112,10 @@ def test_the_bodies_of_a_batch_are_not_mixed_up(line: Line) -> None:
     assert found == bodies
 
 
-@pytest.mark.parametrize("message_id", ["x" * 255, "é" * 127, "📅", " ", "'; --", "a\nb", "%_\\"])
+@pytest.mark.parametrize("message_id", ["x" * 512, "📅" * 128, "é", " ", "'; --", "a\nb", "%_\\"])
 def test_a_natural_id_is_kept_as_given(line: Line, message_id: str) -> None:
     line.put(message_id)
-    (leased,) = line.reserve(consumer=message_id).leased
-    assert leased.lease.id == leased.lease.consumer == message_id
+    consumer = message_id[:63]  # as long as four bytes for each character allow
+    (leased,) = line.reserve(consumer=consumer).leased
+    assert (leased.lease.id, leased.lease.consumer) == (message_id, consumer)
     assert line.ack(leased.lease) == ["done"]

@@ -1,5 +1,6 @@
 """Purging removes what nobody needs any more, and nothing else. Closing ends everything."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -240,3 +241,13 @@ def test_what_was_answered_is_there_when_the_store_is_opened_again(
         line = Line(second, second.get_topic(line.uid))
         assert line["a"] == before
         assert [each.body for each in line.reserve().leased] == [b"x" * 5_000]
+
+
+def test_a_server_has_a_clock_and_a_file_has_none(store: Store) -> None:
+    before = time.time_ns() // 1_000_000
+    found = store.clock_ms()
+    if store.capabilities.concurrent_writers:  # a server, on this machine
+        assert found is not None
+        assert before <= found <= time.time_ns() // 1_000_000
+    else:
+        assert found is None

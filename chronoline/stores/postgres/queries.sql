@@ -548,3 +548,7 @@ RETURNING name;
 -- name: leave
 -- Forgets a member.
 DELETE FROM chronoline.members WHERE "group" = %(group)s AND name = %(name)s RETURNING name;
+
+-- name: clock
+-- The server's clock, which no rule depends on.
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000);

@@ -271,6 +271,9 @@ class PostgresStore(SqlStore):
                 self._listener = start_listening(self._database, self._board)
         return watch
 
+    def clock_ms(self) -> int | None:
+        return int(self._read("clock", {})[0][0])
+
     def close(self) -> None:
         if self._database.forked:
             return

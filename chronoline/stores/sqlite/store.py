@@ -283,6 +283,9 @@ class SqliteStore(SqlStore):
         check = self._database.check_process
         return self._board.add(LocalWatch(look, LOOK_EVERY_S, check=check))
 
+    def clock_ms(self) -> int | None:
+        return None
+
     def close(self) -> None:
         self._database.close()
 

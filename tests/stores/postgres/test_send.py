@@ -25,7 +25,7 @@ IDS = [
         '"',
         "\\",
     ),
-    *("%s", "x" * 255, "é" * 127, "\t\n", "0"),
+    *("%s", "x" * 512, "📅" * 128, "\t\n", "0"),
 ]
 
 
@@ -145,7 +145,7 @@ def test_a_rollback_takes_it_back(send: Sender, pg_line: Line) -> None:
         {"topic_name": None},
         {"message_id": ""},
         {"message_id": None},
-        {"message_id": "é" * 128},
+        {"message_id": "é" * 257},
         {"group_name": ""},
         {"group_name": None},
         {"group_name": "x" * 256},

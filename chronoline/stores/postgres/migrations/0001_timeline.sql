@@ -67,9 +67,9 @@ BEGIN
     IF topic_uid IS NULL THEN
         RAISE EXCEPTION 'there is no topic named %', topic_name;
     END IF;
-    IF coalesce(octet_length(message_id), 0) NOT BETWEEN 1 AND 255
+    IF coalesce(octet_length(message_id), 0) NOT BETWEEN 1 AND 512
         OR coalesce(octet_length(group_name), 0) NOT BETWEEN 1 AND 255 THEN
-        RAISE EXCEPTION 'the id and the producer group must have 1 to 255 bytes';
+        RAISE EXCEPTION 'the id must have 1 to 512 bytes, the producer group 1 to 255';
     ELSIF due_ms IS NULL OR now_ms IS NULL OR due_ms NOT BETWEEN 0 AND last_ms
         OR now_ms NOT BETWEEN 0 AND last_ms OR expires_ms NOT BETWEEN 0 AND last_ms THEN
         RAISE EXCEPTION 'times must lie between 1970 and the year 9999, in milliseconds';
