@@ -10,6 +10,10 @@ A lane serves its queues in turn and cuts commits to about `commit_ms` of work, 
 Calls of different kinds may overtake each other; one that must come after another waits for its answer.
 An error reaches exactly the calls that were in that commit.
 
+A lane with `most_places` keeps calls whole: one that fits into a commit by itself, by `MOST_ROWS`, bytes and
+the places that its items go to, is never cut, and waits for the next commit where it does not fit into this
+one. What cannot fit is committed alone, in parts.
+
 A queue is full at `most_items`, or at `most_bytes` by what the callers say that an item weighs. Then it
 refuses at once with `StoreBusy`; an empty one takes a call of any size, since its caller holds it anyway. A
 commit is cut to `commit_bytes` too, and that much is on its way besides what waits.
@@ -30,11 +34,11 @@ from typing import Any, TypeVar
 
 from chronoline.clock import Clock
 from chronoline.core.errors import (
+    ChronolineError,
     OutcomeUnknown,
     StoreBusy,
     StoreClosed,
     StoreError,
-    StoreUnavailable,
 )
 
 DEFAULT_MOST_BYTES = 64 * 1024 * 1024
@@ -45,6 +49,7 @@ MOST_ROWS = 5_000
 _FEW_ROWS = 10  # commits that differ by less say nothing of what a row costs
 _HALVED_EVERY = 10
 _SMOOTHING = 0.1
+_ANY_NUMBER = 1 << 62
 _RETURN_SHARE = 0.25
 _RETURN_FROM_S = 0.004  # after a shorter commit the waiting costs more than a second group
 
@@ -60,6 +65,8 @@ class _Call:
     items: Sequence[Any]
     ends: list[int]
     """How many bytes the items before each place have, and at last all of them."""
+    item_place: Callable[[Any], Any] = lambda _: None
+    """Where an item goes, for lanes whose commits go to so many places."""
     future: Future[list[Any]] = field(default_factory=Future)
     results: list[Any] | tuple[()] = ()
     taken: int = 0
@@ -76,6 +83,10 @@ class _Call:
         self.taken = part.stop
         return part
 
+    def places(self) -> set[Any]:
+        """Where the items go that are not on their way yet, as far as that matters."""
+        return set(map(self.item_place, self.items[self.taken :])) - {None}
+
     def left(self) -> int:
         return len(self.items) - self.taken
 
@@ -88,8 +99,11 @@ class _Call:
             self.future.set_result(self.results)
 
     def fail(self, error: BaseException) -> None:
-        if self.results and isinstance(error, StoreUnavailable):
-            error = OutcomeUnknown(f"a part of the batch is done, the rest is not: {error}")
+        """After a part is done, no error may say that nothing was changed."""
+        cause = error
+        if self.results and isinstance(cause, ChronolineError):
+            error = OutcomeUnknown(f"a part of the batch is done, the rest is not: {cause}")
+            error.__cause__ = cause
         self.future.set_exception(error)
 
 
@@ -136,19 +150,29 @@ class Pace:
             self._row_ms = max(0.0, self._covariance / self._rows_variance)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much may wait in a queue, and how much a commit takes."""
+
+    most_items: int
+    most_bytes: int
+    commit_bytes: int
+    most_places: int | None
+    """None if calls may be cut."""
+
+
 class Queue:
     """Calls that wait, by kind. Guarded by the lane's condition.
 
     Kinds are served in the order in which they began to wait.
     """
 
-    def __init__(self, most_items: int, most_bytes: int, pace: Pace) -> None:
+    def __init__(self, bounds: Bounds, pace: Pace) -> None:
         self.pace = pace
         self.calls = 0
         # While the lane waits for so many calls, fewer are no news.
         self.expected_calls = 0
-        self._most_items = most_items
-        self._most_bytes = most_bytes
+        self._bounds = bounds
         self._waiting = 0
         self._waiting_bytes = 0
         self._kinds: dict[Any, tuple[Write[Any], deque[_Call]]] = {}
@@ -159,7 +183,8 @@ class Queue:
     def put(self, kind: Any, write: Write[Any], call: _Call) -> None:
         items = self._waiting + call.left()
         size = self._waiting_bytes + call.left_bytes()
-        if self._waiting and (items > self._most_items or size > self._most_bytes):
+        bounds = self._bounds
+        if self._waiting and (items > bounds.most_items or size > bounds.most_bytes):
             raise StoreBusy(
                 f"{self._waiting} items of {self._waiting_bytes} bytes wait for the store already;"
                 " nothing was changed. Try again"
@@ -168,16 +193,23 @@ class Queue:
         self._waiting, self._waiting_bytes = items, size
         self.calls += 1
 
-    def take(self, most_bytes: int) -> tuple[Write[Any], list[_Part]]:
+    def take(self) -> tuple[Write[Any], list[_Part]]:
         """The calls, or parts of calls, of the oldest kind that make up the next commit.
 
-        At least one item, however large, and at most `most_bytes` if there are more.
+        At least one item, however large, and at most `commit_bytes` if there are more.
         """
         kind, (write, calls) = next(iter(self._kinds.items()))
         parts: list[_Part] = []
-        rows_left, bytes_left = self.pace.rows(), most_bytes
-        while calls and rows_left:
+        rows_left, bytes_left = self.pace.rows(), self._bounds.commit_bytes
+        places: set[Any] = set()
+        while calls and rows_left > 0:
             call = calls[0]
+            if self._bounds.most_places is not None:
+                if not parts:
+                    rows_left = max(rows_left, min(call.left(), MOST_ROWS))
+                places |= call.places()
+                if parts and not self._fits(call, rows_left, bytes_left, len(places)):
+                    break
             before_bytes = call.left_bytes()
             part = call.take(rows_left, bytes_left, at_least=0 if parts else 1)
             if part or not call.left():
@@ -189,15 +221,25 @@ class Queue:
                 break
             calls.popleft()
             self.calls -= 1
-        self._waiting_bytes -= most_bytes - bytes_left
+        self._waiting_bytes -= self._bounds.commit_bytes - bytes_left
         del self._kinds[kind]
         if calls:
             self._kinds[kind] = (write, calls)
         return write, parts
 
+    def _fits(self, call: _Call, rows: int, size: int, places: int) -> bool:
+        """Whether the whole of a call joins others in a commit that has so much room."""
+        most_places = self._bounds.most_places
+        assert most_places is not None
+        return call.left() <= rows and call.left_bytes() <= size and places <= most_places
+
     def is_complete(self) -> bool:
         """All who are expected are here, or enough for a commit."""
-        return self.calls >= self.expected_calls or self._waiting >= self.pace.rows()
+        return (
+            self.calls >= self.expected_calls
+            or self._waiting >= self.pace.rows()
+            or self._waiting_bytes >= self._bounds.commit_bytes
+        )
 
     def drop(self, call: _Call) -> None:
         """Forgets the rest of a call that failed; it is looked for among all that wait."""
@@ -224,13 +266,17 @@ class Lane:
         linger_ms: float = 0,
         most_bytes: int = DEFAULT_MOST_BYTES,
         commit_bytes: int = DEFAULT_COMMIT_BYTES,
+        most_places: int | None = None,
     ) -> None:
         self._clock = clock
         self._linger_s = linger_ms / 1000
         self._commit_ms = commit_ms
-        self._commit_bytes = commit_bytes
-        self._most_items = most_items
-        self._most_bytes = most_bytes
+        self._bounds = Bounds(
+            most_items=most_items,
+            most_bytes=most_bytes,
+            commit_bytes=commit_bytes,
+            most_places=most_places,
+        )
         self._changed = threading.Condition()
         self._queues: list[Queue] = []
         self._stopped = False
@@ -243,7 +289,7 @@ class Lane:
 
     def open_queue(self) -> Queue:
         with self._changed:
-            self._queues.append(Queue(self._most_items, self._most_bytes, Pace(self._commit_ms)))
+            self._queues.append(Queue(self._bounds, Pace(self._commit_ms)))
             return self._queues[-1]
 
     def submit(
@@ -254,11 +300,14 @@ class Lane:
         items: Sequence[Any],
         *,
         item_bytes: Callable[[Any], int] = lambda _: 0,
+        item_place: Callable[[Any], Any] = lambda _: None,
     ) -> Future[list[Result]]:
-        """`item_bytes` says what an item weighs; what is small may weigh nothing."""
+        """`item_bytes` says what an item weighs; what is small may weigh nothing. `item_place` says where it
+        goes; None if it takes no room there.
+        """
         if self._process != os.getpid():  # before the lock, which a fork may have inherited taken
             raise StoreError("the lane was opened before a fork; open it again in this process")
-        call = _Call(items, list(accumulate(map(item_bytes, items), initial=0)))
+        call = _Call(items, list(accumulate(map(item_bytes, items), initial=0)), item_place)
         with self._changed:
             if self._stopped:
                 raise StoreClosed("the storage lane is closed")
@@ -284,14 +333,25 @@ class Lane:
                 if not any(self._queues):
                     return
                 if self._linger_s and not self._stopped:
-                    self._changed.wait_for(lambda: self._stopped, self._linger_s)
+                    self._linger()
                 elif self._returning is not None:
                     self._await_return(*self._returning)
                 turn += 1
                 ready = [queue for queue in self._queues if queue]
                 queue = ready[turn % len(ready)]
-                write, parts = queue.take(self._commit_bytes)
+                write, parts = queue.take()
             self._commit(queue, write, parts)
+
+    def _linger(self) -> None:
+        """Waits for company, until there is enough for a commit."""
+        for queue in self._queues:
+            queue.expected_calls = _ANY_NUMBER
+        self._changed.wait_for(
+            lambda: self._stopped or any(queue.is_complete() for queue in self._queues),
+            self._linger_s,
+        )
+        for queue in self._queues:
+            queue.expected_calls = 0
 
     def _await_return(self, queue: Queue, calls: int, by_s: float) -> None:
         """Waits until so many calls are in the queue, unless another one has work."""

@@ -29,7 +29,9 @@ def bill(event: Event) -> None:
 
 logging.basicConfig(stream=sys.stdout, format="%(message)s")  # which attempts failed, and why
 
-with Log(Path("orders-log").absolute().as_uri()) as log:
+with Log(Path("orders-log")) as log:
+    if not any(topic.name == "orders" for topic in log.topics()):
+        sys.exit("there are no orders yet: start examples/log_producer.py first")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: log.stop())  # after the order that is at hand
     if not any(topic.name == "unbillable" for topic in log.topics()):

@@ -4,6 +4,8 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from itertools import accumulate
 from statistics import median
 from typing import cast
 
@@ -12,7 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronoline import grouping
-from chronoline.core.errors import StoreBusy, StoreError, StoreUnavailable
+from chronoline.core.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from chronoline.grouping import FEWEST_ROWS, MOST_ROWS, Lane, Pace, Queue
 from chronoline.testing import ManualClock
 
@@ -24,7 +32,7 @@ COMMIT_BYTES = 300
 class Desk:
     """A lane whose items are numbers, each its own size, and whose commits wait at a gate."""
 
-    def __init__(self, linger_ms: float = 0) -> None:
+    def __init__(self, linger_ms: float = 0, most_places: int | None = None) -> None:
         self.clock = ManualClock()
         self.lane = Lane(
             "test",
@@ -34,6 +42,7 @@ class Desk:
             linger_ms=linger_ms,
             most_bytes=MOST_BYTES,
             commit_bytes=COMMIT_BYTES,
+            most_places=most_places,
         )
         self.queue: Queue = self.lane.open_queue()
         self.commits: list[list[int]] = []
@@ -53,7 +62,12 @@ class Desk:
 
     def submit(self, *sizes: int) -> Future[list[int]]:
         return self.lane.submit(
-            self.queue, "write", self.write, sizes, item_bytes=lambda each: each
+            self.queue,
+            "write",
+            self.write,
+            sizes,
+            item_bytes=lambda each: each,
+            item_place=lambda each: each,
         )
 
     def occupy(self) -> Future[list[int]]:
@@ -178,6 +192,107 @@ def test_whatever_is_taken_is_answered_once_in_commits_within_the_bound(
         desk.close()
 
 
+# Calls that stay whole
+
+
+@pytest.fixture
+def whole_desk() -> Iterator[Desk]:
+    opened = Desk(most_places=3)
+    yield opened
+    opened.close()
+
+
+def test_a_call_that_does_not_fit_into_a_commit_comes_with_the_next(whole_desk: Desk) -> None:
+    whole_desk.occupy()
+    calls = [whole_desk.submit(100), whole_desk.submit(150, 50, 100), whole_desk.submit(0)]
+    whole_desk.gate.set()
+    assert [call.result(PATIENCE_S) for call in calls] == [[100], [150, 50, 100], [0]]
+    assert whole_desk.commits == [[0], [100], [150, 50, 100], [0]]
+
+
+def test_a_commit_goes_to_so_many_places_and_cuts_no_call_for_that(whole_desk: Desk) -> None:
+    whole_desk.occupy()
+    calls = [whole_desk.submit(1, 2), whole_desk.submit(2, 3), whole_desk.submit(1, 4, 4)]
+    wide = whole_desk.submit(1, 2, 3, 4)
+    last = whole_desk.submit(1)
+    whole_desk.gate.set()
+    assert [call.result(PATIENCE_S) for call in calls] == [[1, 2], [2, 3], [1, 4, 4]]
+    assert (wide.result(PATIENCE_S), last.result(PATIENCE_S)) == ([1, 2, 3, 4], [1])
+    # What goes to more places than a commit takes is alone: to cut it is its writer's matter.
+    assert whole_desk.commits == [[0], [1, 2, 2, 3], [1, 4, 4], [1, 2, 3, 4], [1]]
+
+
+def test_a_call_is_whole_also_where_nothing_is_learnt_of_the_pace(whole_desk: Desk) -> None:
+    whole_desk.gate.set()
+    whole_desk.submit(*[0] * MOST_ROWS).result(PATIENCE_S)
+    assert [len(commit) for commit in whole_desk.commits] == [MOST_ROWS]
+
+
+def test_a_call_is_whole_whatever_the_pace_is(whole_desk: Desk) -> None:
+    whole_desk.occupy()
+    before = [whole_desk.submit(0) for _ in range(FEWEST_ROWS - 10)]
+    batch = whole_desk.submit(*[0] * 20)
+    large = whole_desk.submit(*[0] * MOST_ROWS)
+    larger = whole_desk.submit(*[0] * (MOST_ROWS + 1))
+    whole_desk.gate.set()
+    for call in (*before, batch, large, larger):
+        assert set(call.result(PATIENCE_S)) == {0}
+    sizes = [len(commit) for commit in whole_desk.commits]
+    assert sizes == [1, FEWEST_ROWS - 10, 20, MOST_ROWS, MOST_ROWS, 1]
+
+
+def test_what_is_larger_than_a_commit_is_cut_and_the_rest_has_company(whole_desk: Desk) -> None:
+    whole_desk.occupy()
+    calls = [whole_desk.submit(200, 200, 50), whole_desk.submit(50), whole_desk.submit(200)]
+    whole_desk.gate.set()
+    assert [call.result(PATIENCE_S) for call in calls] == [[200, 200, 50], [50], [200]]
+    assert whole_desk.commits == [[0], [200], [200, 50, 50], [200]]
+
+
+@given(st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=6), max_size=12))
+def test_every_call_that_fits_into_a_commit_is_in_one(asked: list[list[int]]) -> None:
+    desk = Desk(most_places=3)
+    try:
+        desk.occupy()
+        taken: list[tuple[list[int], Future[list[int]]]] = []
+        for sizes in asked:
+            with suppress(StoreBusy):
+                taken.append((sizes, desk.submit(*sizes)))
+        desk.gate.set()
+        for sizes, call in taken:
+            assert call.result(PATIENCE_S) == sizes
+        ends = set(accumulate(map(len, desk.commits[1:]), initial=0))
+        place = 0
+        for sizes, _ in taken:
+            inside = {place + number for number in range(1, len(sizes))}
+            fits = sum(sizes) <= COMMIT_BYTES
+            assert not (fits and inside & ends), (sizes, desk.commits)
+            place += len(sizes)
+        assert place == sum(map(len, desk.commits[1:]))
+    finally:
+        desk.close()
+
+
+# Lingering
+
+
+@pytest.mark.parametrize(
+    "sizes", [[0] * MOST_ROWS, [COMMIT_BYTES - 1, 1]], ids=["by rows", "by bytes"]
+)
+def test_who_lingers_goes_when_there_is_enough_for_a_commit(sizes: list[int]) -> None:
+    desk = Desk(linger_ms=1_000_000)
+    desk.gate.set()
+    try:
+        first = desk.submit(*sizes[:1])
+        assert not begins(desk)
+        rest = desk.submit(*sizes[1:])
+        assert begins(desk, PATIENCE_S)
+        assert first.result(PATIENCE_S) == sizes[:1]
+    finally:
+        desk.close()
+    assert rest.result(PATIENCE_S) == sizes[1:]
+
+
 # Who comes back
 
 
@@ -188,8 +303,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouping, "_RETURN_FROM_S", 0)
 
 
-def begins(desk: Desk) -> bool:
-    return desk.entered.acquire(timeout=0.05)
+def begins(desk: Desk, within_s: float = 0.05) -> bool:
+    return desk.entered.acquire(timeout=within_s)
 
 
 def answer_together(desk: Desk, *sizes: int) -> None:
@@ -241,6 +356,28 @@ def test_who_does_not_come_back_holds_nobody_up(desk: Desk) -> None:
 
 
 # Failures
+
+
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("nothing was changed"), StoreError("refused"), InvalidInput("wrong")]
+)
+def test_after_a_part_is_done_no_error_says_that_nothing_was_changed(
+    desk: Desk, error: Exception
+) -> None:
+    def write(sizes: Sequence[int], now_ms: int) -> list[int]:
+        if sizes == [2]:
+            raise error
+        return desk.write(sizes, now_ms)
+
+    desk.gate.set()
+    sizes = [COMMIT_BYTES, 2]
+    call = desk.lane.submit(desk.queue, "part", write, sizes, item_bytes=lambda each: each)
+    with pytest.raises(OutcomeUnknown, match=f"a part of the batch is done.*: {error}") as failed:
+        call.result(PATIENCE_S)
+    assert failed.value.__cause__ is error
+    alone = desk.lane.submit(desk.queue, "part", write, sizes[1:])
+    with pytest.raises(type(error)):
+        alone.result(PATIENCE_S)
 
 
 def test_what_cannot_be_cut_fails_alone_and_the_lane_goes_on(desk: Desk) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from chronoline.clock import Clock
-from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
+from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreError, StoreUnavailable
 from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
 from chronoline.core.message import content_bytes
 from chronoline.log.contract import Index, LogTopic, NewChunk, Objects, ObjectSwept
@@ -30,12 +30,26 @@ class Placed(NamedTuple):
     topic: LogTopic
     partition: int
     event: NewEvent
+    together: bool = False
+    """Whether it must be in one commit with events of other partitions, from the same call."""
 
 
 def placed_bytes(placed: Placed) -> int:
     """What an event weighs in memory, and nearly what it takes in an object."""
     event = placed.event
     return content_bytes(event.value, event.key, event.headers)
+
+
+def put_together(placed: Sequence[Placed]) -> Sequence[Placed]:
+    """The events of one call. Those of a single partition are in one commit anyway."""
+    if len({each.partition for each in placed}) == 1:
+        return placed
+    return [Placed(topic, partition, event, True) for topic, partition, event, _ in placed]
+
+
+def place_of(placed: Placed) -> tuple[int, int] | None:
+    """Topic and partition, of which a commit takes so many; None for what may go into any commit."""
+    return (placed.topic.uid, placed.partition) if placed.together else None
 
 
 class Placement:
@@ -64,20 +78,26 @@ class Writer:
         *,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
-        object_bytes: int,
     ) -> None:
         self._objects = objects
         self._index = index
         self._clock = clock
         self._random_bytes = random_bytes
-        self._object_bytes = object_bytes
 
     def write(self, placed: Sequence[Placed]) -> list[Position]:
-        """Appends events in their order; answers where each lies."""
+        """Appends events in their order; answers where each lies.
+
+        It is one object and one commit, unless there are more partitions than the index takes in one. What
+        must be together comes first, so that it is cut only if it cannot fit by itself.
+        """
         now_ms = self._clock.now_ms()
         places: dict[tuple[int, int], list[int]] = {}
-        for number, (topic, partition, _) in enumerate(placed):
-            places.setdefault((topic.uid, partition), []).append(number)
+        together: dict[tuple[int, int], None] = {}
+        for number, each in enumerate(placed):
+            place = each.topic.uid, each.partition
+            places.setdefault(place, []).append(number)
+            if each.together:
+                together[place] = None
         positions: dict[int, Position] = {}
         parts: list[bytes] = [MAGIC]
         chunks: list[NewChunk] = []
@@ -86,7 +106,7 @@ class Writer:
         def commit() -> None:
             try:
                 firsts = self._commit(b"".join(parts), chunks)
-            except StoreUnavailable as error:
+            except ChronolineError as error:
                 if positions:
                     raise OutcomeUnknown(f"a part is appended, the rest is not: {error}") from error
                 raise
@@ -96,10 +116,10 @@ class Writer:
             del parts[1:], chunks[:], numbers[:]
 
         size = len(MAGIC)
-        for (uid, partition), group in places.items():
+        for uid, partition in together | dict.fromkeys(places):
+            group = places[uid, partition]
             data = pack_chunk([placed[number].event for number in group], now_ms)
-            full = len(chunks) == self._index.max_chunks_per_commit
-            if chunks and (full or size + len(data) > self._object_bytes):
+            if len(chunks) == self._index.max_chunks_per_commit:
                 commit()
                 size = len(MAGIC)
             parts.append(data)
@@ -114,22 +134,24 @@ class Writer:
             name = make_id(self._clock.now_ms(), self._random_bytes(ID_ENTROPY_BYTES))
             self._objects.put(name, data)
             try:
-                return self._settled(name, chunks)
+                return self.settle(name, chunks)
             except ObjectSwept:
                 logger.warning("object %r was swept before its commit; writing it again", name)
         raise StoreUnavailable("the sweeper is faster than this writer; give it a longer grace")
 
-    def _settled(self, name: str, chunks: Sequence[NewChunk]) -> list[int]:
-        """Asks again while the outcome is unknown: the object's name settles what happened."""
+    def settle(self, name: str, chunks: Sequence[NewChunk]) -> list[int]:
+        """Commits an object; asks again while the outcome is unknown: its name settles what happened."""
         unsure: OutcomeUnknown | None = None
+        last: StoreError | None = None
         for _ in range(_SETTLE_TRIES):
             try:
                 # The time of the commit, not of the append: a start in time must not pass it over.
                 return self._index.commit(name, chunks, now_ms=self._clock.now_ms())
             except OutcomeUnknown as error:
-                unsure = error
-            except StoreUnavailable:
+                unsure = last = error
+            except StoreError as error:  # whatever it says, the first one may have been done
                 if unsure is None:
                     raise
+                last = error
             time.sleep(_SETTLE_WAIT_S)  # a store that is gone needs a moment to come back
-        raise unsure or OutcomeUnknown
+        raise OutcomeUnknown(f"{unsure} Asked again, the index answered: {last}") from last

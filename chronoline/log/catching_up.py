@@ -78,7 +78,7 @@ class CatchingUp:
                 done = events[0].sequence
                 try:
                     for event in events:
-                        if self._stopping():
+                        if self._stopping() or not reader.still_holds(hold):
                             break
                         self._handle(event)
                         done = event.sequence + 1

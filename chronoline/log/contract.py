@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from chronoline.core.errors import ChronolineError, StoreError
+from chronoline.core.errors import ChronolineError, StoreError, StoreUnavailable
 
 MAX_PARTITIONS = 4_096
 MARK = "chronoline-log"
@@ -21,6 +20,10 @@ _MARK_BYTES = 100
 
 class ObjectMissing(ChronolineError, LookupError):
     """There is no such object."""
+
+
+class BucketMissing(StoreUnavailable):
+    """The bucket does not exist."""
 
 
 class ObjectSwept(ChronolineError):
@@ -57,14 +60,22 @@ class Objects(ABC):
     def delete(self, names: Sequence[str]) -> None:
         """Removes objects; those that are not there are passed over."""
 
+    def marked(self) -> str | None:
+        """Which log these are objects of; None if they have no mark, or an empty one, which is half made."""
+        try:
+            return self.get(MARK, 0, _MARK_BYTES).decode(errors="replace") or None
+        except ObjectMissing:
+            return None
+
     def mark(self, log_id: str) -> str:
         """Leaves a mark that says which log these are objects of; answers the one that was left first."""
         try:
-            return self.get(MARK, 0, _MARK_BYTES).decode()
-        except ObjectMissing:
-            with suppress(StoreError):  # another may be faster, with another mark
-                self.put(MARK, log_id.encode())
-            return self.get(MARK, 0, _MARK_BYTES).decode()
+            self.put(MARK, log_id.encode())
+        except StoreError:
+            if (first := self.marked()) is None:
+                raise
+            return first  # another was faster
+        return log_id
 
     @abstractmethod
     def close(self) -> None: ...
@@ -246,6 +257,10 @@ class Index(ABC):
     def progress(self, hold: Hold, sequence: int, *, now_ms: int) -> Hold | None:
         """Notes the next sequence to read. Only for a live hold, and never backwards; else None."""
 
+    def progress_all(self, notes: Sequence[tuple[Hold, int]], *, now_ms: int) -> list[Hold | None]:
+        """Like `progress` for several partitions, each by itself; in one write where the engine can."""
+        return [self.progress(hold, sequence, now_ms=now_ms) for hold, sequence in notes]
+
     @abstractmethod
     def let_go(self, holds: Sequence[Hold]) -> None:
         """Gives up those partitions that are still one's own."""
@@ -277,6 +292,13 @@ class Index(ABC):
 
         If more was appended meanwhile: the next notice, whose wait begins now. Else the wait is ended in
         the same write, so that an append is either seen by it or begins a notice of its own.
+        """
+
+    @abstractmethod
+    def untell(self, topic_uid: int, partition: int, *, sequence: int) -> None:
+        """From now on everything from a sequence on is untold, and no wait that has begun covers it.
+
+        Whoever waits finds that its notice is over, and asks for another.
         """
 
     @abstractmethod

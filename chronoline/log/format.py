@@ -47,6 +47,16 @@ def pack_chunk(events: Sequence[NewEvent], now_ms: int) -> bytes:
     return _CRC.pack(zlib.crc32(checked)) + checked
 
 
+def join_chunks(chunks: Sequence[bytes]) -> bytes:
+    """One chunk with the events of several, in their order. They were packed just now: nothing is checked."""
+    if len(chunks) == 1:
+        return chunks[0]
+    count = sum(_COUNT.unpack_from(chunk, _CRC.size)[0] for chunk in chunks)
+    events = (memoryview(chunk)[_CRC.size + _COUNT.size :] for chunk in chunks)
+    checked = b"".join((_COUNT.pack(count), *events))
+    return _CRC.pack(zlib.crc32(checked)) + checked
+
+
 def unpack_chunk(
     data: bytes, *, topic: str, partition: int, first_sequence: int, name: str
 ) -> list[Event]:
@@ -82,5 +92,8 @@ def unpack_chunk(
                 )
             )
     except (struct.error, UnicodeDecodeError) as error:
-        raise DamagedObject(f"object {name!r} is damaged: {error}") from error
+        raise DamagedObject(
+            f"object {name!r} is damaged: its {len(data)} bytes of events of {topic!r}, partition "
+            f"{partition}, from sequence {first_sequence}, end too early or make no sense"
+        ) from error
     return events

@@ -4,15 +4,21 @@ The caller's thread reads and processes. A thread beside it says every few secon
 still there, renews its holds, and notices when members come or go. What it finds is taken up between two
 batches: partitions that are another's now are let go, and new ones are taken when nobody holds them.
 
-Trust: a hold is trusted from the start of the call that renewed it until `hold_ms` later, by our clock. A
-batch is handed out only while the hold lives, and its progress is refused by the index if the hold was lost.
+Progress: batches of few events are noted together, when they are many, when a moment has passed, and before
+the reader waits or lets go. Who has many partitions with little in each would else write once for each.
+
+Trust: a hold is trusted from the start of the call that renewed it until `hold_ms` later, by our clock. An
+event is handed out only while the hold lives, as far as we have heard, and progress is refused by the index
+if the hold was lost.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 from chronoline.clock import Clock
 from chronoline.core.errors import ChronolineError, StoreError
@@ -20,30 +26,23 @@ from chronoline.log.contract import Head, Hold, Index, LogTopic, Objects
 from chronoline.log.events import Event
 from chronoline.log.format import DamagedObject
 from chronoline.log.groups import share_of
-from chronoline.log.reading import PartitionReader
+from chronoline.log.reading import PartitionReader, Rest, UnreadableObject
 
 logger = logging.getLogger(__name__)
 
-DAMAGE_WAIT_MS = 5_000
 _LONGEST_BEAT_MS = 3_000
 _TAKE_AGAIN_MS = 100
 """How soon a partition that another still holds is tried again."""
+_NOTED_EVENTS = 500
+_NOTED_AFTER_MS = 100
+"""What was processed is noted when it is so many events, or so long ago."""
 
 
 @dataclass(slots=True)
 class _Held:
     hold: Hold
     reader: PartitionReader
-    resting_from_ms: int = 0
-    resting_until_ms: int = 0
-    damage: DamagedObject | None = None
-
-    def rest(self, now_ms: int, wait_ms: int) -> None:
-        self.resting_from_ms, self.resting_until_ms = now_ms, now_ms + wait_ms
-
-    def rests(self, now_ms: int) -> bool:
-        """A clock that is put back before the rest began ends it."""
-        return self.resting_from_ms <= now_ms < self.resting_until_ms
+    rest: Rest = field(default_factory=Rest)
 
 
 class GroupReader:
@@ -78,6 +77,15 @@ class GroupReader:
         self._share = range(0)
         self._heads: dict[int, Head] = {}
         """Where partitions began and ended when we looked last."""
+        self._balanced = False
+        """Whether we hold our share, and nothing else."""
+        self._noting = threading.Lock()
+        self._unnoted: dict[int, tuple[Hold, int]] = {}
+        """What was processed and is not noted yet, by partition."""
+        self._unnoted_events = 0
+        self._unnoted_since_ms = 0
+        self._at_hand: set[int] = set()
+        """Partitions of which events may be unpacked already."""
         self._take_from_ms = 0
         self._turn = 0
         self._stopped = threading.Event()
@@ -90,11 +98,15 @@ class GroupReader:
     def next_batch(self, limit: int) -> tuple[Hold, list[Event]] | None:
         """The next events of one partition that we hold, each partition in turn; None if there are none.
 
-        A damaged object stops its partition alone: it is logged by name and tried again after a while.
-        With `only` it is raised.
+        An object that cannot be read stops its partition alone: it is logged by name and tried again after
+        a while. With `only` it is raised.
         """
         self._rebalance()
-        return self._next_behind(limit) or (self._next_behind(limit) if self._look() else None)
+        batch = self._next_behind(limit) or (self._next_behind(limit) if self._look() else None)
+        if batch is None and self._unnoted:
+            self._note()
+            return self.next_batch(limit)  # what turned out to be lost may be taken again
+        return batch
 
     def _next_behind(self, limit: int) -> tuple[Hold, list[Event]] | None:
         for held in self._in_turn():
@@ -102,21 +114,17 @@ class GroupReader:
             head = self._heads.get(held.hold.partition)
             if (
                 head is None
-                or held.rests(now_ms)
+                or held.rest.lasts(now_ms)
                 or held.hold.until_ms <= now_ms
                 or not held.reader.is_behind(head)
             ):
                 continue
-            try:
+            if self._only is None:
+                events = held.rest.read(held.reader, limit, now_ms)
+            else:
                 events = held.reader.read(limit)
-            except DamagedObject as error:
-                if self._only is not None:
-                    raise
-                logger.error("%s; its partition rests, the others go on", error)
-                held.damage = error
-                held.rest(now_ms, DAMAGE_WAIT_MS)
-                continue
-            held.damage = None
+            if held.reader.has_more_at_hand:
+                self._at_hand.add(held.hold.partition)
             if events:
                 return held.hold, events
         return None
@@ -133,16 +141,26 @@ class GroupReader:
             held = self._held.get(partition)
             return None if held is None else held.reader.sequence
 
-    def damage(self) -> DamagedObject | None:
+    def error(self) -> DamagedObject | UnreadableObject | None:
         """What keeps one of our partitions from being read, if something does."""
         with self._lock:
-            return next((held.damage for held in self._held.values() if held.damage), None)
+            rests = [held.rest for held in self._held.values()]
+        return next((rest.error for rest in rests if rest.error is not None), None)
+
+    def still_holds(self, hold: Hold) -> bool:
+        """Whether a hold lives, as far as we have heard. It is asked between events: no lock, no request."""
+        held = self._held.get(hold.partition)
+        return (
+            held is not None
+            and held.hold.fence == hold.fence
+            and self._clock.now_ms() < held.hold.until_ms
+        )
 
     def idle_s(self) -> float:
         """How long one may wait for new events before there is something else to look at."""
         now_ms = self._clock.now_ms()
         with self._lock:
-            moments = [held.resting_until_ms for held in self._held.values()]
+            moments = [held.rest.until_ms for held in self._held.values()]
             if len(self._held) < len(self._share):
                 moments.append(self._take_from_ms)
         waits = [each - now_ms for each in moments if each > now_ms]
@@ -151,22 +169,64 @@ class GroupReader:
     def done(self, hold: Hold, sequence: int) -> bool:
         """Notes that everything before a sequence was processed; false if the partition was lost.
 
-        Where the index does not answer, the partition is given up: it is read again from what was noted.
+        What was handed out behind it is handed out again. Where the index does not answer, the partition is
+        given up: it is read again from what was noted.
         """
-        try:
-            noted = self._index.progress(hold, sequence, now_ms=self._clock.now_ms())
-        except StoreError as error:
-            logger.warning("progress on partition %d was not noted: %s", hold.partition, error)
-            self._let_go([hold])
-            noted = None
+        self._remember(hold, sequence)
+        return hold.partition in self._note()
+
+    def processed(self, hold: Hold, sequence: int) -> None:
+        """Like `done`, but small batches are noted together, a moment later."""
+        self._remember(hold, sequence)
+        age_ms = self._clock.now_ms() - self._unnoted_since_ms
+        if (
+            self._unnoted_events >= _NOTED_EVENTS
+            or not 0 <= age_ms < _NOTED_AFTER_MS
+            or not self.still_holds(hold)
+        ):
+            self._note()
+
+    def _remember(self, hold: Hold, sequence: int) -> None:
         with self._lock:
+            if not self._unnoted:
+                self._unnoted_events, self._unnoted_since_ms = 0, self._clock.now_ms()
+            before = self._unnoted.get(hold.partition, (hold, hold.sequence))[1]
+            self._unnoted[hold.partition] = (hold, sequence)
+            self._unnoted_events += max(0, sequence - before)
             held = self._held.get(hold.partition)
             if held is not None and held.hold.fence == hold.fence:
-                if noted is None:
-                    del self._held[hold.partition]
-                else:
-                    held.hold = held.hold._replace(sequence=sequence)
-        return noted is not None
+                held.reader.sequence = sequence
+                self._at_hand.add(hold.partition)
+
+    def _note(self) -> set[int]:
+        """Notes what was processed; answers the partitions where it was. The others are lost, or given up."""
+        with self._noting:  # not two at once: what was processed first is noted first
+            with self._lock:
+                notes, self._unnoted = list(self._unnoted.values()), {}
+            if not notes:
+                return set()
+            answers: Sequence[Hold | None] = [None] * len(notes)
+            try:
+                answers = self._index.progress_all(notes, now_ms=self._clock.now_ms())
+            except StoreError as error:
+                partitions = ", ".join(str(hold.partition) for hold, _ in notes)
+                logger.warning("progress on partition %s was not noted: %s", partitions, error)
+                self._let_go([hold for hold, _ in notes])
+            with self._lock:
+                for (hold, sequence), noted in zip(notes, answers, strict=True):
+                    held = self._held.get(hold.partition)
+                    if held is None or held.hold.fence != hold.fence:
+                        continue
+                    if noted is None:
+                        self._lose(hold.partition)
+                    else:
+                        held.hold = held.hold._replace(sequence=sequence)
+            return {noted.partition for noted in answers if noted is not None}
+
+    def _lose(self, partition: int) -> None:
+        """Under the lock."""
+        self._held.pop(partition, None)
+        self._balanced = False
 
     def failed(self, hold: Hold, sequence: int, wait_ms: int) -> None:
         """Goes back to a sequence, and leaves the partition alone for a while."""
@@ -174,7 +234,8 @@ class GroupReader:
             held = self._held.get(hold.partition)
             if held is not None and held.hold.fence == hold.fence:
                 held.reader.sequence = sequence
-                held.rest(self._clock.now_ms(), wait_ms)
+                self._at_hand.add(hold.partition)
+                held.rest.begin(self._clock.now_ms(), wait_ms)
 
     def close(self) -> None:
         """Gives everything up, so that others need not wait for it to lapse. May be called twice."""
@@ -182,6 +243,7 @@ class GroupReader:
             return
         self._stopped.set()
         self._thread.join()
+        self._note()
         self._let_go([held.hold for held in self._held.values()])
         self._held = {}
         try:
@@ -196,23 +258,31 @@ class GroupReader:
         except ChronolineError as error:
             logger.warning("letting go failed; the holds lapse: %s", error)
 
-    def _in_turn(self) -> list[_Held]:
+    def _in_turn(self) -> Iterator[_Held]:
         """Those with events at hand first: what is left of a chunk is not kept for long."""
         self._turn += 1
         with self._lock:
-            ordered = [self._held[partition] for partition in sorted(self._held)]
-        first = self._turn % len(ordered) if ordered else 0
-        turned = ordered[first:] + ordered[:first]
-        return sorted(turned, key=lambda held: not held.reader.has_more_at_hand)
+            held = list(self._held.values())
+            first = [self._held[each] for each in sorted(self._at_hand & self._held.keys())]
+        first = [each for each in first if each.reader.has_more_at_hand]
+        self._at_hand = {each.hold.partition for each in first}
+        yield from first
+        turn = self._turn % len(held) if held else 0
+        yield from islice(held, turn, None)
+        yield from islice(held, turn)
 
     def _rebalance(self) -> None:
         with self._lock:
+            if self._balanced:
+                return
             share = set(self._share)
             foreign = [
                 held.hold for held in self._held.values() if held.hold.partition not in share
             ]
             missing = sorted(share - self._held.keys())
+            self._balanced = not foreign and not missing
         if foreign:
+            self._note()
             self._let_go(foreign)
             with self._lock:
                 for hold in foreign:
@@ -249,7 +319,9 @@ class GroupReader:
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._hold_ms
         share = self._share_now(until_ms, now_ms)
+        self._note()
         with self._lock:
+            self._balanced = self._balanced and share == self._share
             self._share = share
             held = {partition: each.hold for partition, each in self._held.items()}
         if not held:
@@ -264,8 +336,12 @@ class GroupReader:
                 if partition in alive:
                     now_held.hold = now_held.hold._replace(until_ms=until_ms)
                 else:
-                    logger.warning("partition %d was lost to another", partition)
-                    del self._held[partition]
+                    logger.warning(
+                        "the hold on partition %d is over: a seek moved the group, another reader took it, "
+                        "or it lapsed",
+                        partition,
+                    )
+                    self._lose(partition)
 
     def _share_now(self, until_ms: int, now_ms: int) -> range:
         if self._only is not None:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.closing import Closing
-from chronoline.core.errors import InvalidInput, TopicNotFound
+from chronoline.core.errors import InvalidInput, StoreClosed, TopicNotFound
 from chronoline.core.ids import ID_ENTROPY_BYTES, UID_ENTROPY_BYTES, make_id, make_topic_uid
 from chronoline.core.limits import headers_problem, name_problem
 from chronoline.core.message import Header
 from chronoline.core.topic import check_topic_name
 from chronoline.grouping import Lane
-from chronoline.log.appending import Placed, Placement, Writer, placed_bytes
+from chronoline.log.appending import (
+    Placed,
+    Placement,
+    Writer,
+    place_of,
+    placed_bytes,
+    put_together,
+)
 from chronoline.log.catching_up import CaughtUp
 from chronoline.log.contract import MAX_PARTITIONS, Head, LogTopic
 from chronoline.log.events import Event, NewEvent, Position, check_event, partition_problem
 from chronoline.log.notifying import Notifier, Tell, post_to
-from chronoline.log.opening import open_parts
+from chronoline.log.once import OnceWriter, PackedChunk, pack
+from chronoline.log.opening import open_parts, url_of
 from chronoline.log.processing import Again, Bury, Handler
 from chronoline.log.readers import Readers
-from chronoline.log.starting import Start, sequences_at
+from chronoline.log.reading import PartitionReader
+from chronoline.log.starting import Start, sequences_at, within
 from chronoline.log.upkeep import Compacted, Progress, Upkeep, unwatched
 from chronoline.log.waking import Arrivals
 
@@ -48,15 +57,16 @@ class GroupProgress:
 class Log(Closing):
     """Partitioned, append-only topics. Thread-safe; open one for each process.
 
-    `url` names objects and index, see `docs/log.md`; `index` names the index apart. `linger_ms` waits for
-    company before each commit; at 0, appends that come while one is under way share the next.
+    `url` names objects and index, see `docs/log.md`, or is the path of a folder; `index` names the index
+    apart. `linger_ms` waits for company before each commit; at 0, appends that come while one is under way
+    share the next.
     `max_latency_ms` is how late a waiting reader may hear of what another process appended, and how
     often the `notifier` is called for a partition at most.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | os.PathLike[str],
         *,
         index: str | None = None,
         linger_ms: float = 0,
@@ -71,7 +81,7 @@ class Log(Closing):
         tell = post_to(notifier) if isinstance(notifier, str) else notifier
         if tell is not None and not callable(tell):
             raise InvalidInput(f"a notifier is a callable or an http(s) URL, not {notifier!r}")
-        self._objects, self._index = open_parts(url, index)
+        self._objects, self._index = open_parts(url_of(url), index)
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
         self._topics: dict[str, LogTopic] = {}
@@ -92,7 +102,9 @@ class Log(Closing):
             self._index,
             clock=self._clock,
             random_bytes=random_bytes,
-            object_bytes=object_bytes,
+        )
+        self._once = OnceWriter(
+            self._objects, self._index, self._writer, clock=self._clock, random_bytes=random_bytes
         )
         self._upkeep = Upkeep(self._objects, self._index, random_bytes)
         self._lane = Lane(
@@ -102,6 +114,7 @@ class Log(Closing):
             most_items=200_000,
             linger_ms=linger_ms,
             commit_bytes=object_bytes,
+            most_places=self._index.max_chunks_per_commit,
         )
         self._queue = self._lane.open_queue()
         self._closed = False
@@ -171,11 +184,17 @@ class Log(Closing):
         return self.append_many(topic, [event])[0]
 
     def append_many(self, topic: str, events: Iterable[NewEvent]) -> list[Position]:
-        """Appends events in their order; answers when all are durable."""
+        """Appends events in their order; answers when all are durable.
+
+        Up to `object_bytes`, 5,000 events and as many partitions as the index takes in one commit (45 on
+        DynamoDB, 2,000 else) all of them are appended, or none. More is appended in parts: then an error
+        that comes after a part is `OutcomeUnknown`.
+        """
         return self.append_later(topic, events).result()
 
     def append_later(self, topic: str, events: Iterable[NewEvent]) -> Future[list[Position]]:
         """Like `append_many`, without waiting: a writer can have many on their way."""
+        self._check_open()
         where = self.topic(topic)
         events = list(events)
         for event in events:
@@ -186,16 +205,52 @@ class Log(Closing):
             nothing.set_result([])
             return nothing
         return self._lane.submit(
-            self._queue, "append", self._write, placed, item_bytes=placed_bytes
+            self._queue,
+            "append",
+            self._write,
+            put_together(placed),
+            item_bytes=placed_bytes,
+            item_place=place_of,
         )
 
     def _write(self, placed: Sequence[Placed], now_ms: int) -> list[Position]:
         try:
             return self._writer.write(placed)
-        finally:  # a part may be committed, or nobody knows: to look costs little
-            self._arrivals.tell({each.topic.uid for each in placed})
-            if self._notifier is not None:
-                self._notifier.appended({(each.topic, each.partition) for each in placed})
+        finally:
+            self._tell({(each.topic, each.partition) for each in placed})
+
+    def _tell(self, places: set[tuple[LogTopic, int]]) -> None:
+        """Also after an error: a part may be committed, or nobody knows, and to look costs little."""
+        self._arrivals.tell({topic.uid for topic, _ in places})
+        if self._notifier is not None:
+            self._notifier.appended(places)
+
+    def pack(
+        self, topic: str, events: Iterable[NewEvent], *, spread_from: int = 0
+    ) -> list[PackedChunk]:
+        """Events for `append_once`, checked, by partition.
+
+        Those without a key are spread in turn from a partition on: the same events give the same places.
+        """
+        where = self.topic(topic)
+        events = list(events)
+        for event in events:
+            check_event(event, where.partitions)
+        return pack(where, events, spread_from=spread_from, now_ms=self._clock.now_ms())
+
+    def append_once(self, topic: str, packed: Iterable[PackedChunk], *, key: str) -> None:
+        """Appends what `pack` packed, once for each key of a topic: a repeated call adds nothing.
+
+        All of it is one commit, up to as many partitions as the index takes (45 on DynamoDB, 2,000 else).
+        After any error, `OutcomeUnknown` too, call it again with the same key. A key that was used for
+        another number of events raises `KeyReused`.
+        """
+        where = self.topic(topic)
+        packed = list(packed)
+        try:
+            self._once.write(where, key, packed)
+        finally:
+            self._tell({(where, chunk.partition) for chunk in packed})
 
     # Reading
 
@@ -205,7 +260,7 @@ class Log(Closing):
         *,
         group: str | None = None,
         partition: int | None = None,
-        start: Start = "earliest",
+        start: Start | None = None,
         follow: bool = True,
         limit: int | None = None,
     ) -> Generator[Event]:
@@ -213,20 +268,38 @@ class Log(Closing):
 
         With a `group` it takes its share of the partitions, keeps its holds alive, and notes its progress
         each time a batch was processed, that is when the event after it is asked for, or the iterator
-        is closed. Without one it reads all partitions, or one of them, from a `start` on, and notes
-        nothing.
+        is closed. With a `partition` it takes that one alone, when no other reader of the group holds it.
+        Without a group it reads all partitions, or one of them, from a `start` on, `"earliest"` if not
+        given, and notes nothing. A sequence that is yet to come is waited for.
 
         It waits for more while `follow` is true, and ends after `limit` events.
         """
+        self._check_reading()
         where = self.topic(topic)
         _check_limit(limit)
+        if partition is not None:
+            _check_partition(partition, where)
         if group is None:
-            starts = self._starts(where, partition, start)
+            starts = self._starts(where, partition, "earliest" if start is None else start)
             return self._readers.alone(where, starts, follow=follow, limit=limit)
         _check_group(group)
-        if partition is not None or start != "earliest":
-            raise InvalidInput("a group reads its share; use seek to set where it begins")
-        return self._readers.member(where, group, follow=follow, limit=limit)
+        if start is not None:
+            raise InvalidInput("a group reads from where it is; use seek to set where it goes on")
+        return self._readers.member(where, group, follow=follow, limit=limit, only=partition)
+
+    def read_range(
+        self, topic: str, partition: int, start: int, end: int, *, batch: int = 10_000
+    ) -> Iterator[list[Event]]:
+        """The events of one partition from a sequence up to, not including, another, in batches.
+
+        It notes nothing and does not wait. What retention has dropped, also meanwhile, is missing: the
+        sequences tell.
+        """
+        where = self.topic(topic)
+        _check_partition(partition, where)
+        reader = PartitionReader(self._objects, self._index, where, partition, start)
+        while reader.sequence < end and (events := reader.read(min(batch, end - reader.sequence))):
+            yield [event for event in events if event.sequence < end]
 
     def process(
         self,
@@ -234,25 +307,31 @@ class Log(Closing):
         group: str,
         handler: Handler,
         *,
+        partition: int | None = None,
         follow: bool = True,
         limit: int | None = None,
         again: Again | None = None,
         dead_letter_topic: str | None = None,
     ) -> int:
-        """Calls a handler for each event; answers how many it has done.
+        """Calls a handler for each event of its share, or of one partition; answers how many it has done.
 
         An event whose handler raises is delivered again after a while, before anything behind it in
         its partition: `again` says when. With a `dead_letter_topic` it is put there after so many attempts,
         and the partition goes on. Without `follow` it ends when everything is processed; with a `limit`,
         after so many events; and after `stop`, with the event that is at hand.
         """
+        self._check_reading()
         where = self.topic(topic)
         _check_group(group)
         _check_limit(limit)
+        _check_handler(handler)
+        if partition is not None:
+            _check_partition(partition, where)
         return self._readers.process(
             where,
             group,
             handler,
+            only=partition,
             follow=follow,
             limit=limit,
             again=again or Again(),
@@ -275,9 +354,13 @@ class Log(Closing):
         noted, the notifier is called again. If the handler raises, what was done before is noted, and the
         error is the caller's.
         """
+        self._check_reading()
         where = self.topic(topic)
         _check_group(group)
         _check_partition(partition, where)
+        _check_handler(handler)
+        if time_limit_s is not None and not time_limit_s >= 0:
+            raise InvalidInput(f"time_limit_s must be 0 or more, not {time_limit_s!r}")
         done = self._readers.until_current(where, group, partition, handler, time_limit_s)
         if self._notifier is not None and done.sequence is not None and not done.current:
             self._notifier.again(where, partition, done.sequence)
@@ -306,7 +389,7 @@ class Log(Closing):
             GroupProgress(
                 group=state.group,
                 partition=state.partition,
-                sequence=state.sequence,
+                sequence=max(state.sequence, heads[state.partition].first_sequence),
                 lag=_lag(heads[state.partition], state.sequence),
                 holder=state.holder,
                 until_ms=state.until_ms if state.holder else None,
@@ -315,21 +398,28 @@ class Log(Closing):
         ]
 
     def seek(self, topic: str, group: str, start: Start, *, partition: int | None = None) -> None:
-        """Sets where a group goes on, in all partitions or in one; whoever reads them loses its holds."""
+        """Sets where a group goes on, in all partitions or in one; whoever reads them loses its holds.
+
+        Partitions that end before a sequence go on at their end; if all of them do, it is refused.
+        """
         where = self.topic(topic)
         _check_group(group)
-        self._index.seek(group, where.uid, self._starts(where, partition, start))
+        heads = self._heads(where, partition)
+        sequences = sequences_at(self._index, where.uid, heads, start)
+        self._index.seek(group, where.uid, within(heads, sequences))
 
     def skip_to_end(self, topic: str, group: str) -> None:
         """Passes over everything that is there now."""
         self.seek(topic, group, "latest")
 
     def _starts(self, topic: LogTopic, partition: int | None, start: Start) -> dict[int, int]:
+        return sequences_at(self._index, topic.uid, self._heads(topic, partition), start)
+
+    def _heads(self, topic: LogTopic, partition: int | None) -> list[Head]:
         if partition is not None:
             _check_partition(partition, topic)
         heads = self._index.heads(topic.uid)
-        chosen = heads if partition is None else [heads[partition]]
-        return sequences_at(self._index, topic.uid, chosen, start)
+        return heads if partition is None else [heads[partition]]
 
     # Upkeep
 
@@ -339,6 +429,8 @@ class Log(Closing):
         Says how many. `progress` is told how many more objects were looked at, and then, how many
         in which nothing lies were deleted.
         """
+        if grace_ms < 0:
+            raise InvalidInput(f"grace_ms must be 0 or more, not {grace_ms}")
         now_ms = self._clock.now_ms()
         swept = self._upkeep.sweep(grace_ms=grace_ms, now_ms=now_ms, progress=progress)
         return swept + self._upkeep.collect(progress=progress)
@@ -401,9 +493,19 @@ class Log(Closing):
     def stop(self) -> None:
         """Ends what reads and processes after the event that is at hand, with its progress noted.
 
-        May be called from another thread, or from a signal handler. Appends go on.
+        May be called from another thread, or from a signal handler. It is for good: to read again raises
+        `StoreClosed`, so that nobody takes a stopped log for an empty one. Appends go on.
         """
         self._arrivals.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the log is closed; open it again")
+
+    def _check_reading(self) -> None:
+        self._check_open()
+        if self._arrivals.closed:
+            raise StoreClosed("the log was stopped, and reads no more; open it again to read")
 
     def close(self) -> None:
         """Finishes the appends that wait, and ends readers. May be called twice."""
@@ -442,6 +544,11 @@ def _lag(head: Head, sequence: int) -> int:
 def _check_limit(limit: int | None) -> None:
     if limit is not None and (type(limit) is not int or limit < 0):
         raise InvalidInput(f"limit must be a whole number from 0 on, not {limit!r}")
+
+
+def _check_handler(handler: object) -> None:
+    if not callable(handler):
+        raise InvalidInput(f"a handler is called with each event, and {handler!r} cannot be called")
 
 
 def _check_partition(partition: int, topic: LogTopic) -> None:

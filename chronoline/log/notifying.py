@@ -9,6 +9,9 @@ still believes in the waiter) does not exist.
 
 A process that finds another waiting comes back when that wait should be over: if the other has died, it takes
 over. What nobody was told of because every process died is found when the next one opens the log.
+
+Who was started and has to stop before the end makes the rest untold again, in the index: so that is told like
+anything new, and by the next that opens the log if nobody else comes to it.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ class Notification:
     topic: str
     partition: int
     sequence: int
+    """One more than that of the newest event there was. Where a reader goes on, its group's progress says."""
 
 
 Tell = Callable[[Notification], None]
@@ -86,11 +90,11 @@ class _Duty:
     told: bool = False
     failures: int = 0
     again_from: int | None = None
-    """A sequence to tell of although it was told before: who was started for it has not come to the end."""
+    """From here on it must be made untold: who was started has not come to the end."""
 
     @property
-    def key(self) -> tuple[int, int, bool]:
-        return self.topic.uid, self.partition, self.again_from is not None
+    def key(self) -> tuple[int, int]:
+        return self.topic.uid, self.partition
 
 
 class Notices:
@@ -100,10 +104,11 @@ class Notices:
         self._index = index
         self._tell = tell
         self._max_latency_ms = max_latency_ms
-        self._longest_ms = max(_LONGEST_WAIT_MS, max_latency_ms)
+        # Another's wait may have begun by a clock that is ahead of ours by as much again.
+        self._longest_ms = max(_LONGEST_WAIT_MS, 2 * max_latency_ms)
         self._lock = threading.Lock()
-        self._duties: dict[tuple[int, int, bool], _Duty] = {}
-        self._in_work: set[tuple[int, int, bool]] = set()
+        self._duties: dict[tuple[int, int], _Duty] = {}
+        self._in_work: set[tuple[int, int]] = set()
         """One at a time for each partition, so that a slow one takes no other's teller."""
 
     def appended(self, places: Iterable[tuple[LogTopic, int]], now_ms: int) -> None:
@@ -112,8 +117,23 @@ class Notices:
             self._put(_Duty(topic, partition, now_ms))
 
     def tell_again(self, topic: LogTopic, partition: int, sequence: int, now_ms: int) -> None:
-        """Whoever was started has to stop before the end: another should go on from a sequence."""
-        self._put(_Duty(topic, partition, now_ms, again_from=sequence))
+        """Whoever was started has to stop before the end: another should go on from a sequence.
+
+        That is in the index when this returns, if that answers.
+        """
+        duty = _Duty(topic, partition, now_ms, again_from=sequence)
+        try:
+            self._untell(duty)
+        except StoreError as error:
+            logger.warning("notices of %r wait for the index: %s", topic.name, error)
+            self.again(duty, now_ms)
+        else:
+            self._put(duty)
+
+    def _untell(self, duty: _Duty) -> None:
+        if duty.again_from is not None:
+            self._index.untell(duty.topic.uid, duty.partition, sequence=duty.again_from)
+            duty.again_from = None
 
     def due(self, now_ms: int) -> list[_Duty]:
         """Takes the duties whose time has come: an append that comes from now on makes a new one.
@@ -147,9 +167,7 @@ class Notices:
                 self._in_work.discard(duty.key)
 
     def _step(self, duty: _Duty, now_ms: int) -> None:
-        if duty.again_from is not None and duty.notice is None:
-            self._tell_once_more(duty, duty.again_from, now_ms)
-            return
+        self._untell(duty)
         if duty.notice is not None and duty.told:
             duty.notice, duty.told = self._index.end_notice(duty.notice, now_ms=now_ms), False
         # No next notice: all is told, or another was faster and may have died. To ask settles both.
@@ -192,10 +210,6 @@ class Notices:
         duty.at_ms = notice.since_ms + self._max_latency_ms
         self._put(duty)
 
-    def _tell_once_more(self, duty: _Duty, sequence: int, now_ms: int) -> None:
-        if not self._told(duty, sequence):
-            self.again(duty, now_ms)
-
     def _told(self, duty: _Duty, sequence: int) -> bool:
         """Whether the notifier took it. Whatever it raises, the events are still untold."""
         try:
@@ -212,11 +226,16 @@ class Notices:
     def _put(self, duty: _Duty) -> None:
         """A duty with a notice goes before one without; else the one that is there stays.
 
-        To tell again is a matter of its own, which no notice covers.
+        What is to be made untold is the matter of whichever stays.
         """
         with self._lock:
-            if duty.key not in self._duties or duty.notice is not None:
-                self._duties[duty.key] = duty
+            there = self._duties.get(duty.key, duty)
+            stays, goes = (duty, there) if duty.notice is not None else (there, duty)
+            if goes.again_from is not None and stays.again_from is not None:
+                stays.again_from = min(stays.again_from, goes.again_from)
+            elif goes.again_from is not None:
+                stays.again_from = goes.again_from
+            self._duties[duty.key] = stays
 
 
 class Notifier:

@@ -7,19 +7,26 @@ its option `index`. Everything that takes the URL of a log takes such a string.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import uuid4
 
-from chronoline.core.errors import InvalidInput, MissingExtra
-from chronoline.log.contract import Index, Objects
+from chronoline.core.errors import (
+    ChronolineError,
+    InvalidInput,
+    MissingExtra,
+    StoreError,
+    StoreUnavailable,
+)
+from chronoline.log.contract import BucketMissing, Index, Objects
 from chronoline.log.objects.address import BucketAddress, join_url, split_url
 from chronoline.log.objects.cloudformation import bucket_resource
-from chronoline.log.tying import tie
+from chronoline.log.tying import is_tied, tie
 
 OBJECTS = {
     "file": "file:///folder",
@@ -33,6 +40,7 @@ INDEXES = {
     "dynamodb": "dynamodb://table?region=eu-central-1",
 }
 _SQLITE = "sqlite:///"
+_POSTGRES = ("postgresql", "postgres")
 _REGION_OF_THE_STACK = "region-of-the-stack"
 
 
@@ -45,6 +53,11 @@ class _Place:
     """None for the one that a folder has beside its objects."""
 
 
+def url_of(place: str | PathLike[str]) -> str:
+    """The URL of a log; a path is that of its folder."""
+    return place if isinstance(place, str) else Path(place).absolute().as_uri()
+
+
 def open_parts(url: str, index: str | None = None) -> tuple[Objects, Index]:
     """The objects and the index of a log.
 
@@ -55,10 +68,12 @@ def open_parts(url: str, index: str | None = None) -> tuple[Objects, Index]:
     - The index is ``sqlite:////folder/file.db``, for one machine, ``postgresql://…``, or ``dynamodb://table``.
     """
     place = _read(url, index)
+    if _opening_makes_something(place):
+        _check_what_is_there(place, bucket_comes=False)
     with ExitStack() as opened:
         objects = opened.enter_context(closing(_open_objects(place.objects)))
         the_index = opened.enter_context(closing(_open_index(place)))
-        tie(objects, the_index, uuid4().hex)
+        tie(objects, the_index, place=_without_region(place.objects), random_id=uuid4().hex)
         opened.pop_all()
         return objects, the_index
 
@@ -71,40 +86,53 @@ def connection_string(url: str, index: str | None = None) -> str:
 def prepare(url: str, index: str | None = None) -> str:
     """Makes what is missing, asks for everything once, and answers the connection string. Repeatable.
 
-    It makes folders, buckets of S3, and tables. Regions are written down, so that the string means the same
-    where the environment names another.
+    It makes folders, buckets of S3, and tables, after it has looked whether what is there belongs together.
+    Regions are written down, so that the string means the same where the environment names another.
     """
     place = _in_region(_read(url, index), None)
-    if _scheme(place.objects) == "s3":
-        _make_bucket(place.objects)
-    if place.index is not None and _scheme(place.index) == "dynamodb":
-        _make_table(place.index)
-    objects, opened = open_parts(place.objects, place.index)
+    _check_what_is_there(place, bucket_comes=_scheme(place.objects) == "s3")
+    made: list[str] = []
     try:
-        next(iter(objects.list()), None)
-    finally:
-        objects.close()
-        opened.close()
+        if _scheme(place.objects) == "s3" and _make_bucket(place.objects):
+            made.append(f"the bucket {split_url(place.objects).host!r}")
+        table = place.index if _scheme(place.index or "") == "dynamodb" else None
+        if table is not None and _make_table(table):
+            made.append(f"the table {split_url(table).host!r}")
+        objects, opened = open_parts(place.objects, place.index)
+        try:
+            next(iter(objects.list()), None)
+        finally:
+            objects.close()
+            opened.close()
+    except ChronolineError as error:
+        if not made:
+            raise
+        left = " and ".join(made) + (" stay" if len(made) > 1 else " stays")
+        raise StoreError(f"{error}; made before that, {left}") from error
     return _written(place)
 
 
 def template(url: str, index: str | None = None) -> str:
     """A CloudFormation template of the bucket, and of the table where that is the index, as JSON.
 
-    The stack's output `ConnectionString` is what to open. A region that the URLs do not name is the stack's.
+    The stack's output `ConnectionString` is what to open. A stack is in one region: that which the URLs name,
+    where the stack has to be made then, or else whatever it is made in.
     """
     place = _read(url, index)
-    if _scheme(place.objects) != "s3" or "endpoint" in split_url(place.objects).options:
+    if _scheme(place.objects) != "s3":
         raise InvalidInput(f"CloudFormation makes buckets of S3 alone; write {OBJECTS['s3']}")
     _check_no_password(place.index)
     resources = {"Bucket": bucket_resource(BucketAddress.parse(place.objects))}
+    made = [place.objects]
     if place.index is not None and _scheme(place.index) == "dynamodb":
         resources["Table"] = _table_resource(place.index)
-    output = _written(_in_region(place, _REGION_OF_THE_STACK))
+        made.append(place.index)
+    region = _region_of_all(made)
+    output = _written(_in_region(place, region or _REGION_OF_THE_STACK))
     output = output.replace(_REGION_OF_THE_STACK, "${AWS::Region}")
     document = {
         "AWSTemplateFormatVersion": "2010-09-09",
-        "Description": "A Chronoline log",
+        "Description": "A Chronoline log" + (f". Make the stack in {region}" if region else ""),
         "Resources": resources,
         "Outputs": {"ConnectionString": {"Value": {"Fn::Sub": output}}},
     }
@@ -163,7 +191,7 @@ def _check_index(index: str) -> None:
         _sqlite_path(index)
     elif scheme == "dynamodb":
         split_url(index)
-    elif scheme not in ("postgresql", "postgres"):
+    elif scheme not in _POSTGRES:
         known = ", ".join(INDEXES.values())
         raise InvalidInput(f"no index can be at {scheme or 'a bare path'}; write one of: {known}")
 
@@ -180,8 +208,9 @@ def _sqlite_path(url: str) -> str:
 def _needs_index(objects: str) -> str:
     example = _written(_Place(objects, INDEXES["dynamodb"]))
     return (
-        f"{objects} has no index, which gives events their order: pass index={INDEXES['postgresql']!r} or "
-        f"index={INDEXES['dynamodb']!r}, or write both as one string, such as {example}"
+        f"{objects} has no index, which gives events their order. Name one, such as {INDEXES['postgresql']} "
+        f"or {INDEXES['dynamodb']}: `chronoline log init` takes it as --index, Log as index=; or write both "
+        f"as one string, such as {example}"
     )
 
 
@@ -192,26 +221,121 @@ def _in_region(place: _Place, region: str | None) -> _Place:
         if _scheme(url) not in ("s3", "dynamodb"):
             return url
         scheme, host, path, options = split_url(url)
-        if options.keys() & {"region", "endpoint"}:
+        if "region" in options:
             return url
         found = region or _region_of_the_environment()
+        if found is None and scheme == "s3" and "endpoint" in options:
+            found = _region_without_any()
         if found is None:
             raise InvalidInput(
-                f"{url} names no region, and neither does the environment; add ?region=eu-central-1"
+                f"{url} names no region, and neither does the environment; add region=eu-central-1 to its "
+                "options"
             )
         return join_url(scheme, host, path, {"region": found, **options})
 
     return _Place(within(place.objects), None if place.index is None else within(place.index))
 
 
+def _region_of_all(urls: Sequence[str]) -> str | None:
+    """The one region of what a stack makes, if it is named."""
+    options = [split_url(url).options for url in urls]
+    if any("endpoint" in each for each in options):
+        raise InvalidInput(
+            "CloudFormation makes buckets and tables of Amazon's own; leave out endpoint=, or make them with "
+            "`chronoline log init` without --template"
+        )
+    regions = sorted({each["region"] for each in options if "region" in each})
+    if len(regions) > 1:
+        raise InvalidInput(
+            f"a stack is in one region, and {' and '.join(regions)} are named; name one, or none"
+        )
+    return regions[0] if regions else None
+
+
 def _check_no_password(index: str | None) -> None:
-    if index is not None and _scheme(index) in ("postgresql", "postgres"):
+    if index is not None and _scheme(index) in _POSTGRES:
         parts = urlsplit(index)
         if parts.password is not None or "password" in parse_qs(parts.query):
             raise InvalidInput(
                 "whoever sees a stack sees its outputs; leave the password out of the index's URL, and in "
                 "PGPASSWORD or ~/.pgpass"
             )
+
+
+# What is there before anything is made
+
+
+def _opening_makes_something(place: _Place) -> bool:
+    """Whether to open it may make a folder, a file, or the tables of a database."""
+    return (
+        (_scheme(place.objects) == "file" and not (_folder(place.objects) / "objects").is_dir())
+        or (_is_sqlite(place) and not _sqlite_file(place).exists())
+        or (place.index is not None and _scheme(place.index) in _POSTGRES)
+    )
+
+
+def _check_what_is_there(place: _Place, *, bucket_comes: bool) -> None:
+    """Refuses what belongs to another log, or a bucket that nobody makes, while it leaves nothing behind."""
+    try:
+        _look(place, bucket_comes)
+    except StoreUnavailable:
+        raise
+    except StoreError:
+        # Who opens it for the first time beside us may have made one part before we looked, the other after.
+        _look(place, bucket_comes)
+
+
+def _look(place: _Place, bucket_comes: bool) -> None:
+    named = _without_region(place.objects)
+    with ExitStack() as opened:
+        objects, index = _existing_objects(place), _existing_index(place)
+        for each in (objects, index):
+            if each is not None:
+                opened.callback(each.close)
+        try:
+            is_tied(objects, index, place=named)
+        except BucketMissing:
+            if not bucket_comes:
+                raise
+            is_tied(None, index, place=named)
+
+
+def _existing_objects(place: _Place) -> Objects | None:
+    if _scheme(place.objects) == "file" and not (_folder(place.objects) / "objects").is_dir():
+        return None
+    return _open_objects(place.objects)
+
+
+def _existing_index(place: _Place) -> Index | None:
+    if _is_sqlite(place):
+        return _open_index(place) if _sqlite_file(place).exists() else None
+    assert place.index is not None
+    if _scheme(place.index) in _POSTGRES:
+        from chronoline.log.index.postgres import exists  # noqa: PLC0415 - chosen by URL
+
+        return _open_index(place) if exists(place.index) else None
+    with _needing("DynamoDB", "aws", "boto"):
+        from chronoline.log.index.dynamodb import TableMissing  # noqa: PLC0415 - chosen by URL
+    try:
+        return _open_index(place)
+    except TableMissing:
+        return None
+
+
+def _is_sqlite(place: _Place) -> bool:
+    return place.index is None or _scheme(place.index) == "sqlite"
+
+
+def _sqlite_file(place: _Place) -> Path:
+    if place.index is None:
+        return _folder(place.objects) / "index.db"
+    return Path(_sqlite_path(place.index))
+
+
+def _without_region(url: str) -> str:
+    """What a place is called, wherever its region is written down."""
+    scheme, host, path, options = split_url(url)
+    return join_url(scheme, host, path, {**options, "region": None})
 
 
 # Engines
@@ -228,14 +352,12 @@ def _open_objects(url: str) -> Objects:
 
 
 def _open_index(place: _Place) -> Index:
-    scheme = "sqlite" if place.index is None else _scheme(place.index)
-    if place.index is None or scheme == "sqlite":
+    if _is_sqlite(place):
         from chronoline.log.index.sqlite import SqliteIndex  # noqa: PLC0415 - chosen by URL
 
-        if place.index is None:
-            return SqliteIndex(str(_folder(place.objects) / "index.db"))
-        return SqliteIndex(_sqlite_path(place.index))
-    if scheme == "dynamodb":
+        return SqliteIndex(str(_sqlite_file(place)))
+    assert place.index is not None
+    if _scheme(place.index) == "dynamodb":
         with _needing("DynamoDB", "aws", "boto"):
             from chronoline.log.index.dynamodb import DynamoDbIndex  # noqa: PLC0415 - chosen by URL
         return DynamoDbIndex(place.index)
@@ -244,16 +366,16 @@ def _open_index(place: _Place) -> Index:
     return PostgresIndex(place.index)
 
 
-def _make_bucket(url: str) -> None:
+def _make_bucket(url: str) -> bool:
     with _needing("a bucket", "aws", "obstore", "boto"):
         from chronoline.log.objects.aws import make_bucket  # noqa: PLC0415 - chosen by URL
-    make_bucket(BucketAddress.parse(url))
+    return make_bucket(BucketAddress.parse(url))
 
 
-def _make_table(url: str) -> None:
+def _make_table(url: str) -> bool:
     with _needing("DynamoDB", "aws", "boto"):
         from chronoline.log.index.dynamodb import create_table  # noqa: PLC0415 - chosen by URL
-    create_table(url)
+    return create_table(url)
 
 
 def _table_resource(url: str) -> dict[str, Any]:
@@ -268,6 +390,13 @@ def _region_of_the_environment() -> str | None:
     with _needing("AWS", "aws", "boto"):
         from chronoline.log.objects.aws import open_session  # noqa: PLC0415 - chosen by URL
     return open_session().region_name
+
+
+def _region_without_any() -> str:
+    """What a server that speaks S3 is told, where nobody names a region."""
+    with _needing("AWS", "aws", "boto"):
+        from chronoline.log.objects.aws import DEFAULT_REGION  # noqa: PLC0415 - chosen by URL
+    return DEFAULT_REGION
 
 
 @contextmanager

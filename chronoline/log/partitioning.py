@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from chronoline.core.errors import InvalidInput
+
 _MASK = 0xFFFFFFFF
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
@@ -22,5 +24,9 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_id(key: bytes, partitions: int) -> int:
-    """The partition of a key."""
+    """The partition of a key. Raises `InvalidInput`."""
+    if not isinstance(key, bytes):
+        raise InvalidInput(f"a key is bytes, not {type(key).__name__}")
+    if type(partitions) is not int or partitions < 1:
+        raise InvalidInput(f"partitions must be a whole number from 1 on, not {partitions!r}")
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -65,30 +65,37 @@ class Processing:
 
     def waiting(self) -> bool:
         """Whether an event that failed waits to be delivered again by us."""
+        self._forget_what_is_not_ours()
+        return bool(self._attempts)
+
+    def _forget_what_is_not_ours(self) -> None:
+        """So there is at most one count for each partition."""
         self._attempts = {
             place: count for place, count in self._attempts.items() if self._is_next(*place)
         }
-        return bool(self._attempts)
 
     def _is_next(self, partition: int, sequence: int) -> bool:
         """Another may have the partition by now, a seek passed the event, or retention dropped it."""
         return self._reader.sequence_of(partition) == sequence
 
     def work(self, hold: Hold, events: list[Event]) -> None:
-        """Delivers events until one fails, or it is to stop; that one is the partition's next."""
+        """Delivers events until one fails, the hold is lost, or it is to stop; that one is the next."""
         done = events[0].sequence
         try:
             for event in events:
+                if not self._reader.still_holds(hold):
+                    break  # another may work on it
                 if not self._deliver(event):
                     attempts = self._attempts[event.partition, event.sequence]
                     self._reader.failed(hold, event.sequence, self._again.wait_ms(attempts))
+                    self._forget_what_is_not_ours()
                     break
                 done = event.sequence + 1
                 self.passed += 1
                 if self._stopping():
                     break
         finally:
-            self._reader.done(hold, done)
+            self._reader.processed(hold, done)
 
     def _deliver(self, event: Event) -> bool:
         place = (event.partition, event.sequence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Generator
 
@@ -11,8 +12,7 @@ from chronoline.core.errors import StoreClosed, StoreError
 from chronoline.log.catching_up import CatchingUp, CaughtUp
 from chronoline.log.contract import Hold, Index, LogTopic, Objects
 from chronoline.log.events import Event
-from chronoline.log.format import DamagedObject
-from chronoline.log.group_reading import DAMAGE_WAIT_MS, GroupReader
+from chronoline.log.group_reading import GroupReader
 from chronoline.log.processing import Again, Bury, Handler, Processing
 from chronoline.log.reading import LoneReader
 from chronoline.log.waking import Arrivals
@@ -49,6 +49,7 @@ class Readers:
         # A look takes a moment too, and must be over when the latency is.
         self._look_every_s = max_latency_ms * 0.8 / 1000
         self._clock = clock
+        self._process = os.getpid()
         self._listening = threading.Lock()  # taken once, by the first that waits
         self._changed = threading.Condition()
         self._waiting: set[GroupReader] = set()
@@ -58,7 +59,8 @@ class Readers:
         self, topic: LogTopic, starts: dict[int, int], *, follow: bool, limit: int | None
     ) -> Generator[Event]:
         """Events from some sequences on; nothing is noted."""
-        reader = LoneReader(self._objects, self._index, topic, starts)
+        self._check_process()
+        reader = LoneReader(self._objects, self._index, topic, starts, self._clock)
         left = _NO_LIMIT if limit is None else limit
         while left > 0 and not self._arrivals.closed:
             seen = self._arrivals.count(topic.uid)
@@ -69,25 +71,31 @@ class Readers:
                     left -= 1
                     if not left or self._arrivals.closed:
                         return
-            except DamagedObject as error:
-                if not follow:
-                    raise
-                logger.error("%s; its partition rests, the others go on", error)
-                wait_s = DAMAGE_WAIT_MS / 1000
             except StoreError as error:
                 if not follow or isinstance(error, StoreClosed):
                     raise
                 logger.warning("reading of %r waits for the store: %s", topic.name, error)
                 wait_s = _STORE_WAIT_S
             if not follow:
+                if unreadable := reader.error():
+                    raise unreadable  # the others are read; this one cannot be
                 return
-            self._wait(topic, seen, wait_s)
+            self._wait(topic, seen, wait_s, reader.idle_s())
 
     def member(
-        self, topic: LogTopic, group: str, *, follow: bool, limit: int | None
+        self,
+        topic: LogTopic,
+        group: str,
+        *,
+        follow: bool,
+        limit: int | None,
+        only: int | None = None,
     ) -> Generator[Event]:
-        """Events of the member's share. Progress is noted when the event after a batch is asked for."""
-        reader = self._joined(topic, group, follow)
+        """Events of the member's share, or of one partition.
+
+        Progress is noted when the event after a batch is asked for.
+        """
+        reader = self._joined(topic, group, follow, only)
         left = _NO_LIMIT if limit is None else limit
         try:
             while left > 0:
@@ -100,13 +108,15 @@ class Readers:
                 done = events[0].sequence
                 try:
                     for event in events:
+                        if not reader.still_holds(hold):
+                            break  # another may work on it
                         yield event
                         done = event.sequence + 1
                         left -= 1
                         if self._arrivals.closed:
                             return
                 finally:
-                    reader.done(hold, done)
+                    reader.processed(hold, done)
         finally:
             self._end(reader)
 
@@ -116,12 +126,13 @@ class Readers:
         group: str,
         handler: Handler,
         *,
+        only: int | None = None,
         follow: bool,
         limit: int | None,
         again: Again,
         bury: Bury | None,
     ) -> int:
-        reader = self._joined(topic, group, follow)
+        reader = self._joined(topic, group, follow, only)
         processing = Processing(reader, handler, again, bury, lambda: self._arrivals.closed)
         most = _NO_LIMIT if limit is None else limit
         try:
@@ -205,33 +216,40 @@ class Readers:
                 logger.warning("reading of %r waits for the store: %s", topic.name, error)
                 wait_s = _STORE_WAIT_S
             if not follow():
-                if damage := reader.damage():
-                    raise damage  # the others are read; this one cannot be
+                if unreadable := reader.error():
+                    raise unreadable  # the others are read; this one cannot be
                 return None
             self._wait(topic, seen, wait_s, reader.idle_s())
         return None
 
-    def _wait(self, topic: LogTopic, seen: int, look_s: float, idle_s: float = 60.0) -> None:
+    def _wait(self, topic: LogTopic, seen: int, look_s: float, idle_s: float) -> None:
         """Until something is appended. An index that hears of other processes spares the looks.
 
         It listens from the first wait on, and says then that something may have been missed.
         """
+        self._check_process()
         if self._listening.acquire(blocking=False):
             self._index.listen(self._arrivals.tell)
         spared = self._index.hearing and look_s == self._look_every_s
         self._arrivals.wait(topic.uid, seen, idle_s if spared else min(look_s, idle_s))
 
-    def _joined(self, topic: LogTopic, group: str, follow: bool) -> GroupReader:
+    def _joined(self, topic: LogTopic, group: str, follow: bool, only: int | None) -> GroupReader:
         """A new member; a store that fails is waited for, if it follows."""
+        self._check_process()
         while True:
             seen = self._arrivals.count(topic.uid)
             try:
-                return self._group_reader(topic, group)
+                return self._group_reader(topic, group, only)
             except StoreError as error:
                 if not follow or isinstance(error, StoreClosed) or self._arrivals.closed:
                     raise
                 logger.warning("joining group %r waits for the store: %s", group, error)
             self._arrivals.wait(topic.uid, seen, _STORE_WAIT_S)
+
+    def _check_process(self) -> None:
+        """Whoever follows waits for a store that fails; one that a fork left behind never comes back."""
+        if self._process != os.getpid():
+            raise StoreError("the log was opened before a fork; open it again in this process")
 
     def _group_reader(self, topic: LogTopic, group: str, only: int | None = None) -> GroupReader:
         return GroupReader(

@@ -1,10 +1,17 @@
-"""Reading a partition: from the index to chunks, from chunks to events."""
+"""Reading a partition: from the index to chunks, from chunks to events.
+
+What is wrong with one object, damage or that it cannot be read now, is a matter of its partition: that rests
+for a while, and the others go on. What is wrong with the index is everybody's.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from chronoline.clock import Clock
+from chronoline.core.errors import StoreUnavailable
 from chronoline.log.contract import Chunk, Head, Index, LogTopic, ObjectMissing, Objects
 from chronoline.log.events import Event
 from chronoline.log.format import DamagedObject, unpack_chunk
@@ -12,6 +19,15 @@ from chronoline.log.format import DamagedObject, unpack_chunk
 _CHUNKS_AT_ONCE = 256
 _BATCH_BYTES = 8 * 1024 * 1024
 """A batch ends with the chunk that passes it."""
+_DAMAGE_WAIT_MS = 5_000
+_UNREADABLE_WAIT_MS = 1_000
+_LONGEST_IDLE_S = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class UnreadableObject(StoreUnavailable):
+    """An object of the log cannot be read now. Try again."""
 
 
 class PartitionReader:
@@ -49,8 +65,9 @@ class PartitionReader:
         """The next events, at most so many; none if it is up to date.
 
         What retention has dropped is passed over. An object that is missing because it was compacted
-        meanwhile is looked up again; one that is really missing, or damaged, raises `DamagedObject`. An
-        error hides no event: what comes before it is answered first.
+        meanwhile is looked up again; one that is really missing, or damaged, raises `DamagedObject`, and one
+        that cannot be read now `UnreadableObject`. An error hides no event: what comes before it is answered
+        first.
         """
         events: list[Event] = []
         self._batch_bytes = 0
@@ -107,10 +124,17 @@ class PartitionReader:
             self._chunks.clear()
             if chunk in self._look_again(chunk):
                 raise DamagedObject(
-                    f"object {chunk.object_name!r} is missing: events of {self._topic.name!r}, "
-                    f"partition {self.partition}, from sequence {chunk.first_sequence}"
+                    f"object {chunk.object_name!r} is missing: {self._events_of(chunk)}"
                 ) from error
             return None
+        except StoreUnavailable as error:
+            raise UnreadableObject(f"{error}: {self._events_of(chunk)}") from error
+
+    def _events_of(self, chunk: Chunk) -> str:
+        return (
+            f"events of {self._topic.name!r}, partition {self.partition}, from sequence "
+            f"{chunk.first_sequence}"
+        )
 
     def _look_again(self, chunk: Chunk) -> list[Chunk]:
         return self._index.chunks(
@@ -135,38 +159,83 @@ def unpack_whole(topic: LogTopic, chunk: Chunk, data: bytes) -> list[Event]:
     return events
 
 
+class Rest:
+    """For how long a partition is left alone, and why."""
+
+    def __init__(self) -> None:
+        self._from_ms = 0
+        self.until_ms = 0
+        self.error: DamagedObject | UnreadableObject | None = None
+        """What keeps the partition from being read, if something does."""
+
+    def begin(self, now_ms: int, wait_ms: int) -> None:
+        self._from_ms, self.until_ms = now_ms, now_ms + wait_ms
+
+    def lasts(self, now_ms: int) -> bool:
+        """A clock that is put back before the rest began ends it."""
+        return self._from_ms <= now_ms < self.until_ms
+
+    def read(self, reader: PartitionReader, limit: int, now_ms: int) -> list[Event]:
+        """The next events of a partition. Where an object cannot be read there are none, and it rests."""
+        try:
+            events = reader.read(limit)
+        except (DamagedObject, UnreadableObject) as error:
+            logger.error("%s; its partition rests, the others go on", error)
+            self.error = error
+            damaged = isinstance(error, DamagedObject)
+            self.begin(now_ms, _DAMAGE_WAIT_MS if damaged else _UNREADABLE_WAIT_MS)
+            return []
+        self.error = None
+        return events
+
+
 class LoneReader:
     """Reads partitions in turn for nobody but its caller: it takes no hold and notes no progress."""
 
     def __init__(
-        self, objects: Objects, index: Index, topic: LogTopic, starts: Mapping[int, int]
+        self,
+        objects: Objects,
+        index: Index,
+        topic: LogTopic,
+        starts: Mapping[int, int],
+        clock: Clock,
     ) -> None:
         self._index = index
         self._topic = topic
+        self._clock = clock
         self._readers = [
-            PartitionReader(objects, index, topic, partition, sequence)
+            (PartitionReader(objects, index, topic, partition, sequence), Rest())
             for partition, sequence in starts.items()
         ]
 
     def read_on(self, batch: int) -> Iterator[Event]:
         """Everything that is there now: one look at the ends of the partitions, then those that have more.
 
-        A damaged object stops its partition alone, and is raised when the others have been read.
+        An object that cannot be read stops its partition alone: it rests, and `error` tells.
         """
         heads = {head.partition: head for head in self._index.heads(self._topic.uid)}
-        damage: DamagedObject | None = None
-        behind = [reader for reader in self._readers if reader.is_behind(heads[reader.partition])]
+        now_ms = self._clock.now_ms()
+        behind = [
+            (reader, rest)
+            for reader, rest in self._readers
+            if not rest.lasts(now_ms) and reader.is_behind(heads[reader.partition])
+        ]
         while behind:
-            for reader in list(behind):
-                try:
-                    events = reader.read(batch)
-                except DamagedObject as error:
-                    damage = damage or error
-                    events = []
+            for each in list(behind):
+                reader, rest = each
+                events = rest.read(reader, batch, self._clock.now_ms())
                 yield from events
                 while reader.has_more_at_hand:
                     yield from reader.read(batch)
                 if not events or not reader.is_behind(heads[reader.partition]):
-                    behind.remove(reader)  # up to date, or dropped meanwhile: the next look tells
-        if damage is not None:
-            raise damage
+                    behind.remove(each)  # up to date, or dropped meanwhile: the next look tells
+
+    def error(self) -> DamagedObject | UnreadableObject | None:
+        """What keeps one of the partitions from being read, if something does."""
+        return next((rest.error for _, rest in self._readers if rest.error is not None), None)
+
+    def idle_s(self) -> float:
+        """How long one may wait for new events before a partition has rested enough."""
+        now_ms = self._clock.now_ms()
+        waits = [rest.until_ms - now_ms for _, rest in self._readers if rest.lasts(now_ms)]
+        return min(waits, default=_LONGEST_IDLE_S * 1000) / 1000

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from chronoline.core.errors import StoreUnavailable
 from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
 from chronoline.log.contract import Chunk, Head, Index, LogTopic, NewChunk, ObjectMissing, Objects
 from chronoline.log.events import NewEvent
@@ -90,7 +91,8 @@ class Upkeep:
             before = head.first_sequence
             if max_age_ms is not None:
                 aged = self._index.sequence_at(topic.uid, head.partition, now_ms - max_age_ms)
-                before = max(before, aged)
+                # What was appended since we looked at the head is young, whatever an index says.
+                before = max(before, min(aged, head.next_sequence))
             if max_bytes is not None:
                 before = max(before, self._beyond_size(topic, head, max_bytes))
             while gone := self._index.trim(topic.uid, head.partition, before_sequence=before):
@@ -99,15 +101,19 @@ class Upkeep:
         return dropped
 
     def _beyond_size(self, topic: LogTopic, head: Head, max_bytes: int) -> int:
-        chunks = list(self._chunks(topic, head.partition, head.first_sequence))
-        if not chunks:
-            return head.first_sequence
-        kept_bytes = 0
-        for older, chunk in zip(reversed(chunks[:-1]), reversed(chunks), strict=False):
-            kept_bytes += chunk.length
-            if kept_bytes + older.length > max_bytes:
-                return chunk.first_sequence  # the newest chunk stays, however large
-        return head.first_sequence
+        """Where the newest chunks begin that fit; the newest stays, however large.
+
+        It walks over what goes a second time rather than remember it: there may be millions.
+        """
+        size_bytes, newest = 0, head.first_sequence
+        for chunk in self._chunks(topic, head.partition, head.first_sequence):
+            size_bytes += chunk.length
+            newest = chunk.first_sequence
+        for chunk in self._chunks(topic, head.partition, head.first_sequence):
+            if size_bytes <= max_bytes or chunk.first_sequence >= newest:
+                return min(chunk.first_sequence, newest)  # some may be merged or added meanwhile
+            size_bytes -= chunk.length
+        return newest
 
     def compact(
         self,
@@ -161,8 +167,8 @@ class Upkeep:
         for read, chunk in enumerate(run):
             try:
                 events += self._events(topic, chunk)
-            except (ObjectMissing, DamagedObject) as error:
-                # Another was faster, or it is damaged, which its readers report: the rest goes on.
+            except (ObjectMissing, DamagedObject, StoreUnavailable) as error:
+                # Another was faster, or it cannot be read, which its readers report: the rest goes on.
                 logger.warning("some chunks of %r are left as they are: %s", topic.name, error)
                 progress(len(run) - read)
                 return None

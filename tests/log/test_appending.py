@@ -1,6 +1,7 @@
 """What was answered is there, in sequence and without gaps; what failed leaves nothing to see."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from chronoline.core.errors import (
     InvalidInput,
     OutcomeUnknown,
+    StoreError,
     StoreUnavailable,
     TopicExists,
     TopicNotFound,
@@ -17,7 +19,9 @@ from chronoline.log import Log, NewEvent
 from chronoline.log import appending as appending_module
 from chronoline.log.contract import NewChunk
 from chronoline.log.events import MAX_VALUE_BYTES
+from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.partitioning import partition_id
+from tests.log.waiting import PATIENCE_S
 
 
 def values(log: Log, partition: int | None = None) -> list[bytes | None]:
@@ -98,6 +102,118 @@ def test_a_commit_of_unknown_outcome_is_settled_by_asking_again(
     monkeypatch.setattr(log._index, "commit", unsure)
     assert log.append("t", value=b"once", partition=1).sequence == 0
     assert values(log) == [b"once"]
+
+
+def test_what_is_in_doubt_is_answered_as_unknown_whatever_the_store_says_then(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = log._index.commit
+    errors = iter([OutcomeUnknown("lost")])
+
+    def done_and_refused(name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+        for error in errors:
+            commit(name, chunks, now_ms=now_ms)
+            raise error
+        raise StoreError("the token has expired")
+
+    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(log._index, "commit", done_and_refused)
+    with pytest.raises(OutcomeUnknown, match=r"lost.*the token has expired"):
+        log.append("t", value=b"done")
+    assert values(log) == [b"done"]
+    with pytest.raises(StoreError, match="expired") as refused:
+        log.append("t", value=b"refused")
+    assert not isinstance(refused.value, OutcomeUnknown)
+
+
+def commits(log: Log, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[NewChunk]]:
+    """The chunks of each commit that follows."""
+    made: list[Sequence[NewChunk]] = []
+    commit = log._index.commit
+
+    def noted(name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+        made.append(list(chunks))
+        return commit(name, chunks, now_ms=now_ms)
+
+    monkeypatch.setattr(log._index, "commit", noted)
+    return made
+
+
+@pytest.mark.parametrize("count", [201, 1_000, 5_000])
+def test_an_append_of_many_events_is_one_commit_from_the_first_on(
+    log: Log, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    made = commits(log, monkeypatch)
+    for _ in range(2):
+        log.append_many("t", [NewEvent(value=b"") for _ in range(count)])
+    assert [sum(chunk.events for chunk in chunks) for chunks in made] == [count, count]
+
+
+def test_an_append_as_large_as_an_object_is_one_commit(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(url, object_bytes=10_000) as log:
+        log.create_topic("t", partitions=5)
+        made = commits(log, monkeypatch)
+        headers = (("é" * 10, b""),)
+        log.append_many("t", [NewEvent(value=bytes(990), headers=headers) for _ in range(10)])
+        log.append_many("t", [NewEvent(value=b"") for _ in range(5_000)])
+    assert [sum(chunk.events for chunk in chunks) for chunks in made] == [10, 5_000]
+
+
+class Gathered:
+    """Appends that gather while the first waits at a gate, in a log whose commits take three partitions."""
+
+    def __init__(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log = log
+        self._entered, self._gate = threading.Event(), threading.Event()
+        self._put = log._objects.put
+        self.made = commits(log, monkeypatch)
+        monkeypatch.setattr(log._objects, "put", self._put_at_the_gate)
+
+    def _put_at_the_gate(self, name: str, data: bytes) -> None:
+        self._entered.set()
+        assert self._gate.wait(PATIENCE_S)
+        self._put(name, data)
+
+    def append(self, asked: Sequence[Sequence[int]]) -> list[set[int]]:
+        """Appends to so many partitions each; answers the partitions of each commit after the first."""
+        self.log.append_later("t", [NewEvent(value=b"0", partition=0)])
+        assert self._entered.wait(PATIENCE_S)
+        later = [
+            self.log.append_later(
+                "t", [NewEvent(value=b"%d" % number, partition=each) for each in partitions]
+            )
+            for number, partitions in enumerate(asked)
+        ]
+        self._gate.set()
+        for each in later:
+            each.result(PATIENCE_S)
+        return [{chunk.partition for chunk in chunks} for chunks in self.made[1:]]
+
+
+@pytest.fixture
+def gathered(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gathered]:
+    monkeypatch.setattr(SqliteIndex, "max_chunks_per_commit", 3)
+    with Log(url) as log:
+        log.create_topic("t", partitions=8)
+        yield Gathered(log, monkeypatch)
+
+
+def test_appends_that_share_commits_are_not_cut_by_what_a_commit_takes(gathered: Gathered) -> None:
+    together = gathered.append([[1, 2], [3, 4], [4, 5, 3], [0, 1, 2, 3], [7, 6], [0]])
+    # The one with more partitions than a commit takes is cut, and nobody else for it.
+    assert together == [{1, 2}, {3, 4, 5}, {0, 1, 2}, {3}, {7, 6, 0}]
+
+
+def test_appends_to_one_partition_each_share_commits_with_any(gathered: Gathered) -> None:
+    asked = [*([each] for each in (7, 6, 5, 4, 3, 2, 1, 0) * 5), [2, 4, 2], [6, 4]]
+    # Those that must be together are, and the others take few commits more.
+    assert gathered.append(asked) == [{2, 4, 6}, {7, 5, 3}, {1, 0}]
+    for partition in range(8):
+        events = gathered.log.read("t", partition=partition, follow=False)
+        numbers = [int(event.value or b"") for event in events]
+        assert numbers == sorted(numbers)
 
 
 def test_a_writer_that_was_frozen_before_its_commit_writes_again(

@@ -1,17 +1,22 @@
-"""What is damaged is named, and keeps nobody from the rest."""
+"""What is damaged, or cannot be read, is named, and keeps nobody from the rest."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from chronoline.log import Log
 from chronoline.log.format import DamagedObject
+from chronoline.log.group_reading import GroupReader
+from chronoline.log.reading import UnreadableObject
+from chronoline.testing import ManualClock
 from tests.log import timed
 from tests.log.timed import fill
 
 clock = timed.clock
 log = timed.log
 
+UNREADABLE = (DamagedObject, UnreadableObject)
 THE_OTHERS = [(0, 0), (0, 1), (2, 0), (2, 1), (3, 0), (3, 1)]
 
 
@@ -21,15 +26,34 @@ def _flip(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-@pytest.fixture(params=[_flip, Path.unlink], ids=["changed", "missing"])
-def damaged(request: pytest.FixtureRequest, log: Log, tmp_path: Path) -> str:
-    """Of two events in each partition, the first of partition 1 is damaged: its object's name."""
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _make_unreadable(path: Path) -> None:
+    """It can be opened, and every read fails."""
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.fixture
+def first(log: Log, tmp_path: Path) -> Path:
+    """Of two events in each partition, the first of partition 1: its object."""
     for partition in range(4):
         fill(log, 2, partition)
     (chunk,) = log._index.chunks(log.topic("t").uid, 1, from_sequence=0, limit=1)
     (path,) = tmp_path.glob(f"log/objects/*/{chunk.object_name}.events")
-    request.param(path)
-    return chunk.object_name
+    return path
+
+
+@pytest.fixture(
+    params=[_flip, _empty, Path.unlink, _make_unreadable],
+    ids=["changed", "empty", "missing", "unreadable"],
+)
+def damaged(request: pytest.FixtureRequest, first: Path) -> str:
+    """The name of the object that cannot be read."""
+    request.param(first)
+    return first.stem
 
 
 @pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
@@ -38,7 +62,8 @@ def test_damage_is_raised_when_the_other_partitions_have_been_read(
 ) -> None:
     seen: list[tuple[int, int]] = []
     reader = log.read("t", group=group, follow=False)
-    with pytest.raises(DamagedObject, match=damaged):
+    where = "'t', partition 1, from sequence 0"
+    with pytest.raises(UNREADABLE, match=f"{damaged}.*{where}"):
         seen.extend((event.partition, event.sequence) for event in reader)
     assert sorted(seen) == THE_OTHERS
 
@@ -47,7 +72,7 @@ def test_damage_ends_processing_when_the_other_partitions_have_been_processed(
     log: Log, damaged: str
 ) -> None:
     seen: list[tuple[int, int]] = []
-    with pytest.raises(DamagedObject, match=damaged):
+    with pytest.raises(UNREADABLE, match=damaged):
         log.process(
             "t", "g", lambda event: seen.append((event.partition, event.sequence)), follow=False
         )
@@ -66,6 +91,53 @@ def test_a_reader_that_follows_goes_on_with_the_others_and_names_the_damage(
     event = next(reader)
     assert (event.partition, event.sequence) == (3, 2)
     assert damaged in caplog.text
+    reader.close()
+
+
+@pytest.mark.parametrize("hearing", [False, True], ids=["deaf", "hearing"])
+@pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
+@pytest.mark.parametrize(
+    ("spoil", "rest_ms"), [(_flip, 5_000), (_make_unreadable, 1_000)], ids=["damage", "unreadable"]
+)
+def test_only_the_partition_rests_and_is_read_when_it_can_be(
+    log: Log,
+    first: Path,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    group: str | None,
+    hearing: bool,
+    spoil: Callable[[Path], object],
+    rest_ms: int,
+) -> None:
+    data = first.read_bytes()
+    spoil(first)
+    began_ms = clock.now_ms()
+    waits_s: list[float] = []
+
+    def wait(topic_uid: int, seen: int, timeout_s: float) -> bool:
+        waits_s.append(timeout_s)
+        assert len(waits_s) < 100, "it waits in vain"
+        if len(waits_s) == 1:
+            fill(log, 1, partition=3)
+            if first.is_dir():
+                first.rmdir()
+            first.write_bytes(data)
+        clock.advance(seconds=timeout_s)
+        return False
+
+    monkeypatch.setattr(log._arrivals, "wait", wait)
+    monkeypatch.setattr(type(log._index), "hearing", hearing)
+    monkeypatch.setattr(GroupReader, "_keep_alive", lambda self: None)
+    monkeypatch.setattr(log._readers, "_hold_ms", 60_000)
+    reader = log.read("t", group=group)
+    places = [(event.partition, event.sequence) for event in (next(reader) for _ in range(9))]
+    assert sorted(places[:6]) == THE_OTHERS
+    assert sorted(places[6:]) == [(1, 0), (1, 1), (3, 2)]
+    assert clock.now_ms() - began_ms in range(rest_ms, rest_ms + 150)
+    if not hearing:  # it looks as often as ever
+        assert waits_s[0] <= 0.1
+        assert places[6] == (3, 2)
     reader.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from chronoline.core.errors import InvalidInput, StoreUnavailable
 from chronoline.log import Event, Log, NewEvent, Notification
-from chronoline.log.contract import LogTopic, NewChunk
+from chronoline.log.contract import LogTopic, NewChunk, Notice
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.notifying import Notices, post_to
 from chronoline.testing import ManualClock
@@ -244,6 +244,86 @@ def test_an_index_that_does_not_answer_is_asked_again(
 
 def _unavailable(*_: object, **__: object) -> None:
     raise StoreUnavailable
+
+
+def test_waiting_for_one_whose_clock_is_ahead_is_no_spinning(scene: Scene) -> None:
+    latency_ms = 60_000
+    scene.commit()
+    began = scene.index.begin_notice(1, 0, max_latency_ms=latency_ms, now_ms=START_MS + 5_000)
+    assert isinstance(began, Notice)
+    notices = Notices(scene.index, lambda _: None, max_latency_ms=latency_ms)
+    notices.appended([(scene.topic, 0)], START_MS)
+    (duty,) = notices.due(START_MS)
+    notices.work(duty, START_MS)
+    assert notices.next_ms() == began.since_ms + latency_ms
+    assert notices.due(START_MS + 1) == []
+
+
+# Telling again of what is left
+
+
+def test_what_is_left_is_told_again_when_the_wait_is_over(scene: Scene) -> None:
+    scene.append("a")
+    scene.producers["a"].tell_again(scene.topic, 0, 0, scene.now_ms)
+    scene.at(1_000)
+    assert scene.trace == ["0: a tells of 1", "100: a tells of 1"]
+
+
+def test_what_is_left_is_told_at_once_if_nobody_was_told_of_late(scene: Scene) -> None:
+    scene.append("a")
+    scene.at(1_000)
+    scene.producers["a"].tell_again(scene.topic, 0, 0, scene.now_ms)
+    scene.at(2_000)
+    assert scene.trace == ["0: a tells of 1", "1000: a tells of 1"]
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_what_is_left_is_told_by_another_when_its_reader_dies(scene: Scene, waiting: bool) -> None:
+    scene.append("a")
+    if not waiting:
+        scene.at(500)
+    reader = Notices(scene.index, lambda _: None, max_latency_ms=LATENCY_MS)
+    reader.tell_again(scene.topic, 0, 0, scene.now_ms)
+    del reader
+    scene.at(1_000)
+    assert len(scene.trace) == (2 if waiting else 1)
+    assert scene.index.untold(1) == ([] if waiting else [0])
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_what_is_left_is_told_again_though_the_index_does_not_answer_at_first(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, waiting: bool
+) -> None:
+    scene.append("a")
+    if not waiting:
+        scene.at(500)
+    with monkeypatch.context() as away:
+        away.setattr(scene.index, "untell", _unavailable)
+        scene.producers["a"].tell_again(scene.topic, 0, 1, scene.now_ms)
+        scene.producers["a"].tell_again(scene.topic, 0, 0, scene.now_ms)
+    scene.at(5_000)
+    assert [told.partition(": ")[2] for told in scene.trace] == ["a tells of 1"] * 2
+
+
+def test_what_is_left_is_told_at_the_next_start_if_nobody_could_be_told(url: str) -> None:
+    def down(notification: Notification) -> None:
+        raise OSError("nobody answers")
+
+    with Log(url, notifier=lambda _: None) as log:
+        log.create_topic("t", partitions=1)
+        log.append_many("t", [NewEvent(value=b"") for _ in range(10)])
+    with Log(url, notifier=down) as log:
+        assert not log.read_until_current("t", "g", 0, lambda _: None, time_limit_s=0).current
+    told: list[Notification] = []
+    heard = threading.Event()
+
+    def tell(notification: Notification) -> None:
+        told.append(notification)
+        heard.set()
+
+    with Log(url, notifier=tell):
+        assert heard.wait(PATIENCE_S)
+    assert told == [Notification(topic="t", partition=0, sequence=10)]
 
 
 def test_what_waits_is_told_when_a_log_is_closed(url: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.core.errors import InvalidInput, StoreUnavailable
+from chronoline.core.errors import InvalidInput, StoreError, StoreUnavailable
 from chronoline.log import Log
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.objects.local import LocalObjects
@@ -48,6 +48,14 @@ def test_a_folder_has_its_index_beside_its_objects(tmp_path: Path) -> None:
     index.close()
     assert {path.name for path in folder.iterdir()} >= {"objects", "index.db"}
     use(f"file://{quote(str(folder))}")
+
+
+def test_a_path_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Log(tmp_path / "50% log") as log:
+        log.create_topic("t")
+    monkeypatch.chdir(tmp_path)
+    with Log(Path("50% log")) as log:
+        assert [topic.name for topic in log.topics()] == ["t"]
 
 
 def test_a_folder_may_have_another_index(tmp_path: Path) -> None:
@@ -234,8 +242,24 @@ def test_the_region_of_the_environment_is_written_down(
     for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(variable)
     use(url)
-    with pytest.raises(InvalidInput, match=r"names no region.*add \?region="):
+    with pytest.raises(InvalidInput, match=r"names no region.*add region="):
         prepare("s3://prepared-4", POSTGRES)
+
+
+def test_the_region_is_written_down_for_other_servers_too(
+    s3: S3Server, dynamodb_server: DynamoDBServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    table = f"dynamodb://prepared-5?endpoint={quote(dynamodb_server.endpoint, safe='')}"
+    url = prepare(s3.url("prepared-5"), table)
+    assert url.count("region=eu-west-3") == 1  # of the bucket, and in the index's URL:
+    assert url.count("region%3Deu-west-3") == 1
+    for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(variable)
+    use(url)
+    assert "region=us-east-1" in prepare(s3.url("prepared-6"), dynamodb_server.url("prepared-6"))
+    with pytest.raises(InvalidInput, match="names no region"):
+        prepare(s3.url("prepared-7"), table)
 
 
 def test_a_bucket_of_another_provider_has_to_be_there(gs_url: str, tmp_path: Path) -> None:
@@ -243,6 +267,34 @@ def test_a_bucket_of_another_provider_has_to_be_there(gs_url: str, tmp_path: Pat
     use(url)
     with pytest.raises(StoreUnavailable, match="'others' does not exist; make it first"):
         prepare(gs_url.replace("events", "others"), f"sqlite:///{tmp_path}/index.db")
+
+
+def test_what_was_made_before_a_refusal_is_said(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreUnavailable("no")
+
+    monkeypatch.setattr("chronoline.log.opening.tie", refuse)
+    url, index = s3.url("prepared-8"), f"sqlite:///{tmp_path}/index.db"
+    with pytest.raises(StoreError, match="no; made before that, the bucket 'prepared-8' stays"):
+        prepare(url, index)
+    with pytest.raises(StoreUnavailable, match=r"^no$"):
+        prepare(url, index)
+
+
+def test_a_refusal_leaves_no_bucket(
+    s3: S3Server, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    index = postgres_server.create_database("taken")
+    prepare(f"file://{tmp_path}/log", index)
+    with pytest.raises(StoreError, match="holds one log"):
+        prepare(s3.url("refused"), index)
+    with pytest.raises(StoreUnavailable, match="PostgreSQL cannot be reached"):
+        prepare(s3.url("refused"), "postgresql://localhost:9/nowhere")
+    with pytest.raises(StoreUnavailable, match="'refused' does not exist"):
+        open_parts(s3.url("refused"), f"sqlite:///{tmp_path}/index.db")
+    assert not (tmp_path / "index.db").exists()
 
 
 # Templates
@@ -272,12 +324,23 @@ def test_a_template_puts_out_the_connection_string() -> None:
     assert output == connection_string("s3://bucket?region=eu-west-1", POSTGRES)
 
 
+def test_a_template_is_of_one_region() -> None:
+    made = json.loads(template("s3://bucket?region=eu-west-1", "dynamodb://table"))
+    output = made["Outputs"]["ConnectionString"]["Value"]["Fn::Sub"]
+    assert output == connection_string(
+        "s3://bucket?region=eu-west-1", "dynamodb://table?region=eu-west-1"
+    )
+    assert "Make the stack in eu-west-1" in made["Description"]
+
+
 @pytest.mark.parametrize(
     ("url", "index", "said"),
     [
         ("file:///log", None, "S3 alone"),
         ("gs://bucket", POSTGRES, "S3 alone"),
-        ("s3://bucket?endpoint=http://host", POSTGRES, "S3 alone"),
+        ("s3://bucket?endpoint=http://host", POSTGRES, "leave out endpoint="),
+        ("s3://bucket", "dynamodb://table?endpoint=http://host", "leave out endpoint="),
+        ("s3://bucket?region=eu-west-1", "dynamodb://table?region=eu-west-2", "in one region"),
         ("s3://bucket", "postgresql://me:hush@host/db", "PGPASSWORD"),
         ("s3://bucket", "postgresql://host/db?user=me&password=hush", "PGPASSWORD"),
     ],

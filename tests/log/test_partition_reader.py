@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chronoline.core.errors import OutcomeUnknown
+from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.log import Log, NewEvent
 from chronoline.log.format import DamagedObject
 from chronoline.log.reading import PartitionReader
@@ -92,7 +92,7 @@ def test_what_retention_dropped_meanwhile_is_passed_over(log: Log) -> None:
     assert read(reader, 100) == [6, 7, 36, 37, 38, 39]
 
 
-@pytest.mark.parametrize("error", [OutcomeUnknown, DamagedObject])
+@pytest.mark.parametrize("error", [OutcomeUnknown, DamagedObject, StoreUnavailable])
 def test_an_error_hides_no_event_before_it(
     log: Log, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:

@@ -12,6 +12,7 @@ from chronoline.core.limits import MAX_HEADERS
 from chronoline.log import Again, Event, Log, NewEvent
 from chronoline.log.contract import Hold
 from chronoline.log.group_reading import GroupReader
+from chronoline.log.processing import Processing
 from chronoline.testing import ManualClock
 
 HOLD_MS = 60_000
@@ -247,6 +248,22 @@ def test_a_partition_that_is_lost_while_its_event_is_processed_is_left_to_its_ne
     assert scene.log.process("t", "g", lose_and_fail, follow=False) == 0
     assert [each.holder for each in scene.log.groups("t")] == ["another"]
     assert len(holds) == 1
+
+
+def test_attempts_are_forgotten_when_their_event_is_another_readers(scene: Scene) -> None:
+    """Who follows for years must not remember every event that ever failed."""
+    reader = scene.log._readers._group_reader(scene.log.topic("t"), "g")
+    processing = Processing(reader, _fail, Again(), None, lambda: False)
+    for number in range(5):
+        batch = reader.next_batch(1)
+        assert batch is not None
+        processing.work(*batch)
+        fill(scene.log, 1)
+        scene.other.seek("t", "g", number + 1)  # past what failed
+        reader._beat()
+        scene.clock.advance(1_000)
+    assert len(processing._attempts) == 1
+    reader.close()
 
 
 @pytest.mark.parametrize(

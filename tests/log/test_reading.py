@@ -1,13 +1,14 @@
 """Groups read everything at least once, in sequence, and only the holder of a partition notes progress."""
 
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import InvalidInput, StoreClosed
 from chronoline.log import Again, Event, Log, NewEvent
 from chronoline.log.format import DamagedObject
 from chronoline.testing import ManualClock
@@ -110,8 +111,9 @@ def test_seek_by_sequence_and_time_and_skip_to_end(log: Log) -> None:
 def test_a_start_that_is_none_is_refused(log: Log, start: Any) -> None:
     with pytest.raises(InvalidInput):
         log.seek("t", "a", start)
-    with pytest.raises(InvalidInput):
-        log.read("t", start=start)
+    if start is not None:
+        with pytest.raises(InvalidInput):
+            log.read("t", start=start)
 
 
 def test_a_damaged_object_is_named_and_stops_only_its_partition(
@@ -162,7 +164,7 @@ def test_a_reader_that_was_frozen_past_the_end_of_its_hold_cannot_note_progress(
         other.append("t", value=b"3")
         slow_clock.advance(30_000)
         handed_out = [event.sequence for event in zombie]
-        assert handed_out == [1, 2, 3]  # what it had, and then it reads as a new holder
+        assert handed_out == [3]  # nothing of what it had, and then it reads as a new holder
         (progress,) = other.groups("t")
         assert (progress.sequence, progress.holder) == (4, None)
 
@@ -232,8 +234,95 @@ def test_stop_ends_readers_after_the_event_at_hand_and_its_progress_is_noted(log
 
     assert log.process("t", "a", handle) == 3
     assert sum(progress.sequence for progress in log.groups("t")) == 3
-    assert list(log.read("t", group="a")) == []
     log.append("t", value=b"appends go on")
+
+
+def test_who_reads_a_log_that_was_stopped_or_closed_is_told(log: Log) -> None:
+    """Nothing would look like the end of a log in which there is nothing."""
+    fill(log, 4)
+    calls: list[Callable[[], object]] = [
+        lambda: log.read("t", follow=False),
+        lambda: log.read("t", group="g"),
+        lambda: log.process("t", "g", print, follow=False),
+        lambda: log.read_until_current("t", "g", 0, print),
+    ]
+    log.stop()
+    for call in calls:
+        with pytest.raises(StoreClosed, match=r"was stopped.*open it again"):
+            call()
+    assert log.groups("t") == []
+    log.close()
+    for call in [*calls, lambda: log.append("t", value=b"late")]:
+        with pytest.raises(StoreClosed, match="the log is closed; open it again"):
+            call()
+
+
+def test_a_sequence_that_is_yet_to_come_is_waited_for(log: Log) -> None:
+    fill(log, 8)
+    reader = log.read("t", partition=1, start=4, limit=2)
+    log.append_many("t", [NewEvent(value=b"%d" % n, partition=1) for n in range(5)])
+    assert [event.sequence for event in reader] == [4, 5]
+    assert list(log.read("t", start=50, follow=False)) == []
+
+
+def test_seek_beyond_the_end_is_refused_if_no_partition_has_it(log: Log) -> None:
+    log.append_many("t", [NewEvent(value=b"", partition=1) for _ in range(5)])
+    log.seek("t", "a", 3)
+    assert [each.sequence for each in log.groups("t")] == [0, 3, 0, 0]
+    for partition in (None, 1):
+        with pytest.raises(InvalidInput, match=r"sequence 6 is beyond the end.*gets sequence 5"):
+            log.seek("t", "a", 6, partition=partition)
+    log.seek("t", "a", 5, partition=1)
+    assert read(log, "a") == []
+
+
+def test_a_number_like_milliseconds_is_taken_for_a_mistake(log: Log) -> None:
+    now_ms = 1_700_000_000_000
+    for call in (lambda: log.seek("t", "a", now_ms), lambda: log.read("t", start=now_ms)):
+        with pytest.raises(InvalidInput, match="looks like a time in milliseconds"):
+            call()
+
+
+def test_a_group_reads_one_partition_by_one_reader_at_a_time(log: Log, url: str) -> None:
+    fill(log, 8)
+    reader = log.read("t", group="a", partition=2, limit=2)
+    assert next(reader).value == b"2"
+    assert [each.partition for each in log.groups("t")] == [2]
+    with Log(url) as other:
+        assert list(other.read("t", group="a", partition=2, follow=False)) == []
+        assert [int(event.value or b"") for event in reader] == [6]
+        seen: list[int] = []
+        assert other.process("t", "a", lambda e: seen.append(e.partition), partition=3, limit=2)
+        assert seen == [3, 3]
+    assert sorted(read(log, "a")) == [0, 1, 4, 5]
+
+
+def test_calls_that_make_no_sense_are_refused(log: Log) -> None:
+    nothing: Any = None
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("use seek", lambda: log.read("t", group="g", start="earliest")),
+        ("partition 4", lambda: log.read("t", group="g", partition=4)),
+        ("partition 4", lambda: log.process("t", "g", print, partition=4)),
+        ("cannot be called", lambda: log.process("t", "g", nothing)),
+        ("cannot be called", lambda: log.read_until_current("t", "g", 0, nothing)),
+        ("0 or more", lambda: log.read_until_current("t", "g", 0, print, time_limit_s=-1)),
+        ("0 or more", lambda: log.sweep(grace_ms=-1)),
+    ]
+    for said, call in calls:
+        with pytest.raises(InvalidInput, match=said):
+            call()
+
+
+def test_a_group_that_retention_overtook_is_where_the_events_begin(url: str) -> None:
+    clock = ManualClock()
+    with Log(url, clock=clock) as log:
+        log.create_topic("t", partitions=1)
+        log.seek("t", "g", "earliest")
+        log.append_many("t", [NewEvent(value=b"") for _ in range(3)])
+        clock.advance(1_000)
+        log.append("t", value=b"young")
+        log.retain("t", max_age_ms=500)
+        assert [(each.sequence, each.lag) for each in log.groups("t")] == [(3, 1)]
 
 
 @pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])

@@ -1,12 +1,14 @@
 """Readers that work one partition until it is up to date, and stop."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import InvalidInput, StoreUnavailable
 from chronoline.log import CaughtUp, Event, Log, NewEvent, Notification
+from chronoline.log.contract import Hold
 from chronoline.log.format import DamagedObject
 from chronoline.testing import ManualClock
 
@@ -65,6 +67,24 @@ def test_what_comes_while_it_lets_go_is_read_by_it(
     assert (done.handled, done.current) == (2, True)
 
 
+def test_what_was_not_noted_is_done_again_before_it_says_that_it_is_current(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, 2)
+    progress_all = log._index.progress_all
+    errors = iter([StoreUnavailable("away")])
+
+    def fail_once(notes: Sequence[tuple[Hold, int]], *, now_ms: int) -> list[Hold | None]:
+        for error in errors:
+            raise error
+        return progress_all(notes, now_ms=now_ms)
+
+    monkeypatch.setattr(log._index, "progress_all", fail_once)
+    done = log.read_until_current("t", "g", 0, lambda event: None)
+    assert done == CaughtUp(handled=4, current=True, sequence=2)
+    assert [each.lag for each in log.groups("t") if each.partition == 0] == [0]
+
+
 def test_when_its_time_is_up_it_stops_and_notifies_again(url: str) -> None:
     clock = ManualClock()
     told: list[Notification] = []
@@ -80,7 +100,8 @@ def test_when_its_time_is_up_it_stops_and_notifies_again(url: str) -> None:
         done = log.read_until_current("t", "g", 0, slow, time_limit_s=1)
         assert done == CaughtUp(handled=3, current=False, sequence=3)
         assert log.groups("t")[0].lag == 2
-    assert Notification(topic="t", partition=0, sequence=3) in told
+    assert told[-1] == Notification(topic="t", partition=0, sequence=5)
+    assert len(told) == 2  # when it was opened, and for what is left
 
 
 def test_one_that_is_started_by_itself_when_its_time_is_up_does_not_run_inside_itself(

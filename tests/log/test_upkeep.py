@@ -11,7 +11,7 @@ from chronoline.log import appending as appending_module
 from chronoline.log import catching_up as catching_up_module
 from chronoline.log import readers as readers_module
 from chronoline.log import upkeep as upkeep_module
-from chronoline.log.contract import NewChunk
+from chronoline.log.contract import Chunk, NewChunk
 from chronoline.testing import ManualClock
 from tests.log import timed
 from tests.log.timed import fill
@@ -90,6 +90,63 @@ def test_a_partition_that_retention_emptied_between_two_readers_is_up_to_date(
     assert seen == [3]
 
 
+def test_what_is_appended_while_retention_looks_is_young(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, 2)
+    clock.advance(3_600_000)
+    sequence_at = log._index.sequence_at
+
+    def append_and_overlook(topic_uid: int, partition: int, ts: int) -> int:
+        """An index that looks twice takes what came in between for old."""
+        if partition == 0:
+            fill(log, 1)
+            return 3
+        return sequence_at(topic_uid, partition, ts)
+
+    monkeypatch.setattr(log._index, "sequence_at", append_and_overlook)
+    assert log.retain("t", max_age_ms=60_000) == 2
+    assert [event.sequence for event in log.read("t", follow=False)] == [2]
+
+
+def test_retention_by_size_keeps_the_newest_that_fit_and_remembers_no_chunk(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep_module, "_CHUNKS_AT_ONCE", 2)
+    fill(log, 7)
+    (chunk, *_) = log._index.chunks(log.topic("t").uid, 0, from_sequence=0, limit=1)
+    expected = [(7, 0), (4, 3), (3, 4), (1, 6), (0, 6)]
+    for chunks, first in expected:
+        log.retain("t", max_bytes=chunks * chunk.length)
+        assert log.heads("t")[0].first_sequence == first
+    fill(log, 1)
+    assert log.retain("t", max_bytes=2 * chunk.length - 1) == 1
+    assert [event.sequence for event in log.read("t", follow=False)] == [7]
+
+
+@pytest.mark.parametrize("newest_too", [False, True])
+def test_retention_by_size_beside_compaction_and_writers_drops_nothing_it_did_not_weigh(
+    log: Log, monkeypatch: pytest.MonkeyPatch, newest_too: bool
+) -> None:
+    fill(log, 4)
+    chunks = log._index.chunks
+    looks = iter(range(100))
+
+    def chunks_and_changes(*place: int, from_sequence: int, limit: int) -> list[Chunk]:
+        if place[1] == 0 and next(looks) == 2:  # it has weighed all of them
+            if newest_too:
+                log.compact("t")
+            fill(log, 3)
+        return chunks(*place, from_sequence=from_sequence, limit=limit)
+
+    monkeypatch.setattr(log._index, "chunks", chunks_and_changes)
+    dropped = log.retain("t", max_bytes=1)
+    monkeypatch.undo()
+    assert dropped == (0 if newest_too else 3)
+    kept = [event.sequence for event in log.read("t", follow=False)]
+    assert kept == list(range(0 if newest_too else 3, 7))
+
+
 # Progress
 
 
@@ -148,7 +205,7 @@ def test_compaction_counts_chunks_that_it_leaves_as_they_are(log: Log) -> None:
 
 
 def test_sweeping_says_how_many_objects_it_looked_at_and_collected(
-    log: Log, monkeypatch: pytest.MonkeyPatch
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep_module, "_NAMES_AT_ONCE", 2)
     fill(log, 5)
@@ -157,11 +214,13 @@ def test_sweeping_says_how_many_objects_it_looked_at_and_collected(
     topic = log.topic("t")
     log._index.trim(topic.uid, 0, before_sequence=3)  # as a retainer that died before it collected
     done: list[int] = []
-    # The files' time is the machine's, and the log's is by hand: all of them are old.
-    assert log.sweep(grace_ms=-(1 << 50), progress=done.append) == 2 + 3
+    clock.advance(
+        1 << 45
+    )  # the files' time is the machine's, and the log's is by hand: all are old
+    assert log.sweep(grace_ms=0, progress=done.append) == 2 + 3
     assert done == [2, 2, 2, 1, 2, 1]  # 7 looked at, then 3 collected
     done.clear()
-    assert log.sweep(grace_ms=-(1 << 50), progress=done.append) == 0
+    assert log.sweep(grace_ms=0, progress=done.append) == 0
     assert done == [2]
 
 
@@ -247,7 +306,7 @@ def test_a_commit_that_was_done_but_not_answered_is_settled_after_its_object_is_
             else:
                 clock.advance(1)
                 assert other.retain("t", max_age_ms=0) == 2
-            other.sweep(grace_ms=-60_000)
+            other.sweep(grace_ms=0)
             assert name not in {stored.name for stored in other._objects.list()}
             raise OutcomeUnknown("no answer")
         return given

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
+from chronoline.core.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from chronoline.log import Log, NewEvent, Notification
 from tests.log.places import place
 from tests.log.waiting import NEVER_MS, PATIENCE_S, Waiter, opened
@@ -48,9 +48,10 @@ def test_where_the_index_hears_nothing_a_reader_looks(
             assert waiter.values() == [b"0"]
 
 
+@pytest.mark.parametrize("error", [StoreUnavailable("full"), StoreError("full")])
 @pytest.mark.parametrize("value", [b"", bytes(99)], ids=["by the writer", "by the lane"])
 def test_an_append_that_is_cut_and_fails_in_part_is_told_all_the_same(
-    url: str, monkeypatch: pytest.MonkeyPatch, value: bytes
+    url: str, monkeypatch: pytest.MonkeyPatch, value: bytes, error: StoreError
 ) -> None:
     told: list[Notification] = []
     heard = threading.Event()
@@ -64,7 +65,8 @@ def test_an_append_that_is_cut_and_fails_in_part_is_told_all_the_same(
         waiter = Waiter(log, None)
         with waiter.reading(monkeypatch):
             with monkeypatch.context() as patch:
-                patch.setattr(log._objects, "put", _after_one(log._objects.put))
+                patch.setattr(log._objects, "put", _after_one(log._objects.put, error))
+                patch.setattr(log._index, "max_chunks_per_commit", 1)
                 with pytest.raises(OutcomeUnknown, match=r"a part .* the rest is not: full"):
                     log.append_many("t", [NewEvent(value=value, partition=p) for p in (0, 1)])
             assert waiter.values() == [value]
@@ -72,14 +74,16 @@ def test_an_append_that_is_cut_and_fails_in_part_is_told_all_the_same(
     assert told == [Notification(topic="t", partition=0, sequence=1)]
 
 
-def _after_one(put: Callable[[str, bytes], None]) -> Callable[[str, bytes], None]:
+def _after_one(
+    put: Callable[[str, bytes], None], error: StoreError
+) -> Callable[[str, bytes], None]:
     """It works once, and fails from then on."""
     puts = iter([put])
 
     def put_one(name: str, data: bytes) -> None:
         for each in puts:
             return each(name, data)
-        raise StoreUnavailable("full")
+        raise error
 
     return put_one
 
@@ -87,7 +91,7 @@ def _after_one(put: Callable[[str, bytes], None]) -> Callable[[str, bytes], None
 def test_an_append_that_failed_as_a_whole_says_so(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = _after_one(log._objects.put)
+    put = _after_one(log._objects.put, StoreUnavailable("full"))
     put("0000000000000000000before", b"")
     monkeypatch.setattr(log._objects, "put", put)
     with pytest.raises(StoreUnavailable, match="full"):

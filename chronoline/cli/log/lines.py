@@ -52,6 +52,9 @@ def from_line(line: bytes) -> NewEvent:
 def _fields(line: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(line.decode())
+    except json.JSONDecodeError as error:
+        place = f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
+        raise InvalidInput(f"not JSON: {place}; --format lines takes plain values") from error
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"not JSON: {error}; --format lines takes plain values") from error
     if not isinstance(fields, dict):

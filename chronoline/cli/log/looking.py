@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.measure import Measurement
+from rich.table import Column, Table
 from rich.text import Text
 
 from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, TopicName, open_log
@@ -18,6 +19,8 @@ from chronoline.cli.moments import show_moment
 from chronoline.clock import SystemClock
 from chronoline.log import GroupProgress
 from chronoline.log.contract import Head
+
+_NO_LIMIT = 1_000_000
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON array instead of a table.")]
 
@@ -32,7 +35,7 @@ def topics(as_json: AsJson = False, place: LogPlace = DEFAULT_FOLDER) -> None:
     if as_json:
         print(json.dumps([_topic_json(name, each) for name, each in heads.items()], indent=2))
     elif heads:
-        Console().print(_topic_table(heads))
+        _print(_topic_table(heads))
     else:
         print("There are no topics yet: `chronoline log create TOPIC` makes one.")
 
@@ -47,9 +50,18 @@ def groups(topic: TopicName, as_json: AsJson = False, place: LogPlace = DEFAULT_
     if as_json:
         print(json.dumps([_group_json(each) for each in found], indent=2))
     elif found:
-        Console().print(_group_table(found, SystemClock().now_ms()))
+        _print(_group_table(found, SystemClock().now_ms()))
     else:
         print(f"No group reads {topic!r} yet: `chronoline log read {topic} --group G` makes one.")
+
+
+def _print(table: Table) -> None:
+    """As wide as it needs to be where no terminal shows it; a terminal folds what does not fit."""
+    console = Console()
+    if not console.is_terminal:
+        unlimited = console.options.update(width=_NO_LIMIT)
+        console = Console(width=Measurement.get(console, unlimited, table).maximum)
+    console.print(table)
 
 
 def _topic_json(name: str, heads: Sequence[Head]) -> dict[str, object]:
@@ -58,9 +70,9 @@ def _topic_json(name: str, heads: Sequence[Head]) -> dict[str, object]:
 
 
 def _topic_table(topics: Mapping[str, Sequence[Head]]) -> Table:
-    table = Table("topic")
+    table = Table(Column("topic", overflow="fold"))
     for name in ("partitions", "events", "dropped", "appended"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for name, heads in topics.items():
         events, appended = _events(heads), sum(head.next_sequence for head in heads)
         figures = (len(heads), events, appended - events, appended)
@@ -79,11 +91,11 @@ def _group_json(progress: GroupProgress) -> dict[str, object]:
 
 
 def _group_table(found: Sequence[GroupProgress], now_ms: int) -> Table:
-    table = Table("group")
+    table = Table(Column("group", overflow="fold"))
     for name in ("partition", "next sequence", "lag"):
-        table.add_column(name, justify="right")
-    table.add_column("holder")
-    table.add_column("hold ends")
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("holder", overflow="fold")
+    table.add_column("hold ends", overflow="fold")
     for name, partitions in groupby(found, lambda each: each.group):
         table.add_section()
         for each in partitions:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import InvalidInput, StoreError
 from chronoline.log import Log
 from chronoline.log.objects.address import split_url
 
@@ -42,6 +42,11 @@ def open_log(place: str) -> Log:
     url = url_of(place)
     scheme, host, folder, _ = split_url(url)
     if scheme == "file" and not host and not Path(folder, "objects").is_dir():
+        if Path(folder, "index.db").is_file():
+            raise StoreError(
+                f"the folder {folder!r} has the index of a log, and its objects are gone: bring the folder "
+                "'objects' back"
+            )
         raise InvalidInput(
             f"there is no log in the folder {folder!r}: "
             "`chronoline log init` or `chronoline log create` makes it, --log names another"

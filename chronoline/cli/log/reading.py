@@ -75,23 +75,28 @@ def read(
     headers, and can be appended as it is. Bytes that are not UTF-8 are
     {"base64": "…"} in the place of the text.
 
+    With --group and --partition it takes that partition alone, when no other
+    reader of the group holds it. A sequence that is yet to come is waited
+    for with --follow.
+
     A group's progress is noted after its events were printed, so each comes
     at least once. To take a few use --limit: what is in a pipe counts as
     printed, also if head takes only some of it.
     """
-    if group is not None and (partition is not None or start is not None):
+    if group is not None and start is not None:
         raise InvalidInput(
-            "a group reads its share from where it is: without --partition and --from; "
-            "`chronoline log seek` sets where it goes on"
+            "a group reads from where it is: without --from; `chronoline log seek` sets where it goes on"
         )
-    begin = parse_start(start or "earliest", "--from", SystemClock().now_ms())
+    begin = None if start is None else parse_start(start, "--from", SystemClock().now_ms())
     with open_log(place) as log, cleaning_up_when_told_to_end(), quiet_when_nobody_reads():
         events = log.read(
             topic, group=group, partition=partition, start=begin, follow=follow, limit=limit
         )
         printed = _show(events, output, at_once=follow or group is not None)
         if group is not None and printed != limit:
-            _tell_what_is_left(log, topic, group)
+            _tell_what_is_left(log, topic, group, partition)
+        elif isinstance(begin, int) and not printed and limit != 0:
+            _tell_of_the_end(log, topic, partition, begin)
 
 
 def tail(
@@ -152,13 +157,22 @@ def _value_line(event: Event) -> bytes:
     return (event.value or b"") + b"\n"
 
 
-def _tell_what_is_left(log: Log, topic: str, group: str) -> None:
-    left = sum(each.lag for each in log.groups(topic) if each.group == group)
+def _tell_what_is_left(log: Log, topic: str, group: str, partition: int | None) -> None:
+    states = [each for each in log.groups(topic) if partition in (None, each.partition)]
+    left = sum(each.lag for each in states if each.group == group)
     if left:
-        Console(stderr=True).print(
-            f"chronoline: {count_of(left, 'event')} left to other readers of the group, or until "
-            f"their holds end: see `chronoline log groups {topic}`",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
+        _tell(
+            f"{count_of(left, 'event')} left to other readers of the group, or until their holds end: see "
+            f"`chronoline log groups {topic}`"
         )
+
+
+def _tell_of_the_end(log: Log, topic: str, partition: int | None, begin: int) -> None:
+    """Where nothing was printed because there is no such sequence yet."""
+    ends = [head.next_sequence for head in log.heads(topic) if partition in (None, head.partition)]
+    if begin > max(ends):
+        _tell(f"there is no sequence {begin} yet: the next event gets {max(ends)} at most")
+
+
+def _tell(what: str) -> None:
+    Console(stderr=True).print(f"chronoline: {what}", markup=False, highlight=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from chronoline.cli.log.place import DEFAULT_FOLDER, GroupName, LogPlace, TopicN
 from chronoline.cli.moments import parse_start
 from chronoline.cli.quantities import count_of
 from chronoline.clock import SystemClock
+from chronoline.log import GroupProgress
 
 
 def seek(
@@ -30,6 +32,8 @@ def seek(
 ) -> None:
     """Set where a group goes on, also while it reads.
 
+    A partition that ends before a sequence goes on at its end.
+
     chronoline log seek orders billing --to earliest
     chronoline log seek orders billing --to 1200 --partition 3
     chronoline log seek orders billing --to 2026-01-31T12:00:00Z
@@ -37,8 +41,18 @@ def seek(
     start = parse_start(to, "--to", SystemClock().now_ms())
     with open_log(place) as log:
         log.seek(topic, group, start, partition=partition)
-        lag = sum(each.lag for each in log.groups(topic) if each.group == group)
+        states = [each for each in log.groups(topic) if each.group == group]
+    lag = sum(each.lag for each in states)
     print(f"{group!r} has {count_of(lag, 'event')} of {topic!r} to read")
+    if isinstance(start, int):
+        chosen = [each for each in states if partition in (None, each.partition)]
+        _tell_of_short_ones([each for each in chosen if each.sequence < start], start)
+
+
+def _tell_of_short_ones(states: Sequence[GroupProgress], start: int) -> None:
+    if states:
+        count = f"{count_of(len(states), 'partition')} {'ends' if len(states) == 1 else 'end'}"
+        typer.echo(f"chronoline: {count} before {start}, where it goes on at the end", err=True)
 
 
 def skip_to_end(topic: TopicName, group: GroupName, place: LogPlace = DEFAULT_FOLDER) -> None:

@@ -37,8 +37,8 @@ def open_session(region: str | None = None) -> boto3.Session:
         raise StoreError(f"the environment's AWS settings cannot be used: {error}") from error
 
 
-def make_bucket(address: BucketAddress) -> None:
-    """Makes a bucket, if it is not there. Amazon's are private and encrypted unless told otherwise."""
+def make_bucket(address: BucketAddress) -> bool:
+    """Makes a bucket, if it is not there; says if it did. Amazon's are private and encrypted."""
     with _translating(address):
         session = open_session(address.region)
         client = session.client("s3", endpoint_url=address.endpoint, config=_PATIENCE)
@@ -53,6 +53,8 @@ def make_bucket(address: BucketAddress) -> None:
             client.create_bucket(
                 Bucket=address.bucket, **({} if region == DEFAULT_REGION else where)
             )
+            return True
+    return False
 
 
 @contextmanager

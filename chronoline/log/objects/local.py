@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
+from uuid import uuid4
 
 from chronoline.core.errors import StoreError, StoreFull, StoreUnavailable
 from chronoline.databases.sqlite import stop_process
-from chronoline.log.contract import ObjectMissing, Objects, StoredObject
+from chronoline.log.contract import MARK, ObjectMissing, Objects, StoredObject
 from chronoline.log.objects.layout import SUFFIX, name_of, path_of
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -89,6 +90,29 @@ class LocalObjects(Objects):
                 self._path(name).unlink(missing_ok=True)
             except OSError as error:
                 raise StoreUnavailable(f"object {name!r} cannot be deleted: {error}") from error
+
+    def mark(self, log_id: str) -> str:
+        """Written beside and linked in: nobody sees half a mark, and a crash leaves none."""
+        path = self._path(MARK)
+        beside = path.with_name(f"{uuid4().hex}.new")
+        try:
+            self._make_folder(path.parent)
+            self._write(
+                os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), log_id.encode()
+            )
+            try:
+                os.link(beside, path)
+            except FileExistsError:
+                pass  # another was faster
+            except OSError:  # a disk without links
+                return super().mark(log_id)
+            self._flush_folder(path.parent)
+        except OSError as error:
+            raise self._not_put(MARK, error) from error
+        finally:
+            with suppress(OSError):  # what stays is in nobody's way
+                beside.unlink(missing_ok=True)
+        return self.marked() or log_id
 
     def close(self) -> None:
         pass

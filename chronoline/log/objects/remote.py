@@ -21,7 +21,7 @@ from obstore.exceptions import (
 )
 
 from chronoline.core.errors import InvalidInput, StoreError, StoreFull, StoreUnavailable
-from chronoline.log.contract import ObjectMissing, Objects, StoredObject
+from chronoline.log.contract import BucketMissing, ObjectMissing, Objects, StoredObject
 from chronoline.log.objects.address import BucketAddress
 from chronoline.log.objects.clients import open_client
 from chronoline.log.objects.layout import name_of, path_of
@@ -137,7 +137,7 @@ class RemoteObjects(Objects):
         bucket = f"the bucket {address.bucket!r}"
         if _code(error) in _NO_BUCKET:
             how = "with `chronoline log init`" if address.scheme == "s3" else "first"
-            return StoreUnavailable(f"{failed}: {bucket} does not exist; make it {how}")
+            return BucketMissing(f"{failed}: {bucket} does not exist; make it {how}")
         if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in _DENIED:
             return StoreUnavailable(
                 f"{failed}: access to {bucket} is denied ({reason}); check the credentials in the "

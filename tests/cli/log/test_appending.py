@@ -120,7 +120,7 @@ def test_plain_values_come_back_as_lines(command: Command, log: Log) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("nonsense", "not JSON: Expecting value: line 1 column 1"),
+        ("nonsense", "not JSON: expecting value at character 1;"),
         ('{"value": 7}', "value must be text, null, or"),
         ('{"value": "v", "partition": 4}', "partition 4 is not one of 0 to 3"),
         ('{"value": "v", "partition": "0"}', "partition '0' is not one of 0 to 3"),

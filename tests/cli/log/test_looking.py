@@ -1,8 +1,14 @@
 """`topics` and `groups`."""
 
+import itertools
 import json
 
+import pytest
+from typer.testing import CliRunner
+
+from chronoline.cli.log import app
 from chronoline.cli.log.looking import _hold_end
+from chronoline.cli.moments import show_moment
 from chronoline.log import Log, NewEvent
 from tests.cli.log.command import Command
 
@@ -50,6 +56,29 @@ def test_groups(command: Command, log: Log) -> None:
     *busy, idle = rows
     assert all(row[4] and row[5].endswith("Z") for row in busy)
     assert idle[4:] == ["", ""]
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])
+def test_a_table_loses_nothing_where_there_is_little_room(
+    command: Command, log: Log, terminal: bool
+) -> None:
+    reader = log.read("t", group="a-group-of-a-long-name")
+    log.append("t", value=b"a", partition=1)
+    next(reader)
+    env = {"CHRONOLINE_LOG": str(command.folder), "COLUMNS": "80", "TTY_COMPATIBLE": "0"}
+    env |= {"TTY_COMPATIBLE": "1", "NO_COLOR": "1"} if terminal else {}
+    printed = CliRunner().invoke(app, ["groups", "t"], env=env).stdout
+    held = log.groups("t")[0]
+    assert held.holder is not None
+    assert held.until_ms is not None
+    first = cells(printed)[:1]
+    if terminal:
+        assert len(printed.splitlines()[0]) <= 80
+        first = list(itertools.takewhile(lambda row: row[1] in ("0", ""), cells(printed)))
+    texts = ["".join(row[place] for row in first) for place in (0, 4, 5)]
+    assert texts[:2] == ["a-group-of-a-long-name", held.holder]
+    assert texts[2].endswith("Z")
+    assert len(texts[2]) == len(show_moment(held.until_ms))
 
 
 def test_groups_as_json(command: Command, log: Log) -> None:

@@ -77,6 +77,24 @@ def test_a_group_goes_on_where_it_was(command: Command, log: Log) -> None:
     assert values(command("read", "t", "--group", "h")) == ["a", "b", "c"]
 
 
+def test_a_group_may_read_one_partition(command: Command, log: Log) -> None:
+    fill(log, 0, "a")
+    fill(log, 1, "b", "c")
+    assert values(command("read", "t", "--group", "g", "--partition", "1")) == ["b", "c"]
+    assert command.warning("read", "t", "--group", "g", "--partition", "1") == ""
+    assert values(command("read", "t", "--group", "g")) == ["a"]
+
+
+def test_a_sequence_that_is_yet_to_come_is_said(command: Command, log: Log) -> None:
+    fill(log, 0, "a", "b")
+    assert command.warning("read", "t", "--from", "50") == (
+        "chronoline: there is no sequence 50 yet: the next event gets 2 at most\n"
+    )
+    assert "gets 0 at most" in command.warning("read", "t", "--from", "1", "--partition", "3")
+    assert command.warning("read", "t", "--from", "2") == ""
+    assert command.warning("read", "t", "--from", "50", "--limit", "0") == ""
+
+
 def test_following_ends_at_its_limit(command: Command, log: Log) -> None:
     fill(log, 0, "a", "b")
     assert values(command("read", "t", "--follow", "--limit", "2")) == ["a", "b"]
@@ -98,8 +116,12 @@ def test_bad_input_is_refused(command: Command, log: Log) -> None:
     assert "no topic named 'x'" in command.refusal("read", "x")
     assert "partition 4 is not one of 0 to 3" in command.refusal("read", "t", "--partition", "4")
     assert "is not a start" in command.refusal("read", "t", "--from", "monday")
-    for option in (("--from", "3"), ("--partition", "1")):
-        assert "`chronoline log seek`" in command.refusal("read", "t", "--group", "g", *option)
+    for start in ("3", "earliest"):
+        refusal = command.refusal("read", "t", "--group", "g", "--from", start)
+        assert "`chronoline log seek`" in refusal
+    refusal = command.refusal("read", "t", "--from", "1700000000000")
+    assert "looks like a time in milliseconds" in refusal
+    assert "partition 4" in command.refusal("read", "t", "--group", "g", "--partition", "4")
     assert "group is empty" in command.refusal("read", "t", "--group", "")
     assert "--limit" in command.misuse("read", "t", "--limit", "-1")
     assert "'xml' is not" in command.misuse("read", "t", "--format", "xml")

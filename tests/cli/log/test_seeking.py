@@ -32,6 +32,23 @@ def test_one_partition(command: Command, log: Log) -> None:
     assert progress(log) == {1: 4}
 
 
+def test_beyond_the_end_is_refused_and_said_where_some_are_shorter(
+    command: Command, log: Log
+) -> None:
+    refusal = command.refusal("seek", "t", "g", "--to", "99999")
+    assert "sequence 99999 is beyond the end" in refusal
+    assert "of partition 0, the longest, gets sequence 5" in refusal
+    assert "of partition 2 gets sequence 0" in command.refusal(
+        "seek", "t", "g", "--to", "1", "--partition", "2"
+    )
+    assert "milliseconds" in command.refusal("seek", "t", "g", "--to", "1700000000000")
+    assert progress(log) == {}
+    assert command.warning("seek", "t", "g", "--to", "3") == (
+        "chronoline: 2 partitions end before 3, where it goes on at the end\n"
+    )
+    assert command.warning("seek", "t", "g", "--to", "3", "--partition", "1") == ""
+
+
 def test_skipping_to_the_end(command: Command, log: Log) -> None:
     assert command("skip-to-end", "t", "g") == "'g' goes on with the next events of 't'\n"
     assert progress(log) == {0: 5, 1: 5, 2: 0, 3: 0}

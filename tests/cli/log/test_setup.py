@@ -55,7 +55,9 @@ def test_a_folder_has_no_template(command: Command) -> None:
 
 
 def test_a_bucket_needs_an_index(command: Command) -> None:
-    assert "has no index" in command.refusal("init", "s3://bucket/events")
+    refusal = command.refusal("init", "s3://bucket/events")
+    assert "has no index" in refusal
+    assert "`chronoline log init` takes it as --index" in refusal
 
 
 def test_create_makes_a_topic_and_the_folder(command: Command) -> None:
@@ -112,6 +114,14 @@ def test_looking_at_a_folder_does_not_make_a_log(command: Command) -> None:
     for arguments in (["topics"], ["read", "t"], ["append", "t", "v"], ["sweep"]):
         assert "there is no log in the folder" in command.refusal(*arguments)
     assert not command.folder.exists()
+
+
+def test_a_folder_whose_objects_are_gone_is_told_apart(command: Command) -> None:
+    command("create", "t")
+    (command.folder / "objects").rename(command.folder / "moved")
+    for arguments in (["topics"], ["create", "u"], ["init"]):
+        assert "are gone" in command.refusal(*arguments)
+    assert not (command.folder / "objects").exists()
 
 
 def test_a_url_that_cannot_be_read_is_refused(command: Command) -> None:

@@ -51,6 +51,60 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "_PATIENCE_S", 0.1)
 
 
+# Others in between
+
+
+def test_an_empty_table_that_another_opens_at_the_same_time_is_ours(
+    dynamodb_url: str, line: Line
+) -> None:
+    def after_another(call: Call) -> Any:
+        DynamoDbIndex(dynamodb_url).close()
+        return call()
+
+    line.faults["scan"] = [after_another]
+    index = DynamoDbIndex(dynamodb_url, client=cast("DynamoDBClient", line))
+    assert index.list_topics() == []
+
+
+def test_progress_noted_while_another_takes_the_partition_is_not_lost(
+    index: Index, line: Line, dynamodb_url: str
+) -> None:
+    """The holder's clock is behind: what is over for the other lives for it."""
+    fill(index, 9)
+    slow = held(take(index, "slow", until_ms=NOW + 10))
+    other = DynamoDbIndex(dynamodb_url)
+
+    def after_progress(call: Call) -> Any:
+        assert other.progress(slow, 5, now_ms=NOW + 9) is not None
+        return call()
+
+    line.faults[TRANSACTION] = [after_progress]
+    assert held(take(index, "quick", now_ms=NOW + 10)).sequence == 5
+    assert [state.sequence for state in index.groups(TOPIC.uid)] == [5]
+    other.close()
+
+
+def test_a_notice_that_ends_while_events_are_made_untold_does_not_cover_them(
+    index: Index, line: Line, dynamodb_url: str
+) -> None:
+    append(index, "a", {0: 5})
+    notice = index.begin_notice(TOPIC.uid, 0, max_latency_ms=100, now_ms=NOW)
+    assert isinstance(notice, Notice)
+    other = DynamoDbIndex(dynamodb_url)
+
+    def after_the_end(call: Call) -> Any:
+        assert other.end_notice(notice, now_ms=NOW + 1) is None
+        return call()
+
+    line.faults["update_item"] = [no_fault, after_the_end]
+    index.untell(TOPIC.uid, 0, sequence=3)
+    assert index.untold(TOPIC.uid) == [0]
+    line.faults["update_item"] = [answer_lost, answer_lost]
+    index.untell(TOPIC.uid, 0, sequence=2)
+    assert index.untold(TOPIC.uid) == [0]
+    other.close()
+
+
 # Lost answers
 
 

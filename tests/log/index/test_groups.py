@@ -216,6 +216,15 @@ def test_progress_never_goes_backwards(index: Index) -> None:
     assert states(index) == [("a", 6)]
 
 
+def test_progress_of_several_partitions_is_each_by_itself(index: Index, another: Open) -> None:
+    first, gone, last = (held(take(index, "a", partition=each)) for each in (2, 1, 0))
+    held(take(another(), "b", partition=1, now_ms=gone.until_ms))
+    answers = index.progress_all([(first, 3), (gone, 5), (last, 1)], now_ms=NOW)
+    assert answers == [first._replace(sequence=3), None, last._replace(sequence=1)]
+    assert states(index) == [("a", 1), ("b", 0), ("a", 3)]
+    assert index.progress_all([], now_ms=NOW) == []
+
+
 def test_progress_answers_until_when_the_hold_lives(index: Index) -> None:
     fill(index, 3)
     hold = held(take(index, "a", until_ms=NOW + 10))

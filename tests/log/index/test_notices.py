@@ -107,6 +107,38 @@ def test_partitions_are_told_of_apart(index: Index) -> None:
     assert index.untold(TOPIC.uid) == [0]
 
 
+def test_what_is_made_untold_can_be_told_again(index: Index) -> None:
+    append(index, "a", {0: 5, 1: 1})
+    index.end_notice(begun(index), now_ms=NOW)
+    index.untell(TOPIC.uid, 0, sequence=3)
+    assert index.untold(TOPIC.uid) == [0, 1]
+    assert begun(index, NOW + 1) == Notice(TOPIC.uid, 0, 5, NOW + 1)
+    index.untell(TOPIC.uid, 2, sequence=0)  # nothing is there
+    index.untell(99, 0, sequence=0)
+    assert index.untold(TOPIC.uid) == [0, 1]
+
+
+def test_what_is_made_untold_is_covered_by_no_wait_that_has_begun(index: Index) -> None:
+    append(index, "a", {0: 5})
+    notice = begun(index)  # who is told of it stops before the end
+    index.untell(TOPIC.uid, 0, sequence=3)
+    assert index.end_notice(notice, now_ms=NOW + 1) is None
+    assert index.untold(TOPIC.uid) == [0]
+    second = begun(index, NOW + 2)
+    index.untell(TOPIC.uid, 0, sequence=5)  # and the next comes to the end of what there was
+    append(index, "b", {0: 1})
+    assert index.end_notice(second, now_ms=NOW + 3) is None
+    assert index.untold(TOPIC.uid) == [0]
+
+
+def test_what_was_never_told_is_not_told_by_being_made_untold(index: Index) -> None:
+    append(index, "a", {0: 5})
+    index.untell(TOPIC.uid, 0, sequence=4)
+    assert begun(index) == Notice(TOPIC.uid, 0, 5, NOW)
+    index.untell(TOPIC.uid, 0, sequence=99)
+    assert index.untold(TOPIC.uid) == [0]
+
+
 def test_trimming_leaves_what_was_told_as_it_is(index: Index) -> None:
     append(index, "a", {0: 3})
     index.trim(TOPIC.uid, 0, before_sequence=3)

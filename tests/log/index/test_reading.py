@@ -1,8 +1,14 @@
 """Reading: chunks in sequence, from any sequence on, and the sequence of a moment."""
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
 
 from chronoline.log.contract import Chunk, Index
+from chronoline.log.index.sqlite import SqliteIndex
 from tests.log.index.steps import NOW, OTHER, TOPIC, all_chunks, append, fill, merge
 
 
@@ -85,6 +91,25 @@ def test_a_partition_with_nothing_in_it_answers_its_end(index: Index) -> None:
     fill(index, 3)
     index.trim(TOPIC.uid, 0, before_sequence=3)
     assert index.sequence_at(TOPIC.uid, 0, 0) == 3
+
+
+def test_what_is_committed_while_sqlite_is_asked_is_not_taken_for_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = SqliteIndex(str(tmp_path / "index.db"))
+    index.create_topic(TOPIC)
+    append(index, "old", {0: 1})
+    reading = index._database.reading
+
+    @contextmanager
+    def read_and_append() -> Iterator[sqlite3.Connection]:
+        with reading() as connection:
+            yield connection
+        append(index, "young", {0: 1}, now_ms=NOW + 100)
+
+    monkeypatch.setattr(index._database, "reading", read_and_append)
+    assert index.sequence_at(TOPIC.uid, 0, NOW + 50) == 1
+    index.close()
 
 
 def test_the_sequence_of_a_moment_behind_what_was_trimmed(index: Index) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from chronoline.core.errors import StoreError, StoreFull, StoreUnavailable
 from chronoline.log import Log
+from chronoline.log.contract import MARK, Objects
 from chronoline.log.format import DamagedObject
+from chronoline.log.objects.layout import path_of
 from chronoline.log.objects.local import LocalObjects
 
 NAME = "01KDVDN00000000000000000AA"
@@ -102,6 +104,56 @@ def test_a_write_that_fails_leaves_nothing(
             objects.put(NAME, b"events")
     assert list(objects.list()) == []
     objects.put(NAME, b"events")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "said"),
+    [(errno.ENOSPC, StoreFull, "no room"), (errno.EACCES, StoreUnavailable, "Permission denied")],
+)
+def test_a_mark_that_cannot_be_left_says_why_and_leaves_nothing(
+    objects: LocalObjects,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    number: int,
+    kind: type[StoreError],
+    said: str,
+) -> None:
+    def fail(descriptor: int, data: bytes) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fail)
+        with pytest.raises(kind, match=said):
+            objects.mark("mine")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert objects.mark("mine") == "mine"
+
+
+def test_nobody_sees_a_mark_before_it_is_whole(
+    objects: LocalObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    seen: list[str | None] = []
+
+    def look_and_write(descriptor: int, data: bytes) -> int:
+        seen.append(objects.marked())
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", look_and_write)
+    assert objects.mark("mine") == "mine"
+    assert objects.mark("another's") == "mine"
+    assert seen == [None, "mine"]
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [
+        Path(path_of(MARK)).name
+    ]
+
+
+def test_an_empty_mark_is_none(objects: LocalObjects) -> None:
+    objects.put(MARK, b"")
+    assert objects.marked() is None
+    with pytest.raises(StoreError, match="exists already"):
+        Objects.mark(objects, "mine")
 
 
 def test_a_second_put_does_not_harm_the_first(objects: LocalObjects) -> None:

@@ -7,5 +7,13 @@ from chronoline.log.index.dynamodb.schema import (
     template,
     template_resource,
 )
+from chronoline.log.index.dynamodb.table import TableMissing
 
-__all__ = ["DynamoDbIndex", "create_table", "table_definition", "template", "template_resource"]
+__all__ = [
+    "DynamoDbIndex",
+    "TableMissing",
+    "create_table",
+    "table_definition",
+    "template",
+    "template_resource",
+]

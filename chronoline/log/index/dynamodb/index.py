@@ -314,6 +314,20 @@ class DynamoDbIndex(Index):
             return None
         return notice._replace(sequence=head["next_sequence"], since_ms=head["told_since_ms"])
 
+    @again_if_overtaken
+    def untell(self, topic_uid: int, partition: int, *, sequence: int) -> None:
+        """As above: a condition chooses one of two writes, and the end of a notice may come between."""
+        key = head_key(topic_uid, partition)
+        values = {"sequence": sequence, "zero": 0}
+        change = "SET told = :sequence, told_since_ms = :zero"
+        done, head = self._table.update(key, change, when="told > :sequence", repeat=True, **values)
+        if done or not head:
+            return
+        change = "SET told_since_ms = :zero"
+        done, _ = self._table.update(key, change, when="told <= :sequence", repeat=True, **values)
+        if not done:
+            raise Overtaken
+
     def untold(self, topic_uid: int) -> list[int]:
         heads = self._heads(topic_uid)
         return [int(head["sk"]) for head in heads if head["told"] < head["next_sequence"]]

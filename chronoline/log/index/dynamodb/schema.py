@@ -64,9 +64,11 @@ def create_table(url: str) -> bool:
 def check_version(table: Table, name: str) -> None:
     """Refuses a table that is newer, or another program's. An empty one, from a template, is made ours."""
     item = table.get_one(SCHEMA_KEY)
-    if item is None:
-        if not table.is_empty():
+    if item is None and not table.is_empty():
+        item = table.get_one(SCHEMA_KEY)  # another may have made it ours between the two
+        if item is None:
             raise StoreError(f"table {name!r} is another program's; name another")
+    if item is None:
         with suppress(Overtaken):  # another was faster, with the same
             table.write([put(keyed(SCHEMA_KEY, version=VERSION), when=NEW)])
     elif item["version"] > VERSION:

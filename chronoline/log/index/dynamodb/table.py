@@ -106,6 +106,10 @@ class Overtaken(Exception):
     """Something else is there than what was read before: nothing was written."""
 
 
+class TableMissing(StoreError):
+    """There is no such table."""
+
+
 class _Declined(Exception):
     """What was asked for does not fit what is there."""
 
@@ -344,7 +348,7 @@ class Table:
 
     def _refused(self, error: ClientError) -> StoreError:
         if error.response["Error"]["Code"] == "ResourceNotFoundException":
-            return StoreError(
+            return TableMissing(
                 f"there is no table {self._name!r}; make it: chronoline log init s3://bucket/prefix "
                 f"--index {self._address.url!r}"
             )

@@ -15,5 +15,6 @@ is done, neither earlier nor never. With `notify=off` in the URL, of all process
 """
 
 from chronoline.log.index.postgres.index import PostgresIndex
+from chronoline.log.index.postgres.looking import exists
 
-__all__ = ["PostgresIndex"]
+__all__ = ["PostgresIndex", "exists"]

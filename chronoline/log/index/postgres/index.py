@@ -189,10 +189,22 @@ class PostgresIndex(Index):
         ]
 
     def progress(self, hold: Hold, sequence: int, *, now_ms: int) -> Hold | None:
-        values = {"topic": hold.topic_uid, "group": hold.group, "partition": hold.partition}
-        values |= {"holder": hold.holder, "fence": hold.fence}
-        rows = self._run("progress", values | {"sequence": sequence, "now": now_ms})
-        return hold._replace(until_ms=rows[0][0], sequence=sequence) if rows else None
+        (noted,) = self.progress_all([(hold, sequence)], now_ms=now_ms)
+        return noted
+
+    def progress_all(self, notes: Sequence[tuple[Hold, int]], *, now_ms: int) -> list[Hold | None]:
+        if not notes:
+            return []
+        ordered = sorted(notes, key=lambda note: _key(note[0]))
+        values = _columns([hold for hold, _ in ordered])
+        values |= {"sequence": [sequence for _, sequence in ordered], "now": now_ms}
+        until_ms = {row[:3]: row[3] for row in self._run("progress", values)}
+        return [
+            hold._replace(until_ms=until_ms[_key(hold)], sequence=sequence)
+            if _key(hold) in until_ms
+            else None
+            for hold, sequence in notes
+        ]
 
     def let_go(self, holds: Sequence[Hold]) -> None:
         if holds:
@@ -227,6 +239,9 @@ class PostgresIndex(Index):
         if not rows or rows[0][0] <= notice.sequence:
             return None
         return notice._replace(sequence=rows[0][0], since_ms=rows[0][1])
+
+    def untell(self, topic_uid: int, partition: int, *, sequence: int) -> None:
+        self._run("untell", {"topic": topic_uid, "partition": partition, "sequence": sequence})
 
     def untold(self, topic_uid: int) -> list[int]:
         return [partition for (partition,) in self._read("untold", {"topic": topic_uid})]

@@ -134,11 +134,15 @@ WHERE c.topic = b.topic AND c.reader_group = b.reader_group AND c.partition = b.
 RETURNING c.topic, c.reader_group, c.partition, c.sequence;
 
 -- name: progress
--- Notes the next sequence to read, never backwards.
-UPDATE chronoline_log.cursors SET sequence = %(sequence)s
-WHERE topic = %(topic)s AND reader_group = %(group)s AND partition = %(partition)s
-    AND holder = %(holder)s AND fence = %(fence)s AND until_ms > %(now)s AND sequence <= %(sequence)s
-RETURNING until_ms;
+-- Notes the next sequences to read, never backwards.
+UPDATE chronoline_log.cursors c SET sequence = b.sequence
+FROM unnest(%(topic)b::bigint[], %(group)b::text[], %(partition)b::integer[], %(holder)b::text[],
+    %(fence)b::bigint[], %(sequence)b::bigint[])
+    AS b(topic, reader_group, partition, holder, fence, sequence)
+WHERE c.topic = b.topic AND c.reader_group = b.reader_group AND c.partition = b.partition
+    AND c.holder = b.holder AND c.fence = b.fence AND c.until_ms > %(now)s
+    AND c.sequence <= b.sequence
+RETURNING c.topic, c.reader_group, c.partition, c.until_ms;
 
 -- name: let_go
 -- Gives partitions up.
@@ -190,6 +194,11 @@ UPDATE chronoline_log.heads SET told = greatest(told, %(sequence)s),
     END
 WHERE topic = %(topic)s AND partition = %(partition)s AND told_since_ms = %(since)s
 RETURNING next_sequence, told_since_ms;
+
+-- name: untell
+-- Forgets that events were told of, and who waits.
+UPDATE chronoline_log.heads SET told = least(told, %(sequence)s), told_since_ms = 0
+WHERE topic = %(topic)s AND partition = %(partition)s;
 
 -- name: sweep
 -- Marks objects that nobody committed: from now on nobody can.

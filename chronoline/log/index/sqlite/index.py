@@ -84,7 +84,6 @@ class SqliteIndex(Index):
 
     def sequence_at(self, topic_uid: int, partition: int, ts: int) -> int:
         rows = self._read("sequence_at", topic=topic_uid, partition=partition, ts=ts)
-        rows = rows or self._read("next_sequence", topic=topic_uid, partition=partition)
         return int(rows[0][0])
 
     # Groups
@@ -134,10 +133,17 @@ class SqliteIndex(Index):
         return renewed
 
     def progress(self, hold: Hold, sequence: int, *, now_ms: int) -> Hold | None:
-        values = _held(hold) | {"sequence": sequence, "now": now_ms}
+        (noted,) = self.progress_all([(hold, sequence)], now_ms=now_ms)
+        return noted
+
+    def progress_all(self, notes: Sequence[tuple[Hold, int]], *, now_ms: int) -> list[Hold | None]:
+        noted: list[Hold | None] = []
         with self._database.writing() as connection:
-            row = _run(connection, "progress", **values).fetchone()
-        return None if row is None else hold._replace(until_ms=row[0], sequence=sequence)
+            for hold, sequence in notes:
+                values = _held(hold) | {"sequence": sequence, "now": now_ms}
+                row = _run(connection, "progress", **values).fetchone()
+                noted.append(row and hold._replace(until_ms=row[0], sequence=sequence))
+        return noted
 
     def let_go(self, holds: Sequence[Hold]) -> None:
         with self._database.writing() as connection:
@@ -175,6 +181,11 @@ class SqliteIndex(Index):
         if row is None or row[0] <= notice.sequence:
             return None
         return notice._replace(sequence=row[0], since_ms=row[1])
+
+    def untell(self, topic_uid: int, partition: int, *, sequence: int) -> None:
+        values = {"topic": topic_uid, "partition": partition, "sequence": sequence}
+        with self._database.writing() as connection:
+            _run(connection, "untell", **values)
 
     def untold(self, topic_uid: int) -> list[int]:
         return [partition for (partition,) in self._read("untold", topic=topic_uid)]

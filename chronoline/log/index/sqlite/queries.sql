@@ -60,14 +60,14 @@ WHERE topic = :topic AND partition = :partition AND first_sequence >= coalesce((
 ORDER BY first_sequence LIMIT :limit;
 
 -- name: sequence_at
--- The first sequence that was committed at a moment or later.
-SELECT first_sequence FROM chunks
-WHERE topic = :topic AND partition = :partition AND appended_ms >= :ts
-ORDER BY appended_ms, first_sequence LIMIT 1;
-
--- name: next_sequence
--- Where a partition ends.
-SELECT next_sequence FROM heads WHERE topic = :topic AND partition = :partition;
+-- The first sequence that was committed at a moment or later, else where the partition ends. One statement: what
+-- is committed between two would count as older.
+SELECT coalesce((
+    SELECT first_sequence FROM chunks
+    WHERE topic = :topic AND partition = :partition AND appended_ms >= :ts
+    ORDER BY appended_ms, first_sequence LIMIT 1
+), next_sequence)
+FROM heads WHERE topic = :topic AND partition = :partition;
 
 -- name: join
 -- Says that a reader is there.
@@ -150,6 +150,11 @@ UPDATE heads SET told = max(told, :sequence),
     told_since_ms = CASE WHEN next_sequence > :sequence THEN max(:now, :since + 1) ELSE 0 END
 WHERE topic = :topic AND partition = :partition AND told_since_ms = :since
 RETURNING next_sequence, told_since_ms;
+
+-- name: untell
+-- Forgets that events were told of, and who waits.
+UPDATE heads SET told = min(told, :sequence), told_since_ms = 0
+WHERE topic = :topic AND partition = :partition;
 
 -- name: sweep
 -- Marks an object that nobody committed: from now on nobody can.
