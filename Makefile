@@ -21,7 +21,7 @@ help: ## Show the targets
 
 setup: $(READY) ## Make .venv, with the command at .venv/bin/chronoline (PYTHON=python3)
 
-demo: setup ## Put messages on a timeline and see how punctually they come back
+demo: setup ## Send messages through a delay topic and see how punctually they come back
 	@$(BIN)/chronoline demo
 
 test: setup ## Check style, types, imports and documentation, and run all tests

@@ -1,15 +1,18 @@
-"""`chronoline demo`: the whole path on embedded defaults, with a table of lateness at the end."""
+"""`chronoline demo`: the main job on embedded defaults, with a table of lateness at the end."""
 
 from __future__ import annotations
 
+import logging
 import random
-import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,132 +22,218 @@ from rich.table import Table
 from chronoline.bench.control import Control
 from chronoline.bench.lateness import Lateness
 from chronoline.clock import SystemClock
-from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
+from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.core.message import LeasedMessage, NewMessage
-from chronoline.core.outcome import raise_for_refused
-from chronoline.core.topic import Topic
-from chronoline.lanes.firing import FiringLane
-from chronoline.stores.contract import Store
+from chronoline.log import Event, Log, NewEvent
+from chronoline.naming import new_id
+from chronoline.pipe.settings import PipeSettings
+from chronoline.stores.contract import Counts
 from chronoline.stores.opening import open_store
 
+if TYPE_CHECKING:
+    from chronoline.spark.pipe import Pipe
+
 _BATCH = 1_000
-_LEAD_MS = 1_500
-"""Time to store the messages before the first is due."""
-_PATIENCE_S = 10.0
+_LEAD_MS = 3_000
+"""Time to take the messages in before the first is due."""
+_PATIENCE_S = 20.0
 """How long after the last due time a message counts as lost."""
+_START_S = 90.0
+_LOOK_MS = 5
+"""How often the reader of the output looks: it must not blur what it measures."""
+_DUE = "demo-due"
 
 
-class _Receiver:
-    """Notes what was delivered, and how late."""
+class _Receiver(threading.Thread):
+    """Reads the output and does nothing else: notes what came, and how late."""
 
-    def __init__(self, expected: int) -> None:
+    def __init__(self, url: str, expected: int) -> None:
+        super().__init__(name="demo-receiver", daemon=True)
+        self._log = Log(url, max_latency_ms=_LOOK_MS)
         self._expected = expected
-        self.deliveries: Counter[str] = Counter()
-        self.lateness_ms: list[float] = []
+        self.deliveries: Counter[bytes] = Counter()
+        self.published_ms: list[float] = []
+        self.read_ms: list[float] = []
+        self.first = threading.Event()
+        """One message went the whole way, so everything is up; it is not counted."""
         self.complete = threading.Event()
 
-    def __call__(self, leased: LeasedMessage) -> None:
-        self.lateness_ms.append(time.time_ns() / 1_000_000 - leased.message.due)
-        self.deliveries[leased.message.id] += 1
-        if len(self.deliveries) >= self._expected:
-            self.complete.set()
+    def run(self) -> None:
+        for event in self._log.read("out"):
+            if not self.first.is_set():
+                self.first.set()
+                continue
+            self._note(event, time.time_ns() / 1_000_000)
+            if len(self.deliveries) >= self._expected:
+                self.complete.set()
+
+    def _note(self, event: Event, now_ms: float) -> None:
+        due = int(dict(event.headers)[_DUE] or 0)
+        self.published_ms.append(event.ts - due)
+        self.read_ms.append(now_ms - due)
+        self.deliveries[event.value or b""] += 1
+
+    def end(self) -> None:
+        self._log.stop()
+        self.join()
+        self._log.close()
 
 
 def demo(
     messages: Annotated[
-        int, typer.Option(min=1, max=50_000, help="How many messages to put on the timeline.")
+        int, typer.Option(min=1, max=50_000, help="How many messages to send.")
     ] = 5_000,
     seconds: Annotated[
         float, typer.Option(min=0.1, max=600, help="Over how many seconds they fall due.")
     ] = 8.0,
 ) -> None:
-    """Put messages on a timeline in SQLite and serve each at its millisecond.
+    """Send messages into a delay topic and get each back at its millisecond.
 
-    Everything runs in this process, on a file in a temporary folder. Beside it a control process does
-    nothing but sleep and wake, to show how punctual this machine can be at all.
+    The whole path on one machine: a topic of the log, Spark, a timeline in SQLite, Spark again, another
+    topic of the log; in a temporary folder. Beside it a control process does nothing but sleep and wake,
+    to show how punctual this machine can be at all.
     """
+    try:
+        from chronoline.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
+    except ModuleNotFoundError as error:
+        raise MissingExtra("the demo runs on Spark: pip install 'chronoline[spark]'") from error
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     console = Console()
-    sys.setswitchinterval(0.0005)  # the firing thread must not wait for the other one's time slice
     with tempfile.TemporaryDirectory(prefix="chronoline-demo-") as folder:
-        url = f"sqlite:///{Path(folder) / 'timeline.db'}"
-        with open_store(url) as store:
-            topic = store.create_topic("demo", now_ms=SystemClock().now_ms())
-            receiver = _Receiver(messages)
-            lane = FiringLane(store, topic, receiver, consumer="demo")
-            with Control() as control:
-                stored = _schedule(store, topic, messages, seconds)
-                console.print(
-                    f"Stored {len(stored):,} messages durably in SQLite; they fall due over "
-                    f"the next {seconds:g} seconds."
-                )
-                with lane:
-                    _watch_progress(console, receiver, messages, max(stored.values()))
-            left = store.count(
-                topic.uid,
-                topic.all_buckets,
-                start=0,
-                end=MAX_TIME_MS,
-                now_ms=SystemClock().now_ms(),
-            )
-    lost = len(stored) - len(receiver.deliveries) - left.total
+        settings = _settings(Path(folder))
+        url = settings.input.log
+        with Log(url) as log:
+            log.create_topic("in", partitions=4)
+            log.create_topic("out", partitions=4)
+            console.print("Starting Spark …")
+            with Pipe(settings) as pipe, _receiving(url, messages) as receiver:
+                console.print("log → Spark → SQLite → Spark → log, on this machine.")
+                _wait_for_the_first(log, receiver)
+                with Control() as control:
+                    sent = _send(log, messages, seconds)
+                    console.print(
+                        f"Sent {len(sent):,} messages; they fall due over the next {seconds:g} seconds."
+                    )
+                    _watch(console, receiver, pipe, messages, max(sent.values()))
+        left = _left(settings)
+    _report(console, sent, receiver, control.lateness, left)
+
+
+def _settings(folder: Path) -> PipeSettings:
+    log = (folder / "log").as_uri()
+    return PipeSettings.load(
+        None,
+        {},
+        {
+            "name": "demo",
+            "store": f"sqlite:///{folder / 'timeline.db'}",
+            "input": {"topic": "in", "log": log},
+            "output": {"topic": "out", "log": log},
+        },
+    )
+
+
+@contextmanager
+def _receiving(url: str, expected: int) -> Iterator[_Receiver]:
+    receiver = _Receiver(url, expected)
+    receiver.start()
+    try:
+        yield receiver
+    finally:
+        receiver.end()
+
+
+def _wait_for_the_first(log: Log, receiver: _Receiver) -> None:
+    log.append_many("in", [_event(b"first", SystemClock().now_ms())])
+    if not receiver.first.wait(_START_S):
+        raise ChronolineError(f"nothing came through the pipe within {_START_S:g} seconds")
+
+
+def _send(log: Log, messages: int, seconds: float) -> dict[bytes, int]:
+    chance = random.Random()
+    first_ms = SystemClock().now_ms() + _LEAD_MS
+    sent: dict[bytes, int] = {}
+    while len(sent) < messages:
+        batch = []
+        for _ in range(min(_BATCH, messages - len(sent))):
+            name = new_id().encode()
+            sent[name] = first_ms + int(chance.uniform(0, seconds * 1000))
+            batch.append(_event(name, sent[name]))
+        log.append_many("in", batch)
+    return sent
+
+
+def _event(name: bytes, due_ms: int) -> NewEvent:
+    deadline = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    headers = (
+        ("chronosMessageId", name),
+        ("chronosDeadline", deadline.encode()),
+        (_DUE, str(due_ms).encode()),
+    )
+    return NewEvent(key=name, value=name, headers=headers)
+
+
+def _watch(
+    console: Console, receiver: _Receiver, pipe: Pipe, messages: int, last_due_ms: int
+) -> None:
+    give_up_s = time.monotonic() + SystemClock().seconds_until(last_due_ms) + _PATIENCE_S
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("came back", total=messages)
+        while time.monotonic() < give_up_s and not receiver.complete.wait(0.25):
+            progress.update(task, completed=len(receiver.deliveries))
+            if pipe.stopped.is_set():
+                return
+
+
+def _left(settings: PipeSettings) -> Counts:
+    with open_store(settings.store) as store:
+        topic = store.find_topic(settings.name)
+        if topic is None:
+            return Counts()
+        now_ms = SystemClock().now_ms()
+        return store.count(topic.uid, topic.all_buckets, start=0, end=MAX_TIME_MS, now_ms=now_ms)
+
+
+def _report(
+    console: Console,
+    sent: dict[bytes, int],
+    receiver: _Receiver,
+    slept: Lateness,
+    left: Counts,
+) -> None:
+    lost = len(sent) - len(receiver.deliveries) - left.total
     duplicated = receiver.deliveries.total() - len(receiver.deliveries)
-    served = Lateness.of(receiver.lateness_ms)
-    early = sum(late_ms < 0 for late_ms in receiver.lateness_ms)
-    console.print(_table(served, control.lateness, early=early, lost=lost, duplicated=duplicated))
+    early = sum(late_ms < 0 for late_ms in receiver.read_ms + receiver.published_ms)
+    console.print(_table(receiver, slept, early=early, lost=lost, duplicated=duplicated))
     if left.total:
         console.print(
-            f"[bold red]{left.total:,} messages were not served in time; ask for fewer.[/]"
+            f"[bold red]{left.total:,} messages were not fired in time; ask for fewer.[/]"
         )
     if lost or duplicated or early:
         console.print("[bold red]Something is wrong: see the last columns.[/]")
     if lost or duplicated or early or left.total:
         raise typer.Exit(1)
     console.print(
-        "Every message came once, none before its due time, and none is left behind.\n"
-        "Next: README.md shows how to put your own on a timeline."
+        "Every message came once, none before its deadline, and none is left behind.\n"
+        "Next: README.md shows how to run a pipe of your own, on Kafka too."
     )
 
 
-def _schedule(store: Store, topic: Topic, messages: int, seconds: float) -> dict[str, int]:
-    clock, chance = SystemClock(), random.Random()
-    first_ms = clock.now_ms() + _LEAD_MS
-    stored: dict[str, int] = {}
-    while len(stored) < messages:
-        now_ms = clock.now_ms()
-        batch = [
-            NewMessage(
-                id=make_id(now_ms, chance.randbytes(ID_ENTROPY_BYTES)),
-                due=first_ms + int(chance.uniform(0, seconds * 1000)),
-                body=b"hello from the past",
-            )
-            for _ in range(min(_BATCH, messages - len(stored)))
-        ]
-        raise_for_refused(store.create(topic.uid, batch, now_ms=now_ms))
-        stored |= {message.id: message.due for message in batch}
-    return stored
-
-
-def _watch_progress(console: Console, receiver: _Receiver, messages: int, last_due_ms: int) -> None:
-    give_up_s = SystemClock().seconds_until(last_due_ms) + _PATIENCE_S
-    columns = (TextColumn("served"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("served", total=messages)
-        waited_s, step_s = 0.0, 0.25
-        while waited_s < give_up_s and not receiver.complete.wait(step_s):
-            waited_s += step_s
-            progress.update(task, completed=len(receiver.deliveries))
-
-
-def _table(served: Lateness, slept: Lateness, *, early: int, lost: int, duplicated: int) -> Table:
+def _table(
+    receiver: _Receiver, slept: Lateness, *, early: int, lost: int, duplicated: int
+) -> Table:
     table = Table(
-        title="Lateness in milliseconds", caption="control: a process that only sleeps and wakes"
+        title="Lateness in milliseconds",
+        caption="published: handed to the output topic; read: seen there by a reader, which looks every "
+        f"{_LOOK_MS} ms; control: a process that only sleeps and wakes",
     )
     table.add_column("")
     for name in ("count", "p50", "p99", "p99.9", "max", "early", "lost", "duplicated"):
         table.add_column(name, justify="right")
     for name, late, counts in (
-        ("timeline", served, (early, lost, duplicated)),
+        ("published", Lateness.of(receiver.published_ms), ()),
+        ("read", Lateness.of(receiver.read_ms), (early, lost, duplicated)),
         ("control", slept, ()),
     ):
         figures = (

@@ -12,6 +12,7 @@ from chronoline import __version__
 from chronoline.cli.bench import bench
 from chronoline.cli.demo import demo
 from chronoline.cli.log import app as log
+from chronoline.cli.pipe import app as pipe
 from chronoline.core.errors import ChronolineError
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(bench)
 app.add_typer(log)
+app.add_typer(pipe)
 
 
 def _show_version(wanted: bool) -> None:

@@ -29,7 +29,8 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(tmp_path: Path) -> N
     shipped = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     present = {
         path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "chronoline").rglob("*")
+        for package in ("chronoline", "pyspark_chronoline", "pyspark_chronoline_log")
+        for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert shipped == present

@@ -1,4 +1,4 @@
-"""One Spark for all tests, on this machine's cores, with the Kafka connector."""
+"""One Spark for all tests, on this machine's cores, with the Kafka connector and our formats."""
 
 import os
 import sys
@@ -24,10 +24,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         miss("Spark", error)
     folder = tmp_path_factory.mktemp("spark")
     settings: dict[str, Any] = {
-        "spark.master": "local[2]",
+        # Slots for two pipes, whose lanes wait most of the time; a task that is killed runs again.
+        "spark.master": "local[8,4]",
         "spark.jars": ",".join(map(str, connector.iterdir())),
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.log.level": "ERROR",
+        "spark.sql.leafNodeDefaultParallelism": 2,
         "spark.sql.shuffle.partitions": 2,
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": False,

@@ -1,0 +1,79 @@
+"""`chronoline pipe check`."""
+
+from __future__ import annotations
+
+import typer
+from rich.console import Console
+
+from chronoline.cli.pipe.options import (
+    Config,
+    DeadLetterPlace,
+    Delay,
+    InputPlace,
+    Name,
+    OutputPlace,
+    Setting,
+    StoreUrl,
+    load,
+)
+from chronoline.cli.pipe.showing import place_line
+from chronoline.core.errors import InvalidInput, MissingExtra
+from chronoline.pipe.checking import check_pipe
+from chronoline.pipe.settings import PipeSettings
+
+
+def check(
+    config: Config = None,
+    *,
+    name: Name = None,
+    store: StoreUrl = None,
+    input_place: InputPlace = None,
+    output_place: OutputPlace = None,
+    dead_letters: DeadLetterPlace = None,
+    delay: Delay = None,
+    setting: Setting = None,
+) -> None:
+    """Check the settings, that everything can be reached, and Spark's slots. Nothing is sent or taken in.
+
+    chronoline pipe check --config pipe.toml
+    """
+    settings = load(
+        config,
+        setting,
+        name=name,
+        store=store,
+        input=input_place,
+        output=output_place,
+        dead_letters=dead_letters,
+        delay=delay,
+    )
+    console = Console()
+    console.print(f"[bold]{settings.name}[/]: {place_line(settings)}", highlight=False)
+    wrong = 0
+    for part, words, fine in check_pipe(settings, lambda: _spark(settings)):
+        console.print("[green]✓[/]" if fine else "[red]✗[/]", end=" ")
+        console.print(f"{part}: {words}", markup=False, highlight=False, soft_wrap=True)
+        wrong += not fine
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _spark(settings: PipeSettings) -> str:
+    """Starts the session that the pipe would have, and looks at it."""
+    try:
+        from chronoline.spark.session import (  # noqa: PLC0415 - Spark is optional, and slow to import
+            build_session,
+            session_problems,
+            slots_needed,
+        )
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
+    spark = build_session(settings)
+    try:
+        problems = session_problems(spark, settings)
+        if problems:
+            raise InvalidInput("; ".join(problems))
+        slots = spark.sparkContext.defaultParallelism
+        return f"{spark.version}, {slots} slots, of which the pipe needs {slots_needed(settings)}"
+    finally:
+        spark.stop()

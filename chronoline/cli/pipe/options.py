@@ -1,0 +1,85 @@
+"""The options that all commands of `chronoline pipe` share: they win over environment and file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from chronoline.cli.log.place import url_of
+from chronoline.core.errors import InvalidInput
+from chronoline.pipe.settings import PipeSettings
+
+_KAFKA = "kafka://"
+_PLACE_HELP = "kafka://HOST:PORT,HOST:PORT/TOPIC, or TOPIC@LOG with a log's URL or folder."
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="The settings, as TOML."),
+]
+Name = Annotated[str | None, typer.Option(help="The pipe's name, which is its timeline's too.")]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="URL", help="Where messages wait: sqlite:///… or postgresql://…"
+    ),
+]
+InputPlace = Annotated[
+    str | None, typer.Option("--input", metavar="PLACE", help=f"The input topic: {_PLACE_HELP}")
+]
+OutputPlace = Annotated[
+    str | None, typer.Option("--output", metavar="PLACE", help=f"The output topic: {_PLACE_HELP}")
+]
+DeadLetterPlace = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE", help="The topic for dead letters; without it the store keeps them."
+    ),
+]
+Delay = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="Delay records without headers by so much, such as 5s."),
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as hold_ms=8000."),
+]
+
+
+def load(
+    config: Path | None,
+    setting: list[str] | None = None,
+    **flags: str | None,
+) -> PipeSettings:
+    """The settings of a command. Flags are named as the settings; places are written in one word."""
+    given: dict[str, Any] = {}
+    for each in setting or ():
+        _set(given, each)
+    for name, value in flags.items():
+        if value is not None:
+            given[name] = _place(value) if name in ("input", "output", "dead_letters") else value
+    return PipeSettings.load(config, os.environ, given)
+
+
+def _set(given: dict[str, Any], text: str) -> None:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInput(f"--set takes NAME=VALUE, not {text!r}")
+    *tables, last = name.split(".")
+    for table in tables:
+        given = given.setdefault(table, {})
+    given[last] = value
+
+
+def _place(text: str) -> dict[str, Any]:
+    if text.startswith(_KAFKA):
+        servers, slash, topic = text.removeprefix(_KAFKA).rpartition("/")
+        if not slash or not servers or not topic:
+            raise InvalidInput(f"{text!r} is not of the form kafka://HOST:PORT,HOST:PORT/TOPIC")
+        return {"topic": topic, "kafka": {"bootstrap.servers": servers}}
+    topic, at, log = text.partition("@")
+    if not at or not topic or not log:
+        raise InvalidInput(f"{text!r} is no place of a topic: {_PLACE_HELP}")
+    return {"topic": topic, "log": url_of(log)}

@@ -1,0 +1,114 @@
+"""Whether a pipe could run: each part is tried, and what is wrong is said with what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from chronoline.clock import SystemClock
+from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
+from chronoline.naming import new_id
+from chronoline.pipe.clocks import Offset
+from chronoline.pipe.inputs import open_input
+from chronoline.pipe.outputs.opening import open_output
+from chronoline.pipe.places import Place
+from chronoline.pipe.settings import PipeSettings
+from chronoline.stores.opening import open_store
+
+_OLDEST_JAVA = 17
+
+
+class Finding(NamedTuple):
+    part: str
+    words: str
+    fine: bool
+
+
+def check_pipe(settings: PipeSettings, slots: Callable[[], str]) -> Iterator[Finding]:
+    """Tries everything but Spark itself, one finding after the other; `slots` looks at Spark."""
+    yield _try("store", lambda: _check_store(settings))
+    yield _try("input", lambda: _check_input(settings))
+    yield _try("output", lambda: _check_output(settings.output))
+    if settings.dead_letters is not None:
+        dead_letters = settings.dead_letters
+        yield _try("dead letters", lambda: _check_output(dead_letters))
+    else:
+        yield Finding("dead letters", "no topic is set: they are kept in the store", True)
+    java = _try("Java", _check_java)
+    yield java
+    yield _try("Spark", slots) if java.fine else Finding("Spark", "not tried: it needs Java", False)
+
+
+def _try(part: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(part, check(), True)
+    except ChronolineError as error:
+        return Finding(part, str(error), False)
+
+
+def _check_store(settings: PipeSettings) -> str:
+    """Opening makes the tables where they are missing; a heartbeat shows that it can be written."""
+    with open_store(settings.store) as store:
+        now_ms = SystemClock().now_ms()
+        group, me = f"check of {settings.name}", new_id()
+        store.beat(group, me, until_ms=now_ms + 1_000, now_ms=now_ms)
+        store.leave(group, me)
+        clock = Offset("the store", store.clock_ms, bound_ms=settings.clock_bound_ms)
+        offset_ms = clock.measure()
+        if clock.is_bad(offset_ms):
+            raise InvalidInput(clock.words(offset_ms))
+        topic = store.find_topic(settings.name)
+        if topic is not None and topic.settings.buckets != settings.buckets:
+            raise InvalidInput(
+                f"the timeline {settings.name!r} was made with {topic.settings.buckets} buckets, not "
+                f"{settings.buckets}; set buckets = {topic.settings.buckets}, or name another pipe"
+            )
+        return "can be read and written" + (f", clock {offset_ms:+} ms" if offset_ms else "")
+
+
+def _check_input(settings: PipeSettings) -> str:
+    with open_input(settings.input, settings.name) as source:
+        count = len(source.partitions())
+        source.earliest()
+    if settings.input.kind == "kafka":
+        _check_rights(settings.input, read=True)
+    return f"{settings.input.topic!r} has {count} {'partition' if count == 1 else 'partitions'}"
+
+
+def _check_output(place: Place) -> str:
+    if place.kind == "kafka":
+        _check_rights(place, read=False)
+    open_output(place).close()
+    return f"{place.topic!r} is there"
+
+
+def _check_rights(place: Place, *, read: bool) -> None:
+    from chronoline.pipe.kafka import KafkaTopic  # noqa: PLC0415 - its library is optional
+
+    with KafkaTopic(place) as topic:
+        topic.partitions()
+        rights = topic.rights()
+    if (rights.may_read if read else rights.may_write) is False:
+        what = "read" if read else "write"
+        raise InvalidInput(f"this user may not {what} the Kafka topic {place.topic!r}: grant it")
+
+
+def _check_java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise MissingExtra(
+            f"Spark needs Java {_OLDEST_JAVA} or newer: install it, or set JAVA_HOME"
+        )
+    words = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = words.split('"')[1] if '"' in words else ""
+    major = version.split(".")[0]
+    if not major.isdecimal() or int(major) < _OLDEST_JAVA:
+        raise MissingExtra(
+            f"Spark needs Java {_OLDEST_JAVA} or newer, not {version or 'this one'}: set JAVA_HOME"
+        )
+    return version

@@ -1,0 +1,49 @@
+"""By how much another's clock differs from ours, and a warning when that is too much.
+
+Messages are never early by the clock of the process that fires them. If clocks differ, that is not when
+others think it is, and leases end earlier or later than their holders believe.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+_WARN_EVERY_S = 60.0
+
+ReadClock = Callable[[], int | None]
+"""What another's clock says, in milliseconds; None if it has none of its own."""
+
+
+class Offset:
+    """Measures one clock now and then, and warns past a bound, once a minute at most."""
+
+    def __init__(self, whose: str, read: ReadClock, *, bound_ms: int) -> None:
+        self._whose = whose
+        self._read = read
+        self._bound_ms = bound_ms
+        self._warn_at_s = 0.0
+
+    def measure(self) -> int:
+        """How far it is ahead, in milliseconds; the way there and back is halved out."""
+        before_ns = time.time_ns()
+        theirs_ms = self._read()
+        if theirs_ms is None:
+            return 0
+        offset_ms = round(theirs_ms - (before_ns + time.time_ns()) / 2_000_000)
+        if self.is_bad(offset_ms) and time.monotonic() >= self._warn_at_s:
+            self._warn_at_s = time.monotonic() + _WARN_EVERY_S
+            logger.warning("%s", self.words(offset_ms))
+        return offset_ms
+
+    def is_bad(self, offset_ms: int) -> bool:
+        return abs(offset_ms) > self._bound_ms
+
+    def words(self, offset_ms: int) -> str:
+        return (
+            f"the clock of {self._whose} is {offset_ms:+} ms off ours, more than clock_bound_ms "
+            f"({self._bound_ms}): set the clocks of both machines"
+        )

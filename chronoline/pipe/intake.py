@@ -1,0 +1,169 @@
+"""Taking records in: from Arrow batches of what records ask for, to one transaction of the store each.
+
+The rows are those of `chronoline.spark.expressions.read_records`. A rejected record becomes a dead letter
+that holds it whole, with why and whence in headers behind its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import MAX_BODY_BYTES, id_problem, message_problem
+from chronoline.core.message import Header, NewMessage
+from chronoline.naming import new_id
+from chronoline.stores.contract import MAX_BATCH, Store
+from chronoline.stores.inputs import (
+    Cancel,
+    Entry,
+    InputClaim,
+    InputRecord,
+    Intake,
+    Rejected,
+    Reschedule,
+    TakenIn,
+    Tally,
+)
+
+logger = logging.getLogger(__name__)
+
+REASON_HEADER = "chronosDeadLetterReason"
+ORIGIN_HEADER = "chronosDeadLetterOrigin"
+"""Topic, partition and offset of the record, with a slash between them."""
+_MOST_LOGGED = 10
+"""Rejected records of a batch that are named in the log; the others are counted."""
+
+
+class Taker:
+    """Takes batches in for one pipe, under the claims that it has."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic_uid: int,
+        claims: Mapping[int, InputClaim],
+        *,
+        producer_group: str,
+        source_topic: str,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._topic_uid = topic_uid
+        self._claims = claims
+        self._producer_group = producer_group
+        self._source_topic = source_topic
+        self._now_ms = now_ms
+
+    def take_in(self, batch: pa.RecordBatch) -> Tally:
+        """Takes in what a batch holds, in one transaction. Raises `ClaimLost` as the store does.
+
+        A batch that is larger than the store takes at once is cut.
+        """
+        tally = Tally()
+        for start in range(0, batch.num_rows, MAX_BATCH):
+            tally += self._take_in(list(_rows(batch.slice(start, MAX_BATCH))))
+        return tally
+
+    def _take_in(self, rows: Sequence[dict[str, Any]]) -> Tally:
+        try:
+            taken = self._ask(rows)
+        except (
+            InvalidInput
+        ):  # the store knows limits that the contract does not: they stop nobody else
+            if not self._reject_invalid(rows):
+                raise
+            taken = self._ask(rows)
+        self._log([row for row in rows if row["action"] == "reject"])
+        return sum((each.tally for each in taken), Tally())
+
+    def _ask(self, rows: Sequence[dict[str, Any]]) -> list[TakenIn]:
+        now_ms = self._now_ms()
+        records: dict[int, list[InputRecord]] = {}
+        for row in rows:
+            record = InputRecord(row["offset"], self._entry(row, now_ms))
+            records.setdefault(row["partition"], []).append(record)
+        return self._store.take_in(
+            self._topic_uid,
+            [
+                Intake(self._claims[partition], some, some[-1].offset + 1)
+                for partition, some in records.items()
+            ],
+            producer_group=self._producer_group,
+            now_ms=now_ms,
+        )
+
+    def _reject_invalid(self, rows: Sequence[dict[str, Any]]) -> int:
+        """Rejects what the store would refuse to its whole batch; says how many."""
+        largest_bytes = self._store.get_topic(self._topic_uid).settings.largest_body_bytes
+        rejected = 0
+        for row in rows:
+            entry = self._entry(row, 0)
+            if isinstance(entry, NewMessage):
+                problem = message_problem(entry, largest_bytes)
+            elif isinstance(entry, Cancel | Reschedule):
+                problem = id_problem(entry.id)
+            elif len(row["value"] or b"") > MAX_BODY_BYTES:
+                problem = f"{row['reason']}; the value is not kept"
+                row["value"] = None
+            else:
+                continue
+            if problem:
+                row |= {"action": "reject", "reason": problem}
+                rejected += 1
+        return rejected
+
+    def _entry(self, row: dict[str, Any], now_ms: int) -> Entry:
+        match row["action"]:
+            case "cancel":
+                return Cancel(row["id"])
+            case "reschedule":
+                return Reschedule(row["id"], row["due"])
+            case "reject":
+                return Rejected(self._letter(row, now_ms))
+        return NewMessage(
+            id=row["id"],
+            due=row["due"],
+            body=row["value"],
+            key=row["key"],
+            headers=_headers(row["headers"]),
+            producer_group=self._producer_group,
+        )
+
+    def _letter(self, row: dict[str, Any], now_ms: int) -> NewMessage:
+        origin = self._origin(row)
+        return NewMessage(
+            id=new_id(),  # its own may be missing, or taken
+            due=now_ms,
+            body=row["value"],
+            key=row["key"],
+            headers=(
+                *_headers(row["headers"]),
+                (REASON_HEADER, row["reason"].encode()),
+                (ORIGIN_HEADER, origin.encode()),
+            ),
+            producer_group=self._producer_group,
+        )
+
+    def _origin(self, row: dict[str, Any]) -> str:
+        return f"{self._source_topic}/{row['partition']}/{row['offset']}"
+
+    def _log(self, rejected: Sequence[dict[str, Any]]) -> None:
+        for row in rejected[:_MOST_LOGGED]:
+            logger.error("the record %s is malformed: %s", self._origin(row), row["reason"])
+        if len(rejected) > _MOST_LOGGED:
+            logger.error("%d more records are malformed", len(rejected) - _MOST_LOGGED)
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    names = batch.schema.names
+    columns = [batch.column(name).to_pylist() for name in names]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _headers(found: list[dict[str, Any]] | None) -> tuple[Header, ...]:
+    return tuple((each["key"], each["value"]) for each in found or ())

@@ -1,0 +1,216 @@
+"""One producer of librdkafka, and the thread that hands out what became of its records.
+
+The thread waits in `poll` and does nothing else, so an acknowledgement is handed out when it comes. Nobody
+else polls: every confirmation comes from this thread, or from within `send`.
+
+librdkafka's queue is bounded by bytes and by records. While it is full `send` waits, and the thread wakes it
+each time that it has handed out some.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from chronoline.core.errors import InvalidInput, OutputUnavailable, Unpublishable
+from chronoline.pipe.outputs.contract import Confirm, OutRecord
+
+_POLL_S = 0.1
+"""How soon the thread sees that the line is closed."""
+_JOIN_S = 10.0
+
+_REFUSALS = frozenset(
+    {
+        KafkaError.INVALID_RECORD,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError._INVALID_DIFFERENT_RECORD,
+    }
+)
+"""A record is at fault: this one, or one that went with it."""
+
+logger = logging.getLogger(__name__)
+
+
+class Refused(NamedTuple):
+    """A record that came back because it, or one in its batch, was refused. It is not confirmed yet."""
+
+    record: OutRecord
+    confirm: Confirm
+    error: KafkaError
+
+
+class Line:
+    """Sends records until it is retired, closed or broken. Thread-safe.
+
+    What the broker refuses goes to `refused`, which sees to the confirmation; all else is confirmed here.
+    """
+
+    def __init__(
+        self, topic: str, settings: Mapping[str, str], refused: Callable[[Refused], None]
+    ) -> None:
+        self.why = ""
+        """Why it takes no more, once it does not. Never taken back."""
+        self._topic = topic
+        self._refused = refused
+        # Held while a record is given to librdkafka, so that none is after the end.
+        self._lock = threading.Lock()
+        self._handed_out = threading.Condition(self._lock)
+        self._waiting = 0
+        self._ending = False
+        self._producer = _open_producer(settings, weakref.WeakMethod(self._failed))
+        self._thread = threading.Thread(target=self._serve, name="chronoline-kafka", daemon=True)
+        self._thread.start()
+
+    def send(self, record: OutRecord, confirm: Confirm, *, wait: bool = True) -> bool:
+        """False if the line takes no more, and nothing happened; without `wait`, also if it is full."""
+        done = partial(self._done, record, confirm)
+        try:
+            with self._lock:
+                if self.why:
+                    return False
+                try:
+                    self._produce(record, done)
+                except BufferError:
+                    return wait and self._produce_when_there_is_room(record, done)
+        except KafkaException as error:
+            return self._not_taken(error.args[0], confirm)
+        except (TypeError, ValueError) as error:
+            tell(confirm, Unpublishable(f"Kafka cannot hold the message: {error}"))
+        except Unpublishable as error:
+            tell(confirm, error)
+        return True
+
+    def flush(self, timeout_s: float) -> int:
+        """Waits until nothing is on its way; says how much still is."""
+        with self._lock:
+            self._waiting += 1
+            self._handed_out.wait_for(lambda: not len(self._producer), max(0.0, timeout_s))
+            self._waiting -= 1
+            return len(self._producer)
+
+    def retire(self) -> None:
+        """Takes no more, and ends when it has handed out what it has."""
+        self._end("it is retired")
+
+    def close(self) -> None:
+        """Takes no more, and gives up what is still on its way. May be called twice."""
+        self._end("it is closed")
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._thread.join(_JOIN_S)
+
+    def is_over(self) -> bool:
+        """It has ended: nothing will come of it any more."""
+        return not self._thread.is_alive()
+
+    def _end(self, why: str) -> None:
+        with self._lock:
+            self.why = self.why or why
+            self._ending = True
+            self._handed_out.notify_all()
+
+    def _produce(
+        self, record: OutRecord, done: Callable[[KafkaError | None, Message], None]
+    ) -> None:
+        key, value, headers = record
+        for name, _ in headers:
+            # librdkafka would cut a name at a NUL, and its binding crashes on one that is no UTF-8.
+            if "\0" in name:
+                raise Unpublishable(f"the header name {name!r} contains a NUL character")
+            if not name.isascii():
+                name.encode()
+        self._producer.produce(
+            self._topic, value, key, on_delivery=done, headers=list(headers) if headers else None
+        )
+
+    def _produce_when_there_is_room(
+        self, record: OutRecord, done: Callable[[KafkaError | None, Message], None]
+    ) -> bool:
+        """With the lock. False if the line takes no more meanwhile."""
+        self._waiting += 1
+        try:
+            while not self.why:
+                is_empty = not len(self._producer)
+                try:
+                    self._produce(record, done)
+                    return True
+                except BufferError:
+                    if is_empty:
+                        raise Unpublishable(
+                            "the message is larger than the queue of its producer: "
+                            "queue.buffering.max.kbytes"
+                        ) from None
+                self._handed_out.wait()
+            return False
+        finally:
+            self._waiting -= 1
+
+    def _not_taken(self, error: KafkaError, confirm: Confirm) -> bool:
+        """librdkafka did not take a record: what is true of the line, or of the record, at once."""
+        if error.code() == KafkaError._FATAL:
+            self._failed(error)
+            return False
+        if error.code() in _REFUSALS:
+            tell(confirm, Unpublishable(f"Kafka can never take the message: {error.str()}"))
+        else:
+            tell(
+                confirm, OutputUnavailable(f"{self._topic!r} cannot be published on: {error.str()}")
+            )
+        return True
+
+    # The thread
+
+    def _serve(self) -> None:
+        while not self._ending or len(self._producer):
+            self._producer.poll(_POLL_S)
+            if self._waiting:
+                with self._lock:
+                    self._handed_out.notify_all()
+
+    def _done(
+        self, record: OutRecord, confirm: Confirm, error: KafkaError | None, _: Message
+    ) -> None:
+        if error is None:
+            tell(confirm, None)
+        elif error.code() in _REFUSALS:
+            self._refused(Refused(record, confirm, error))
+        else:
+            if error.fatal():
+                self._failed(error)
+            reason = f"{self._topic!r} did not acknowledge the message: {error.str()}"
+            tell(confirm, OutputUnavailable(reason))
+
+    def _failed(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            logger.warning("the producer for %r takes no more: %s", self._topic, error.str())
+            self.why = self.why or error.str()
+        else:
+            logger.info("the producer for %r: %s", self._topic, error.str())
+
+
+def _open_producer(
+    settings: Mapping[str, str], failed: weakref.WeakMethod[Callable[[KafkaError], None]]
+) -> Producer:
+    def error_cb(error: KafkaError) -> None:
+        # Weak: a producer that is in a cycle with its line would outlive it.
+        if method := failed():
+            method(error)
+
+    try:
+        return Producer({**settings, "error_cb": error_cb, "logger": logger})
+    except KafkaException as error:
+        raise InvalidInput(f"Kafka's properties do not do: {error.args[0].str()}") from error
+
+
+def tell(confirm: Confirm, error: BaseException | None) -> None:
+    """Confirms. Whatever a caller's function raises must not end a thread that serves others."""
+    try:
+        confirm(error)
+    except Exception:
+        logger.exception("a confirmation failed")

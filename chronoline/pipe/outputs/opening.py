@@ -1,0 +1,45 @@
+"""The one place that chooses an output's engine."""
+
+from __future__ import annotations
+
+from chronoline.core.errors import MissingExtra
+from chronoline.log import Log
+from chronoline.pipe.outputs.contract import DEFAULT_DELIVERY_TIMEOUT_MS, Output
+from chronoline.pipe.outputs.log import LogOutput
+from chronoline.pipe.places import Place
+
+
+def open_output(
+    place: Place,
+    *,
+    delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
+    linger_ms: float = 0,
+) -> Output:
+    """Opens a topic to publish on.
+
+    `delivery_timeout_ms` bounds how long a record may be on its way; keep it below the hold time. `linger_ms`
+    waits for company before something is sent.
+    """
+    if place.kind == "log":
+        return _open_log(place, delivery_timeout_ms, linger_ms)
+    try:
+        from chronoline.pipe.outputs.kafka import KafkaOutput  # noqa: PLC0415 - chosen by place
+    except ModuleNotFoundError as error:
+        if error.name != "confluent_kafka":
+            raise
+        raise MissingExtra("Kafka needs a library: pip install 'chronoline[kafka]'") from error
+    return KafkaOutput(
+        place.topic,
+        place.librdkafka(),
+        delivery_timeout_ms=delivery_timeout_ms,
+        linger_ms=linger_ms,
+    )
+
+
+def _open_log(place: Place, delivery_timeout_ms: int, linger_ms: float) -> LogOutput:
+    log = Log(place.log, linger_ms=linger_ms)
+    try:
+        return LogOutput(log, place.topic, room_timeout_s=delivery_timeout_ms / 1000, owns_log=True)
+    except BaseException:
+        log.close()
+        raise

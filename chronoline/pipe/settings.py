@@ -1,0 +1,419 @@
+"""The settings of a pipe: one TOML file, the environment, flags, in rising order.
+
+They are checked once, here, and never change afterwards. An error names every setting that is wrong, what is
+wrong with it and what to do; it does not repeat what may hold a password, and neither does `repr`.
+
+Names and meanings are those of the published delay scheduler whose contract a pipe keeps: timing advance,
+hold time, poll interval, failure-detection interval, topics and connections. `docs/pipe.md` has them all in a
+table; `examples/pipe-kafka.toml` and `examples/pipe-embedded.toml` show them in use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
+from chronoline.core.ids import HASH_VALUES
+from chronoline.core.limits import CLOCK_BOUND_MS, MAX_TIME_MS
+from chronoline.pipe.places import Place
+from chronoline.pipe.properties import Value
+from chronoline.pipe.setting_problems import Problem, problems_of, refuse
+from chronoline.pipe.setting_sources import SettingPath, Table, gather
+from chronoline.pipe.setting_types import (
+    Address,
+    DurationMs,
+    HeaderName,
+    Listed,
+    LogUrl,
+    OptionalText,
+    OptionalTimespanMs,
+    StoreUrl,
+    TimelineName,
+    TimespanMs,
+    Whole,
+    without_password,
+)
+
+DEFAULT_STORE = "sqlite:///chronoline-data/pipe.db"
+DEFAULT_HOLD_MS = 5_000
+_DAY_MS = 86_400_000
+_MOST_AHEAD_MS = 60_000
+_LONGEST_POSITION = len("-2147483647-9223372036854775807")
+_MOST_TOPIC_CHARACTERS = 128 - _LONGEST_POSITION
+"""With a delay an id is topic, partition and offset, and has at most 128 characters."""
+
+
+class _Table(BaseModel):
+    # Inputs are left out of pydantic's own errors, should one ever be shown: they may hold a password.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True
+    )
+
+
+# Tables
+
+
+class PlaceTable(_Table):
+    """Where a topic is: on Kafka, or on a log."""
+
+    topic: str
+    log: LogUrl | None = Field(default=None, repr=False)
+    """A log: what `chronoline log init` printed, or a folder."""
+    kafka: dict[str, Value] | None = Field(default=None, repr=False)
+    """Kafka: `bootstrap.servers`, and any other property of its Java client, for Spark and for us alike."""
+    producer: dict[str, Value] = Field(default_factory=dict, repr=False)
+    """Properties of librdkafka, with which we publish and ask for positions; they win over `kafka`."""
+
+    def place(self) -> Place:
+        """Raises `InvalidInput`."""
+        if (self.log is None) == (self.kafka is None):
+            raise ValueError(
+                "give either log, a folder or a URL, or the table kafka with bootstrap.servers"
+                + ("" if self.log is None else ", not both")
+            )
+        if self.log is not None:
+            return Place(kind="log", topic=self.topic, log=self.log, producer=self.producer)
+        properties = dict(self.kafka or {})
+        servers = _servers_of(str(properties.pop("bootstrap.servers", "")))
+        place = Place.of_kafka(self.topic, servers, properties, producer=self.producer)
+        place.librdkafka()  # what cannot be translated is refused now, not when a message is due
+        return place
+
+
+class SparkTable(_Table):
+    """The Spark session that a pipe starts."""
+
+    master: OptionalText = None
+    """None: this machine, with as many slots as the lanes and the input need."""
+    packages: Listed = ()
+    """Maven coordinates of Spark's Kafka connector; none: that of the running Spark's version."""
+    jars: OptionalText = None
+    """A folder with the connector's jars, where Maven cannot be asked. Then `packages` is not looked at."""
+    conf: dict[str, Value] = Field(default_factory=dict, repr=False)
+    """Spark's own settings; they win over those that a pipe makes."""
+
+
+def _servers_of(given: str) -> str:
+    servers = [server.strip() for server in given.split(",")]
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(
+                "kafka needs bootstrap.servers: host:port, and several with commas between or as a list"
+            )
+    return ",".join(servers)
+
+
+def _schema(_: Any, handler: Callable[[Any], CoreSchema]) -> CoreSchema:
+    return core_schema.no_info_after_validator_function(PlaceTable.place, handler(PlaceTable))
+
+
+PlaceSetting = Annotated[Place, GetPydanticSchema(_schema)]
+"""A table in the file, and a `Place` here."""
+
+
+# All of them
+
+
+class PipeSettings(_Table):
+    """How a pipe behaves. Two pipes with the same name and store share the work."""
+
+    name: TimelineName
+    """Names the timeline in the store, and the group under which Kafka's own tools show the positions."""
+    store: StoreUrl = DEFAULT_STORE
+    """Where messages wait. SQLite needs no set-up and serves one machine; a cluster needs PostgreSQL."""
+    input: PlaceSetting
+    """Where records come from."""
+    output: PlaceSetting
+    """Where they go when they are due."""
+    dead_letters: PlaceSetting | None = None
+    """Where records go that cannot be read or published; without it they stay in the store."""
+
+    timing_advance_ms: DurationMs = Field(default=0, ge=0, le=_MOST_AHEAD_MS)
+    """Publishes so much before the deadline. 0: never early; `reserve_ahead_ms` makes up for delays."""
+    hold_ms: DurationMs = Field(default=DEFAULT_HOLD_MS, ge=100, le=_DAY_MS)
+    """How long a pipe may hold a message before another takes it over: so late is it after a crash."""
+    delivery_timeout_ms: DurationMs = Field(
+        default_factory=lambda data: data.get("hold_ms", DEFAULT_HOLD_MS) * 4 // 5, ge=1, le=_DAY_MS
+    )
+    """How long the output may take to acknowledge. Below the hold time: later another publishes it too."""
+    poll_interval_ms: DurationMs = Field(default=100, ge=1, le=_MOST_AHEAD_MS)
+    """How often a lane looks for messages that nobody announced. Precision does not depend on it."""
+    failure_detection_interval_ms: DurationMs = Field(default=500, ge=10, le=_DAY_MS)
+    """How often a pipe shows that it lives, and looks at the others, at the stop flag and at clocks."""
+    reserve_ahead_ms: DurationMs = Field(default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=_MOST_AHEAD_MS)
+    """A message is reserved so long before it is due, so that the write is over when the moment comes."""
+    window_ms: DurationMs = Field(default=2_000, ge=10, le=3_600_000)
+    """How long a task of Spark's fires before the next takes over; new pipes join at the next window."""
+    lanes: Whole = Field(default=2, ge=1, le=16)
+    """Queries that take turns: the next window's task is up before the one before it ends."""
+    ranges: Whole = Field(default=1, ge=1, le=1_024)
+    """Tasks that share a window on this pipe. One fires thousands a second; more need more cores."""
+    buckets: Whole = Field(default=64, ge=1, le=HASH_VALUES)
+    """Into how many parts the timeline can be dealt among pipes and ranges. Fixed when it is made."""
+
+    delay_ms: OptionalTimespanMs = Field(default=None, alias="delay", ge=0, le=MAX_TIME_MS)
+    """A plain delay: records without headers are due so long after their own time."""
+    dedupe_ms: TimespanMs = Field(default=0, alias="dedupe", ge=0, le=MAX_TIME_MS)
+    """For so long after firing an id stays taken. 0: it is forgotten, as the contract has it."""
+    id_header: HeaderName = "chronosMessageId"
+    deadline_header: HeaderName = "chronosDeadline"
+    action_header: HeaderName = "chronosAction"
+    """`cancel` or `reschedule`, for a message that waits."""
+
+    start: Literal["earliest", "latest"] = "earliest"
+    """Where partitions are begun that the store does not know. Those it knows go on where they were."""
+    rows_per_trigger: Whole = Field(default=20_000, ge=1, le=10_000_000)
+    """The most records that are taken in at once: what is behind waits in the input, not in memory."""
+    trigger_interval_ms: DurationMs = Field(default=500, ge=0, le=_DAY_MS)
+    """How often records are taken in. It bounds the shortest delay that is kept, and costs a batch each."""
+
+    receipts: OptionalText = None
+    """A folder for receipts as Parquet: id, due, fired, lateness, node. None: they are only counted."""
+    metrics: Address = ""
+    """host:port where metrics are served for Prometheus. Empty: nowhere."""
+    clock_bound_ms: DurationMs = Field(default=CLOCK_BOUND_MS, ge=1, le=_DAY_MS)
+    """Clocks of store or Kafka that differ by more are warned about."""
+    spark: SparkTable = SparkTable()
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        flags: Mapping[str, object] | None = None,
+    ) -> Self:
+        """The settings of a file, of the environment and of flags; the latter win, setting by setting.
+
+        In the environment `hold_ms` is `CHRONOLINE_PIPE_HOLD_MS`, and `topic` of `[input]` is
+        `CHRONOLINE_PIPE_INPUT__TOPIC`. A flag is named as in the file, with a dot between table and setting;
+        one that is None was not given. Raises `InvalidInput`, which names everything that is wrong.
+        """
+        gathered = gather(path, os.environ if environ is None else environ, flags or {})
+        problems: list[Problem] = []
+        try:
+            settings = cls.model_validate(gathered.table)
+            problems += _cross_problems(settings, set())
+        except ValidationError as error:
+            problems += problems_of(error.errors(include_url=False), _TABLES, _MISSING)
+            wrong = {problem.path for problem in problems}
+            problems += cls._other_problems(gathered.without(wrong), wrong)
+        else:
+            if not problems:
+                return settings
+        raise refuse(problems, gathered) from None
+
+    @classmethod
+    def _other_problems(cls, table: Table, wrong: set[SettingPath]) -> list[Problem]:
+        """What is wrong between the settings that are fine by themselves."""
+        wrong = wrong | {(name,) for name in _FILLERS if name not in table}
+        untouched = {name: value for name, value in table.items() if not _touches(wrong, name)}
+        try:
+            settings = cls.model_validate(_FILLERS | untouched)
+        except ValidationError:
+            return []
+        return _cross_problems(settings, wrong)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, without_password(value) if name == "store" else value
+
+
+_TABLES: dict[SettingPath, type[BaseModel]] = {
+    (): PipeSettings,
+    ("input",): PlaceTable,
+    ("output",): PlaceTable,
+    ("dead_letters",): PlaceTable,
+    ("spark",): SparkTable,
+}
+_MISSING = {
+    "name": 'name the pipe, such as name = "reminders"',
+    "input": "say where records come from: a table [input] with topic, and log or kafka",
+    "output": "say where messages go: a table [output] with topic, and log or kafka",
+    "topic": "name the topic",
+}
+# What has to be there and is not, so that the rest can be looked at all the same.
+_FILLERS: Table = {
+    "name": "pipe",
+    "input": {"topic": "in", "log": "file:///filler"},
+    "output": {"topic": "out", "log": "file:///filler"},
+}
+
+
+def _touches(wrong: Iterable[SettingPath], name: str) -> bool:
+    return any(path[0] == name for path in wrong)
+
+
+# What is wrong between settings
+
+
+class _Rule(NamedTuple):
+    """`of` are the settings that it looks at, the first of which it is said of."""
+
+    of: tuple[str, ...]
+    problem: Callable[[PipeSettings], str | None]
+
+
+def _cross_problems(settings: PipeSettings, wrong: set[SettingPath]) -> list[Problem]:
+    problems = []
+    for rule in _RULES:
+        if not any(_touches(wrong, name) for name in rule.of):
+            words = rule.problem(settings)
+            if words is not None:
+                problems.append(Problem((rule.of[0],), words))
+    return problems
+
+
+def _hold_problem(settings: PipeSettings) -> str | None:
+    if settings.delivery_timeout_ms < settings.hold_ms:
+        return None
+    return (
+        f"must be below hold_ms ({settings.hold_ms}), not {settings.delivery_timeout_ms}: after the hold "
+        "time another pipe publishes the message too"
+    )
+
+
+def _producer_problem(name: str) -> _Rule:
+    """What Kafka's own properties say about acknowledgements."""
+
+    def problem(settings: PipeSettings) -> str | None:
+        place: Place | None = getattr(settings, name)
+        given = place.librdkafka() if place and place.kind == "kafka" else {}
+        for each in ("acks", "request.required.acks"):
+            if given.get(each, "all") not in ("all", "-1"):
+                return f"must have {each} = 'all': a message is deleted when it is acknowledged"
+        most_ms = settings.delivery_timeout_ms
+        for each in ("delivery.timeout.ms", "message.timeout.ms"):
+            time_ms = given.get(each, "1")
+            if not time_ms.isdecimal() or not 1 <= int(time_ms) <= most_ms:
+                return (
+                    f"must have {each} from 1 to delivery_timeout_ms ({most_ms}), or leave it out"
+                )
+        return None
+
+    return _Rule((name, "delivery_timeout_ms", "hold_ms"), problem)
+
+
+def _advance_problem(settings: PipeSettings) -> str | None:
+    ahead_ms = settings.timing_advance_ms + settings.reserve_ahead_ms
+    if ahead_ms > _MOST_AHEAD_MS:
+        return f"and reserve_ahead_ms must be at most {_MOST_AHEAD_MS} together, not {ahead_ms}"
+    if settings.timing_advance_ms >= settings.hold_ms:
+        return f"must be below hold_ms ({settings.hold_ms}), not {settings.timing_advance_ms}"
+    return None
+
+
+def _window_problem(settings: PipeSettings) -> str | None:
+    least_ms = 2 * settings.reserve_ahead_ms
+    if settings.window_ms >= least_ms:
+        return None
+    return (
+        f"must be at least twice reserve_ahead_ms, {least_ms}, not {settings.window_ms}: a task would end "
+        "before what it reserved is due"
+    )
+
+
+def _interval_problem(settings: PipeSettings) -> str | None:
+    if 2 * settings.failure_detection_interval_ms <= settings.hold_ms:
+        return None
+    return (
+        f"must be at most half of hold_ms ({settings.hold_ms}), not "
+        f"{settings.failure_detection_interval_ms}: a pipe that lives would pass for dead"
+    )
+
+
+def _ranges_problem(settings: PipeSettings) -> str | None:
+    if settings.ranges <= settings.buckets:
+        return None
+    return f"must be at most buckets ({settings.buckets}), not {settings.ranges}: a range has one at least"
+
+
+def _headers_problem(settings: PipeSettings) -> str | None:
+    if len({settings.id_header, settings.deadline_header, settings.action_header}) == len(_OWN):
+        return None
+    return f"{', '.join(_OWN)} must be three different names"
+
+
+_OWN = ("id_header", "deadline_header", "action_header")
+
+
+def _delay_problem(settings: PipeSettings) -> str | None:
+    topic = settings.input.topic
+    if settings.delay_ms is None or len(topic) <= _MOST_TOPIC_CHARACTERS:
+        return None
+    return (
+        f"takes ids from topic, partition and offset, and the name of the input's topic has {len(topic)} "
+        f"characters: at most {_MOST_TOPIC_CHARACTERS} leave room for both"
+    )
+
+
+def _same_problem(one: str, other: str, why: str) -> _Rule:
+    def problem(settings: PipeSettings) -> str | None:
+        places = getattr(settings, one), getattr(settings, other)
+        if None in places or not _is_same(*places):
+            return None
+        return f"is the same topic as {other}, {places[0].topic!r}: {why}. Name another topic"
+
+    return _Rule((one, other), problem)
+
+
+def _is_same(one: Place, other: Place) -> bool:
+    if (one.kind, one.topic, one.log) != (other.kind, other.topic, other.log):
+        return False
+    return one.kind == "log" or bool(_servers(one) & _servers(other))
+
+
+def _servers(place: Place) -> set[str]:
+    return {server.strip().lower() for server in place.bootstrap.split(",")}
+
+
+def _master_problem(settings: PipeSettings) -> str | None:
+    """On other machines a file is another file, or none."""
+    master = settings.spark.master
+    if master is None or master == "local" or master.startswith(("local[", "local-cluster[")):
+        return None
+    places = {
+        "input": settings.input,
+        "output": settings.output,
+        "dead_letters": settings.dead_letters,
+    }
+    local = [
+        f"{name}.log" for name, place in places.items() if place and _is_on_one_machine(place.log)
+    ]
+    local += ["store"] if settings.store.startswith("sqlite:") else []
+    if not local:
+        return None
+    return (
+        f"master {without_password(master)!r} runs tasks on other machines, which do not see the files of "
+        f"this one: {', '.join(local)}. Use postgresql:// for the store and s3:// or Kafka for topics, or "
+        "leave the master out"
+    )
+
+
+def _is_on_one_machine(log: str) -> bool:
+    index = parse_qs(urlsplit(log).query).get("index", [""])[0]
+    return log.startswith("file:") or index.startswith("sqlite:")
+
+
+_RULES = (
+    _Rule(("delivery_timeout_ms", "hold_ms"), _hold_problem),
+    _producer_problem("output"),
+    _producer_problem("dead_letters"),
+    _Rule(("timing_advance_ms", "reserve_ahead_ms", "hold_ms"), _advance_problem),
+    _Rule(("window_ms", "reserve_ahead_ms"), _window_problem),
+    _Rule(("failure_detection_interval_ms", "hold_ms"), _interval_problem),
+    _Rule(("ranges", "buckets"), _ranges_problem),
+    _Rule(_OWN, _headers_problem),
+    _Rule(("delay", "input"), _delay_problem),
+    _same_problem("output", "input", "every message would come back"),
+    _same_problem("dead_letters", "input", "what is refused would come back for ever"),
+    _same_problem("dead_letters", "output", "consumers would take dead letters for messages"),
+    _Rule(("spark", "store", "input", "output", "dead_letters"), _master_problem),
+)

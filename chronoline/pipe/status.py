@@ -1,0 +1,109 @@
+"""The state of a pipe, read from its store and its input: whether or not any of it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronoline.core.errors import ChronolineError
+from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.topic import Topic
+from chronoline.pipe.claiming import source_name
+from chronoline.pipe.counting import Counters
+from chronoline.pipe.inputs import open_input
+from chronoline.pipe.settings import PipeSettings
+from chronoline.stores.contract import Counts, Store
+from chronoline.stores.inputs import InputAccount, Tally
+
+MOST_DEAD_LETTERS = 10_000
+"""Counted up to here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """One process of a pipe, as it said of itself."""
+
+    name: str
+    alive: bool
+    stopping: bool
+    counters: Counters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    account: InputAccount
+    lag: int | None
+    """None if the input could not be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipeStatus:
+    name: str
+    on_timeline: Counts
+    dead_letters: int
+    nodes: tuple[NodeStatus, ...]
+    partitions: tuple[PartitionStatus, ...]
+    input_problem: str | None
+
+    @property
+    def tally(self) -> Tally:
+        """What became of all records that were taken in."""
+        return sum((each.account.tally for each in self.partitions), Tally())
+
+    @property
+    def lag(self) -> int | None:
+        if self.input_problem:
+            return None
+        return sum(each.lag or 0 for each in self.partitions)
+
+    @property
+    def total(self) -> Counters:
+        """What the processes counted since their starts, together."""
+        total = Counters()
+        for node in self.nodes:
+            total.add(node.counters)
+        return total
+
+
+def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus:
+    topic = store.find_topic(settings.name)
+    latest, problem = _latest(settings)
+    return PipeStatus(
+        name=settings.name,
+        on_timeline=Counts() if topic is None else _count(store, topic, now_ms),
+        dead_letters=0 if topic is None else _count_dead(store, topic),
+        nodes=tuple(
+            NodeStatus(
+                name=member.name,
+                alive=member.alive(now_ms),
+                stopping=member.stopping,
+                counters=Counters.from_json(member.details),
+            )
+            for member in store.members(settings.name)
+        ),
+        partitions=tuple(
+            PartitionStatus(
+                account=account,
+                lag=None
+                if problem
+                else max(0, latest.get(account.partition, 0) - account.position),
+            )
+            for account in store.input_accounts(source_name(settings))
+        ),
+        input_problem=problem,
+    )
+
+
+def _latest(settings: PipeSettings) -> tuple[dict[int, int], str | None]:
+    try:
+        with open_input(settings.input, settings.name) as source:
+            return source.latest(), None
+    except ChronolineError as error:
+        return {}, str(error)
+
+
+def _count(store: Store, topic: Topic, now_ms: int) -> Counts:
+    return store.count(topic.uid, topic.all_buckets, start=0, end=MAX_TIME_MS, now_ms=now_ms)
+
+
+def _count_dead(store: Store, topic: Topic) -> int:
+    return len(store.dead_letters(topic.uid, limit=MOST_DEAD_LETTERS))

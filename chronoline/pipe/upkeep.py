@@ -1,0 +1,120 @@
+"""What a pipe does beside its work, in a thread of its own since it may take long.
+
+The relay of dead letters (by one of the pipes that live), purging, showing positions to the input's own
+tools, the lag, and the offsets of clocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+
+from chronoline.clock import SystemClock
+from chronoline.core.errors import ChronolineError
+from chronoline.core.topic import Topic
+from chronoline.pipe.claiming import source_name
+from chronoline.pipe.clocks import Offset, ReadClock
+from chronoline.pipe.counting import Counters
+from chronoline.pipe.dead_letters import Relay
+from chronoline.pipe.inputs import Input
+from chronoline.pipe.outputs.opening import open_output
+from chronoline.pipe.settings import PipeSettings
+from chronoline.stores.contract import Store
+
+logger = logging.getLogger(__name__)
+
+_PURGE_ROWS = 5_000
+_EVERY_S = 1.0
+
+
+class PipeUpkeep:
+    """The upkeep of one pipe, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        settings: PipeSettings,
+        store: Store,
+        topic: Topic,
+        source: Input,
+        *,
+        node: str,
+        kafka_clock: ReadClock,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topic = topic
+        self._input = source
+        self._node = node
+        self._clock = SystemClock()
+        bound_ms = settings.clock_bound_ms
+        self._store_offset = Offset("the store", store.clock_ms, bound_ms=bound_ms)
+        self._kafka_offset = Offset("Kafka", kafka_clock, bound_ms=bound_ms)
+        self._stop = threading.Event()
+        self._committed: dict[int, int] = {}
+        self._relay: Relay | None = None
+        self._exits = contextlib.ExitStack()
+        self._thread: threading.Thread | None = None
+
+    def start(self, counters: Counters) -> None:
+        self._thread = threading.Thread(
+            target=self._loop, args=(counters,), name="chronoline-upkeep", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._exits.close()
+
+    def _loop(self, counters: Counters) -> None:
+        chores: list[Callable[[], None]] = [
+            lambda: self._show_positions(counters),
+            self._purge,
+            lambda: self._move_dead_letters(counters),
+            lambda: self._measure_clocks(counters),
+        ]
+        while not self._stop.wait(_EVERY_S):
+            for chore in chores:
+                try:
+                    chore()
+                except ChronolineError as error:  # it is tried again in a moment
+                    logger.warning("upkeep of pipe %r: %s", self._topic.name, error)
+                except Exception:
+                    logger.exception("upkeep of pipe %r failed", self._topic.name)
+
+    def _show_positions(self, counters: Counters) -> None:
+        mine = {
+            account.partition: account.position
+            for account in self._store.input_accounts(source_name(self._settings))
+            if account.holder == self._node
+        }
+        latest = self._input.latest()
+        counters.lag = sum(max(0, latest.get(each, 0) - mine[each]) for each in mine)
+        moved = {each: mine[each] for each in mine if self._committed.get(each) != mine[each]}
+        if moved:
+            self._input.commit(moved)
+            self._committed |= moved
+
+    def _purge(self) -> None:
+        while not self._stop.is_set():
+            purged = self._store.purge(limit=_PURGE_ROWS, now_ms=self._clock.now_ms())
+            if purged < _PURGE_ROWS:
+                return
+
+    def _move_dead_letters(self, counters: Counters) -> None:
+        if self._settings.dead_letters is None:
+            return
+        if self._relay is None:
+            output = self._exits.enter_context(open_output(self._settings.dead_letters))
+            self._relay = Relay(self._store, self._topic, output, self._clock.now_ms)
+        now_ms = self._clock.now_ms()
+        live = [each.name for each in self._store.members(self._topic.name) if each.alive(now_ms)]
+        if live and min(live) == self._node:
+            counters.relayed += self._relay.run(self._stop.is_set)
+
+    def _measure_clocks(self, counters: Counters) -> None:
+        counters.clock_offset_ms = self._store_offset.measure()
+        counters.kafka_clock_offset_ms = self._kafka_offset.measure()

@@ -1,0 +1,55 @@
+"""What a worker process keeps open from one task to the next: stores and outputs, by what names them.
+
+Spark hands the tasks of a pipe to a few processes in turn. Opening a store and meeting a Kafka cluster takes
+longer than a lane may wait, so each process does it once. What is open stays so until the process ends: an
+output that is closed by an exit handler flushes what it has.
+"""
+
+from __future__ import annotations
+
+import atexit
+import pickle
+import threading
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from chronoline.core.closing import Closing
+from chronoline.pipe.outputs.contract import Output
+from chronoline.pipe.outputs.opening import open_output
+from chronoline.pipe.places import Place
+from chronoline.stores.contract import Store
+from chronoline.stores.opening import open_store
+
+Kept = TypeVar("Kept", bound=Closing)
+
+_kept: dict[bytes, Closing] = {}
+_lock = threading.Lock()
+
+
+def warm_store(url: str) -> Store:
+    """This process's store at a URL."""
+    return _keep(("store", url), lambda: open_store(url))
+
+
+def warm_output(place: Place, *, delivery_timeout_ms: int) -> Output:
+    """This process's output for a topic."""
+    return _keep(
+        ("output", place, delivery_timeout_ms),
+        lambda: open_output(place, delivery_timeout_ms=delivery_timeout_ms),
+    )
+
+
+def _keep(key: object, make: Callable[[], Kept]) -> Kept:
+    name = pickle.dumps(key)
+    with _lock:
+        if name not in _kept:
+            _kept[name] = make()
+        return cast(Kept, _kept[name])
+
+
+@atexit.register
+def close_all() -> None:
+    """Closes what is open, outputs and all."""
+    with _lock:
+        while _kept:
+            _kept.popitem()[1].close()

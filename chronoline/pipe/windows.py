@@ -1,0 +1,22 @@
+"""Windows: time cut into stretches of one length, which the lanes of a pipe serve in turn.
+
+Window n is the n-th stretch since 1970, so all pipes cut time alike. Lane k of m serves the windows whose
+number leaves k when divided by m: while one lane serves, the task of the next is up and waits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Window(NamedTuple):
+    number: int
+    start_ms: int
+    end_ms: int
+
+
+def window_of(lane: int, lanes: int, *, window_ms: int, now_ms: int) -> Window:
+    """The window that a lane serves now, or waits for: one that is over is never begun."""
+    current = now_ms // window_ms
+    number = current + (lane - current) % lanes
+    return Window(number, number * window_ms, (number + 1) * window_ms)

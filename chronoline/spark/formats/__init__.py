@@ -1,0 +1,31 @@
+"""Formats for users' own jobs. Options are checked on the driver; connections open inside the tasks.
+
+State: a source, a reader or a writer is a value that is pickled and travels; it holds settings, never a
+connection. Spark makes them in a Python process of the driver's that has no session, so nothing here asks
+for one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronoline.core.errors import MissingExtra
+
+try:
+    from chronoline.spark.formats.log import LogSource
+    from chronoline.spark.formats.timeline import TimelineSource
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
+        raise
+    raise MissingExtra("the formats need Spark: pip install 'chronoline[spark]'") from error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SOURCES = (TimelineSource, LogSource)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the formats known to this session, also over Spark Connect. To call it again is fine."""
+    for source in SOURCES:
+        spark.dataSource.register(source)

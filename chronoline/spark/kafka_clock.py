@@ -1,0 +1,55 @@
+"""The clock of a Kafka cluster, by the Java client that Spark brings along: ours has no call for it.
+
+The controller says of itself when it was last caught up with its own log: now. That asks for the right to
+describe the cluster; without it, or on a cluster that does not tell, there is no answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from chronoline.pipe.places import Place
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_MS = 5_000
+
+
+class KafkaClock:
+    """Asks one cluster; after a refusal never again."""
+
+    def __init__(self, spark: SparkSession, place: Place) -> None:
+        self._spark = spark
+        self._place = place
+        self._admin: Any = None
+        self._refused = False
+
+    def __call__(self) -> int | None:
+        if self._refused:
+            return None
+        try:
+            return self._ask()
+        except Py4JError as error:
+            self._refused = True
+            logger.info("the clock of Kafka cannot be asked: %s", str(error).splitlines()[0])
+            return None
+
+    def _ask(self) -> int | None:
+        if self._admin is None:
+            jvm: Any = self._spark._jvm
+            properties = jvm.java.util.Properties()
+            for name, value in self._place.java().items():
+                properties.setProperty(name, value)
+            properties.setProperty("default.api.timeout.ms", str(_TIMEOUT_MS))
+            properties.setProperty("request.timeout.ms", str(_TIMEOUT_MS))
+            self._admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
+        quorum = self._admin.describeMetadataQuorum().quorumInfo().get()
+        for voter in quorum.voters():
+            caught_up = voter.lastCaughtUpTimestamp()
+            if voter.replicaId() == quorum.leaderId() and caught_up.isPresent():
+                return int(caught_up.getAsLong())
+        return None

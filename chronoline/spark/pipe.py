@@ -1,0 +1,330 @@
+"""A pipe: from an input topic to the timeline, and from there to an output topic at the millisecond.
+
+State. A pipe is a member of its group in the store: by its heartbeats the others know it, and by a flag
+there it is told to stop. Its share of the input's partitions is claimed in the store; its share of the
+buckets follows from who is alive. Nothing that decides anything is kept in this process or in Spark's
+checkpoints.
+
+Work. One streaming query takes records in; as many as there are lanes fire. A supervising thread sends the
+heartbeats, keeps the claims, and starts queries again that failed; an upkeep thread does what may take long:
+the relay of dead letters, purging, showing positions to the input's own tools, measuring clocks.
+
+Stopping. The flag in the store tells the tasks, which fire what is due or give it back; then the queries are
+ended, since that kills a task without clearing up; then the claims are released and the pipe leaves its
+group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from chronoline.clock import SystemClock
+from chronoline.core.closing import Closing
+from chronoline.core.errors import ChronolineError, InvalidInput, StoreUnavailable
+from chronoline.core.limits import MAX_BODY_BYTES
+from chronoline.core.topic import Topic, TopicSettings
+from chronoline.lanes.window import LaneSettings
+from chronoline.pipe.claiming import Claiming, source_name
+from chronoline.pipe.clocks import ReadClock
+from chronoline.pipe.counting import Counters
+from chronoline.pipe.inputs import open_input
+from chronoline.pipe.metrics import MetricsServer, PipeCollector
+from chronoline.pipe.serving import LaneWork
+from chronoline.pipe.settings import PipeSettings
+from chronoline.pipe.status import read_status
+from chronoline.pipe.upkeep import PipeUpkeep
+from chronoline.spark import register
+from chronoline.spark.enqueue import IntakeWork, start_enqueue
+from chronoline.spark.expressions import Contract
+from chronoline.spark.firing import start_lane
+from chronoline.spark.kafka_clock import KafkaClock
+from chronoline.spark.queries import KeptQuery
+from chronoline.spark.session import build_session, session_problems, slots_needed
+from chronoline.spark.workers import warm_up
+from chronoline.stores.members import Member
+from chronoline.stores.opening import open_store
+
+logger = logging.getLogger(__name__)
+
+_BEATS_ALIVE = 4
+"""A pipe whose heartbeats fail so many times in a row is taken for dead."""
+_SHORTEST_LIFE_MS = 2_000
+_LOOK_AT_PARTITIONS_S = 30.0
+_LOOK_FOR_END_S = 0.05
+
+
+class Pipe(Closing):
+    """A running pipe. Everything is started by the constructor, and ended by `close`."""
+
+    def __init__(self, settings: PipeSettings, spark: SparkSession | None = None) -> None:
+        self.settings = settings
+        self.node = str(uuid.uuid4())
+        self.counters = Counters()
+        self.stopped = threading.Event()
+        """Set when somebody asked the pipe to stop, here or through the store."""
+        self._clock = SystemClock()
+        self._starts = 0
+        self._closing = threading.Lock()
+        self._ended = False
+        with contextlib.ExitStack() as opened:
+            self._open(opened, spark)
+            self._exits = opened.pop_all()
+        self._upkeep.start(self.counters)
+        self._supervisor = threading.Thread(
+            target=self._supervise, name="chronoline-supervisor", daemon=True
+        )
+        self._supervisor.start()
+
+    def _open(self, opened: contextlib.ExitStack, spark: SparkSession | None) -> None:
+        settings = self.settings
+        self._folder = Path(tempfile.mkdtemp(prefix="chronoline-pipe-"))
+        opened.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._spark = spark or build_session(settings)
+        self._own_session = spark is None
+        if self._own_session:
+            opened.callback(self._spark.stop)
+        problems = session_problems(self._spark, settings)
+        if problems:
+            raise InvalidInput("Spark cannot serve this pipe: " + "; ".join(problems))
+        register(self._spark)
+        self._store = opened.enter_context(open_store(settings.store))
+        self.topic = self._store.ensure_topic(
+            settings.name, topic_settings(settings), now_ms=self._clock.now_ms()
+        )
+        self._input = opened.enter_context(open_input(settings.input, settings.name))
+        self._partitions = self._input.partitions()
+        self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
+        self._claiming = Claiming(
+            self._store,
+            self.topic,
+            self._input,
+            name=source_name(settings),
+            node=self.node,
+            start=settings.start,
+            claim_ms=2 * settings.hold_ms,
+        )
+        if settings.metrics:
+            opened.enter_context(self._serve_metrics(settings.metrics))
+        self._upkeep = PipeUpkeep(
+            settings,
+            self._store,
+            self.topic,
+            self._input,
+            node=self.node,
+            kafka_clock=self._kafka_clock(),
+        )
+        self._beat()
+        opened.callback(self._leave)
+        logger.info("pipe %r starts as node %s", settings.name, self.node)
+        warm_up(self._spark, self._work(0), slots_needed(settings) + 1)
+        self._enqueue = KeptQuery(f"the input of pipe {settings.name!r}", self._start_enqueue)
+        self._lanes = [
+            KeptQuery(f"lane {lane} of pipe {settings.name!r}", partial(self._start_lane, lane))
+            for lane in range(settings.lanes)
+        ]
+        for lane in self._lanes:
+            opened.callback(lane.stop)
+            lane.start()
+
+    def close(self) -> None:
+        """Ends the pipe: what it holds is fired or given back. May be called twice."""
+        with self._closing:
+            self.stopped.set()
+            if self._ended:
+                return
+            self._ended = True
+            logger.info("pipe %r stops as node %s", self.settings.name, self.node)
+            with self._exits:
+                self._exits.callback(self._upkeep.stop)
+                self._supervisor.join()
+                self._end_lanes()
+
+    # Starting
+
+    def _work(self, lane: int) -> LaneWork:
+        settings = self.settings
+        return LaneWork(
+            pipe=settings.name,
+            node=self.node,
+            store=settings.store,
+            topic_uid=self.topic.uid,
+            output=settings.output,
+            lane=lane,
+            lanes=settings.lanes,
+            ranges=settings.ranges,
+            window_ms=settings.window_ms,
+            look_ms=settings.failure_detection_interval_ms,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            settings=LaneSettings(
+                hold_ms=settings.hold_ms,
+                reserve_ahead_ms=settings.reserve_ahead_ms,
+                poll_ms=settings.poll_interval_ms,
+                timing_advance_ms=settings.timing_advance_ms,
+            ),
+        )
+
+    def _serve_metrics(self, address: str) -> MetricsServer:
+        host, _, port = address.rpartition(":")
+        collector = PipeCollector(
+            self.settings.name,
+            self.node,
+            self.counters,
+            lambda: read_status(self.settings, self._store, self._clock.now_ms()),
+        )
+        return MetricsServer(host.strip("[]"), int(port), collector)
+
+    def _kafka_clock(self) -> ReadClock:
+        if self.settings.input.kind != "kafka":
+            return lambda: None
+        return KafkaClock(self._spark, self.settings.input)
+
+    def _start_lane(self, lane: int) -> StreamingQuery:
+        folder = self._new_folder()
+        receipts = None
+        if self.settings.receipts:
+            # A folder for each start: a sink that finds what another query wrote passes over it.
+            receipts = f"{self.settings.receipts}/node={self.node}/run={folder.name}/lane={lane}"
+        return start_lane(
+            self._spark, self._work(lane), checkpoint=folder.as_uri(), receipts=receipts
+        )
+
+    def _start_enqueue(self) -> StreamingQuery:
+        settings = self.settings
+        self._claiming.skip_lost(self._clock.now_ms())
+        work = IntakeWork(
+            pipe=settings.name,
+            store=settings.store,
+            topic_uid=self.topic.uid,
+            input=settings.input,
+            claims=dict(self._claiming.claims),
+            contract=contract_of(settings, self.topic),
+            rows_per_trigger=settings.rows_per_trigger,
+            trigger_interval_ms=settings.trigger_interval_ms,
+        )
+        return start_enqueue(self._spark, work, checkpoint=self._new_folder().as_uri())
+
+    def _new_folder(self) -> Path:
+        """For a checkpoint, which nothing depends on."""
+        self._starts += 1
+        folder = self._folder / str(self._starts)
+        folder.mkdir()
+        return folder
+
+    # Supervising
+
+    def _supervise(self) -> None:
+        while not self.stopped.is_set():
+            try:
+                self._look_after()
+            except StoreUnavailable as error:
+                logger.warning("the store cannot be reached, trying again: %s", error)
+            except ChronolineError as error:
+                logger.error("pipe %r: %s", self.settings.name, error)
+            except Exception:
+                logger.exception("pipe %r: supervising failed, trying again", self.settings.name)
+            self.stopped.wait(self.settings.failure_detection_interval_ms / 1000)
+
+    def _look_after(self) -> None:
+        members = self._beat()
+        if any(member.name == self.node and member.stopping for member in members):
+            self.stopped.set()
+            return
+        for lane in self._lanes:
+            for observed in lane.observed():  # before it is started again, which forgets them
+                self.counters.add_windows(observed)
+            lane.keep()
+        self._keep_input(members)
+        self.counters.restarts = sum(each.restarts for each in (*self._lanes, self._enqueue))
+
+    def _keep_input(self, members: list[Member]) -> None:
+        now_ms = self._clock.now_ms()
+        if time.monotonic() >= self._look_at_partitions_s:
+            self._partitions = self._input.partitions()
+            self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
+        kept = self._claiming.renew(now_ms)
+        live = [each.name for each in members if each.alive(now_ms) and not each.stopping]
+        changed = self._claiming.share(live, self._partitions, now_ms)
+        if changed or not kept:
+            self._enqueue.stop()
+            self._claiming.renew(now_ms)  # what was taken in to the end counts
+            logger.info(
+                "node %s takes in the partitions %s", self.node, sorted(self._claiming.claims)
+            )
+        if self._claiming.claims:
+            self._enqueue.keep()
+
+    def _beat(self) -> list[Member]:
+        now_ms = self._clock.now_ms()
+        life_ms = max(_SHORTEST_LIFE_MS, _BEATS_ALIVE * self.settings.failure_detection_interval_ms)
+        return self._store.beat(
+            self.settings.name,
+            self.node,
+            until_ms=now_ms + life_ms,
+            details=self.counters.to_json(),
+            now_ms=now_ms,
+        )
+
+    # Ending
+
+    def _end_lanes(self) -> None:
+        """Tells the tasks through the store, waits until those that ran have ended, and ends the queries."""
+        self._enqueue.stop()
+        done = {lane: lane.done for lane in self._lanes}
+        try:
+            self._store.ask_to_stop(self.settings.name, self.node)
+            self._claiming.release()
+        except StoreUnavailable as error:
+            logger.warning("what is held is left to lapse: %s", error)
+        give_up_s = time.monotonic() + (self.settings.window_ms + self.settings.hold_ms) / 1000
+        # The micro-batch that ran when the flag was set is over when the next one is, which does nothing.
+        while any(lane.active and lane.done <= done[lane] for lane in self._lanes):
+            if time.monotonic() >= give_up_s:
+                logger.warning("some lanes did not end in time; what they hold is left to lapse")
+                break
+            time.sleep(_LOOK_FOR_END_S)
+        if (
+            self._own_session
+        ):  # Spark tells of every task that it interrupts, which is nobody's concern
+            self._spark.sparkContext.setLogLevel("OFF")
+        for lane in self._lanes:
+            for observed in lane.observed():
+                self.counters.add_windows(observed)
+            lane.stop()
+
+    def _leave(self) -> None:
+        try:
+            self._store.leave(self.settings.name, self.node)
+        except StoreUnavailable as error:
+            logger.warning("the pipe is known as a member until its heartbeat is over: %s", error)
+
+
+def topic_settings(settings: PipeSettings) -> TopicSettings:
+    """How the timeline of a pipe behaves: ids are forgotten when they have fired, unless asked otherwise."""
+    return TopicSettings(
+        buckets=settings.buckets,
+        window_ms=settings.window_ms,
+        dedupe_ms=settings.dedupe_ms,
+        largest_body_bytes=MAX_BODY_BYTES,
+    )
+
+
+def contract_of(settings: PipeSettings, topic: Topic) -> Contract:
+    """How the records of the input are read."""
+    return Contract(
+        id_header=settings.id_header,
+        deadline_header=settings.deadline_header,
+        action_header=settings.action_header,
+        delay_ms=settings.delay_ms,
+        largest_value_bytes=topic.settings.largest_body_bytes,
+    )

@@ -1,0 +1,80 @@
+"""A streaming query that is started again when it fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from chronoline.spark.firing import OBSERVED
+
+logger = logging.getLogger(__name__)
+
+_FIRST_REST_S = 0.5
+_LONGEST_REST_S = 30.0
+_HEALTHY_S = 60.0
+"""A query that ran for so long begins with the shortest rest again."""
+
+
+class KeptQuery:
+    """One query and its successors. `start` makes a new one each time."""
+
+    def __init__(self, name: str, start: Callable[[], StreamingQuery]) -> None:
+        self._name = name
+        self._start = start
+        self._query: StreamingQuery | None = None
+        self._seen = -1  # the last micro-batch that was looked at
+        self._started_s = 0.0
+        self._rest_s = _FIRST_REST_S
+        self._start_at_s = 0.0
+        self.restarts = 0
+
+    def start(self) -> None:
+        self._query = self._start()
+        self._seen = -1
+        self._started_s = time.monotonic()
+
+    @property
+    def active(self) -> bool:
+        return self._query is not None and self._query.isActive
+
+    @property
+    def done(self) -> int:
+        """The last micro-batch that ended; -1 before the first."""
+        progress = self._query.lastProgress if self._query else None
+        return -1 if progress is None else progress.batchId
+
+    def keep(self) -> None:
+        """Starts it again if it has failed, after a rest that grows."""
+        if self._query is not None and not self._query.isActive:
+            logger.error("%s failed and is started again: %s", self._name, self._why())
+            self._query = None
+            self.restarts += 1
+            if time.monotonic() - self._started_s > _HEALTHY_S:
+                self._rest_s = _FIRST_REST_S
+            self._start_at_s = time.monotonic() + self._rest_s
+            self._rest_s = min(_LONGEST_REST_S, self._rest_s * 2)
+        if self._query is None and time.monotonic() >= self._start_at_s:
+            self.start()
+
+    def observed(self) -> Iterator[dict[str, Any]]:
+        """What was observed of the micro-batches that have ended since the last call."""
+        for progress in self._query.recentProgress if self._query else ():
+            if progress.batchId > self._seen:
+                self._seen = progress.batchId
+                row = progress.observedMetrics.get(OBSERVED)
+                if row is not None:
+                    yield row.asDict()
+
+    def stop(self) -> None:
+        """Ends it at once: a task that runs is killed, without any clearing up of its own."""
+        query, self._query = self._query, None
+        if query is not None:
+            query.stop()
+
+    def _why(self) -> str:
+        error = self._query.exception() if self._query else None
+        return "unknown" if error is None else str(error).split("\n\n", 1)[0].strip()

@@ -1,0 +1,93 @@
+"""The Spark session of a pipe, and whether a session can serve one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from chronoline.core.errors import InvalidInput
+from chronoline.pipe.properties import java_properties
+from chronoline.pipe.settings import PipeSettings
+
+_SPARE_SLOTS = 1
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+
+
+def slots_needed(settings: PipeSettings) -> int:
+    """How many tasks of a pipe run at once: every lane's, of which one waits, and the enqueueing one."""
+    return settings.lanes * settings.ranges + 1
+
+
+def build_session(settings: PipeSettings) -> SparkSession:
+    """A session for this pipe; on one machine unless the settings name another master."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    slots = slots_needed(settings) + _SPARE_SLOTS
+    local = settings.spark.master is None
+    master = f"local[{slots},4]" if local else settings.spark.master
+    conf: dict[str, str] = {
+        "spark.app.name": f"chronoline pipe {settings.name}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.speculation": "false",
+        "spark.python.worker.reuse": "true",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+    }
+    options = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # Everything shares a few cores: a collector and a compiler that keep to themselves.
+        options += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    conf["spark.driver.extraJavaOptions"] = options
+    conf |= _connector(settings)
+    conf |= java_properties(settings.spark.conf)
+    builder = SparkSession.builder.master(str(master)).config(map=dict(conf))
+    try:
+        return builder.getOrCreate()
+    except Exception as error:  # of the JVM's, of the gateway's: it has no common root
+        raise InvalidInput(f"Spark does not start: {str(error).splitlines()[0]}") from error
+
+
+def _connector(settings: PipeSettings) -> dict[str, str]:
+    """Where Spark's own Kafka connector comes from, if the input is on Kafka."""
+    found: dict[str, str] = {}
+    if settings.spark.jars:
+        jars = sorted(Path(settings.spark.jars).glob("*.jar"))
+        if not jars:
+            raise InvalidInput(f"spark.jars: there is no .jar file in {settings.spark.jars!r}")
+        found["spark.jars"] = ",".join(map(str, jars))
+    packages = list(settings.spark.packages)
+    if settings.input.kind == "kafka" and not settings.spark.jars and not packages:
+        packages = [f"{_CONNECTOR}:{pyspark.__version__}"]
+    if packages:
+        found["spark.jars.packages"] = ",".join(packages)
+    return found
+
+
+def session_problems(spark: SparkSession, settings: PipeSettings) -> list[str]:
+    """What keeps a session from serving this pipe, in words."""
+    problems = []
+    conf = spark.sparkContext.getConf()
+    needed = slots_needed(settings)
+    slots = spark.sparkContext.defaultParallelism
+    if slots < needed:
+        problems.append(
+            f"Spark has {slots} slots, and this pipe needs {needed}: {settings.lanes} lanes × "
+            f"{settings.ranges} ranges, and 1 for the input. Give it more cores, or fewer ranges"
+        )
+    if conf.get("spark.speculation", "false") == "true":
+        problems.append("spark.speculation must be off: a second attempt would fire as well")
+    if conf.get("spark.python.worker.reuse", "true") == "false":
+        problems.append("spark.python.worker.reuse must be on: new processes come too late")
+    dynamic = conf.get("spark.dynamicAllocation.enabled", "false") == "true"
+    if dynamic and int(conf.get("spark.dynamicAllocation.minExecutors", "0") or 0) < 1:
+        problems.append(
+            "spark.dynamicAllocation needs minExecutors: lanes cannot wait for executors"
+        )
+    return problems

@@ -1,0 +1,31 @@
+"""Topics of the shared Kafka server, one for each test that asks."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from chronoline.testing.kafka import KafkaServer
+
+NewKafkaTopic = Callable[..., str]
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def new_topic(kafka_server: KafkaServer) -> NewKafkaTopic:
+    """Makes an empty topic with so many partitions, and settings of the topic as named arguments."""
+
+    def make(partitions: int = 1, **settings: str) -> str:
+        name = f"pipe-{next(_numbers)}"
+        if settings:
+            config = {setting.replace("_", "."): value for setting, value in settings.items()}
+            admin = AdminClient({"bootstrap.servers": kafka_server.bootstrap})
+            admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(60)
+        else:
+            kafka_server.create_topic(name, partitions)
+        return name
+
+    return make

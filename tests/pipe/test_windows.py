@@ -1,0 +1,30 @@
+"""Windows: lanes take turns, and none is begun that is over."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronoline.pipe.windows import window_of
+
+MS = 2_000
+
+
+def test_a_lane_serves_its_window_or_waits_for_the_next_of_its_own() -> None:
+    assert window_of(0, 2, window_ms=MS, now_ms=8_000) == (4, 8_000, 10_000)
+    assert window_of(0, 2, window_ms=MS, now_ms=9_999) == (4, 8_000, 10_000)
+    assert window_of(1, 2, window_ms=MS, now_ms=8_000) == (5, 10_000, 12_000)
+    assert window_of(0, 2, window_ms=MS, now_ms=10_000) == (6, 12_000, 14_000)
+
+
+@given(
+    st.integers(0, 10**13), st.integers(1, 5), st.integers(0, 4), st.sampled_from([1, 999, 2_000])
+)
+def test_every_window_has_one_lane_and_is_not_over(
+    now_ms: int, lanes: int, lane: int, window_ms: int
+) -> None:
+    windows = [window_of(each, lanes, window_ms=window_ms, now_ms=now_ms) for each in range(lanes)]
+    current = now_ms // window_ms
+    assert sorted(each.number for each in windows) == list(range(current, current + lanes))
+    mine = window_of(lane % lanes, lanes, window_ms=window_ms, now_ms=now_ms)
+    assert mine.number % lanes == lane % lanes
+    assert mine.end_ms > now_ms
+    assert mine.end_ms - mine.start_ms == window_ms

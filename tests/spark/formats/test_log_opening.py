@@ -1,0 +1,68 @@
+"""A process opens a log once; what lies on one machine is refused where tasks run on several."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronoline.core.errors import InvalidInput
+from chronoline.log import Log
+from chronoline.spark.formats import log_opening
+from chronoline.spark.formats.log_opening import open_log
+
+
+class Task:
+    """A task of a session with a master."""
+
+    def __init__(self, master: str | None) -> None:
+        self._master = master
+
+    def getLocalProperty(self, key: str) -> str | None:
+        return self._master if key == "spark.master" else None
+
+
+@pytest.fixture
+def run_on(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def change(master: str | None) -> None:
+        class Context:
+            @staticmethod
+            def get() -> Task:
+                return Task(master)
+
+        monkeypatch.setattr(log_opening, "TaskContext", Context)
+
+    return change
+
+
+def test_a_process_opens_a_log_once(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/log"
+    opened = open_log(url)
+    assert isinstance(opened, Log)
+    assert open_log(url) is opened
+    opened.close()
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*,4]", None])
+def test_a_folder_is_fine_on_one_machine(run_on: Any, master: str | None, tmp_path: Path) -> None:
+    run_on(master)
+    open_log(f"file://{tmp_path}/log").close()
+
+
+@pytest.mark.parametrize(
+    ("url", "part"),
+    [
+        ("file:///nowhere/log", "objects"),
+        ("file:///nowhere/log?index=postgresql%3A%2F%2Fhost%2Fdb", "objects"),
+        ("s3://bucket/prefix?index=sqlite%3A%2F%2F%2F%2Fnowhere%2Findex.db", "index"),
+    ],
+)
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster"])
+def test_a_folder_is_refused_where_there_are_several(
+    run_on: Any, master: str, url: str, part: str
+) -> None:
+    run_on(master)
+    with pytest.raises(
+        InvalidInput, match=f"with its {part} .* cannot serve the executors of {master}"
+    ):
+        open_log(url)
+    assert not Path("/nowhere").exists()
