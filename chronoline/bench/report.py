@@ -15,20 +15,26 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A bound on a row's ratio."""
+    """A bound on a row's ratio, or on its value, where a figure is promised as it is."""
 
     at_least: float | None = None
     at_most: float | None = None
+    value_at_least: float | None = None
+    value_at_most: float | None = None
 
     def __str__(self) -> str:
         if self.at_least is not None:
-            return f"≥ {self.at_least:g}"
-        return f"≤ {self.at_most:g}"
+            return f"≥ {self.at_least:.3g}"
+        if self.at_most is not None:
+            return f"≤ {self.at_most:.3g}"
+        if self.value_at_least is not None:
+            return f"value ≥ {self.value_at_least:,g}"
+        return f"value ≤ {self.value_at_most:,g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure, its reference that was measured in the same run, and what is wanted of their ratio."""
+    """One figure, its reference that was measured in the same run, and what is wanted of the two."""
 
     case: str
     metric: str
@@ -44,14 +50,18 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the ratio is as wanted; None if nothing is."""
-        if self.wanted is None or self.ratio is None or self.reference_value is None:
+        """Whether it is as wanted; None if nothing is, or there is no ratio."""
+        wanted = self.wanted
+        if wanted is None:
             return None
-        if self.wanted.at_least is not None:
-            return self.ratio >= self.wanted.at_least
-        if self.unit == "ms" and self.value - self.reference_value < SAME_MS:
+        if wanted.value_at_least is not None or wanted.value_at_most is not None:
+            return _within(self.value, wanted.value_at_least, wanted.value_at_most)
+        if self.ratio is None or self.reference_value is None:
+            return None
+        about_the_same = self.unit == "ms" and self.value - self.reference_value < SAME_MS
+        if wanted.at_most is not None and about_the_same:
             return True
-        return self.wanted.at_most is None or self.ratio <= self.wanted.at_most
+        return _within(self.ratio, wanted.at_least, wanted.at_most)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -83,6 +93,8 @@ class Report:
     tally: Tally = field(default_factory=Tally)
     notes: tuple[str, ...] = ()
     """How the figures were obtained, where a reader has to know; for people only."""
+    failures: tuple[str, ...] = ()
+    """What could not be measured."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -96,6 +108,10 @@ class Report:
             "duplicated": self.tally.duplicated,
             "early": self.tally.early,
         }
+
+
+def _within(value: float, least: float | None, most: float | None) -> bool:
+    return (least is None or value >= least) and (most is None or value <= most)
 
 
 def rounded(value: float | None) -> float | None:

@@ -22,20 +22,31 @@ class Session:
     folder: Path
     """Empty, and removed after the run."""
     quick: bool = False
+    cases: tuple[str, ...] = ()
+    """The cases that were asked for, by name, where a bench has names for them; none means its usual ones."""
     show: Show = field(default_factory=lambda: Show(quiet=True))
     clock: Clock = field(default_factory=SystemClock)
     tally: Tally = field(default_factory=Tally)
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Cases that could not be measured, and why: in a long run the others are measured all the same."""
 
 
 def run_bench(
-    name: str, measure: Callable[[Session], None], *, quick: bool = False, show: Show | None = None
+    name: str,
+    measure: Callable[[Session], None],
+    *,
+    quick: bool = False,
+    cases: tuple[str, ...] = (),
+    show: Show | None = None,
 ) -> Report:
     """Runs a bench beside the control and reports what it found."""
     with tempfile.TemporaryDirectory(prefix="chronoline-bench-") as folder:
         Path(folder).chmod(0o755)  # a server that we start may run as another user
-        session = Session(folder=Path(folder), quick=quick, show=show or Show(quiet=True))
+        session = Session(
+            folder=Path(folder), quick=quick, cases=cases, show=show or Show(quiet=True)
+        )
         with session.show, Control() as control:
             measure(session)
     return Report(
@@ -44,4 +55,5 @@ def run_bench(
         rows=tuple(session.rows),
         tally=session.tally,
         notes=tuple(session.notes),
+        failures=tuple(session.failures),
     )

@@ -33,7 +33,13 @@ def render(report: Report) -> RenderableType:
         table.add_row(Text(case, style="bold"))
         for row in rows:
             table.add_row(*_cells(row))
-    return Group(table, _counts(report), _machine(report), *(f"· {note}" for note in report.notes))
+    return Group(
+        table,
+        _counts(report),
+        _machine(report),
+        *(f"· {note}" for note in report.notes),
+        *(Text(failure, style="bold red") for failure in report.failures),
+    )
 
 
 def shown(value: float | None, unit: str) -> str:

@@ -24,16 +24,26 @@ def measure(session: Session) -> None:
         advance(1)
 
 
+def choose(session: Session) -> None:
+    for name in session.cases:
+        session.rows.append(Row(case=name, metric="m", value=1, unit="u"))
+
+
+def fail(session: Session) -> None:
+    session.failures.append("case one failed: no luck")
+
+
 def lose(session: Session) -> None:
     session.tally.lost = 1
 
 
 @pytest.fixture(autouse=True)
 def benches(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, function in (("fake", measure), ("lossy", lose)):
+    for name, function in (("fake", measure), ("lossy", lose), ("failing", fail), ("many", choose)):
         module = f"{name}_bench"
         monkeypatch.setitem(sys.modules, module, SimpleNamespace(measure=function))
-        monkeypatch.setitem(BENCHES, name, Bench(name=name, summary="nothing", module=module))
+        made = Bench(name=name, summary="nothing", module=module, cases=("one", "two"))
+        monkeypatch.setitem(BENCHES, name, made)
 
 
 def run(*arguments: str) -> Result:
@@ -64,6 +74,20 @@ def test_a_lost_message_is_a_failure() -> None:
     result = run("lossy", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["lost"] == 1
+
+
+def test_cases_are_chosen_by_name() -> None:
+    result = run("many", "--case", "two", "--case", "one", "--json")
+    assert [row["case"] for row in json.loads(result.stdout)["rows"]] == ["two", "one"]
+    result = run("many", "--case", "three")
+    assert isinstance(result.exception, InvalidInput)
+
+
+@pytest.mark.parametrize("arguments", [("--json",), ()])
+def test_a_case_that_failed_is_told(arguments: tuple[str, ...]) -> None:
+    result = run("failing", *arguments)
+    assert result.exit_code == 1
+    assert "case one failed: no luck" in (result.stderr if arguments else result.stdout)
 
 
 def test_an_unknown_name_is_named() -> None:

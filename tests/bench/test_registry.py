@@ -27,6 +27,16 @@ def test_what_is_missing_is_named_with_the_remedy() -> None:
         bench.load()
 
 
+def test_cases_can_be_chosen_where_they_have_names() -> None:
+    bench = Bench(name="b", summary="s", module="m", cases=("one", "two"))
+    assert bench.choose(["two"]) == ("two",)
+    assert bench.choose([]) == ()
+    with pytest.raises(InvalidInput, match="no case 'three' to choose; there are: one, two"):
+        bench.choose(["one", "three"])
+    with pytest.raises(InvalidInput, match="it runs as a whole"):
+        find_bench("store").choose(["batches"])
+
+
 def test_a_module_of_ours_that_is_missing_is_a_bug() -> None:
     bench = Bench(name="b", summary="s", module="chronoline.bench.no_such_bench")
     with pytest.raises(ModuleNotFoundError):

@@ -79,12 +79,31 @@ def test_the_json_has_exactly_the_form_that_others_rely_on() -> None:
         (row(2.6, 0.5, "ms", SLOWER), False),
         (row(2.4, 0.5, "bytes", SLOWER), False),
         (row(15, 10, "ms", None), None),
+        # A figure that is promised as it is, to the last bit.
+        (row(15, 10, "ms", Wanted(value_at_most=15)), True),
+        (row(15.1, 15, "ms", Wanted(value_at_most=15)), False),
+        (row(15, None, "messages/s", Wanted(value_at_least=15)), True),
+        (row(14, None, "messages/s", Wanted(value_at_least=15)), False),
+        (row(0, None, "messages", Wanted(value_at_most=0)), True),
         (row(15, None, "ms", SLOWER), None),
         (row(15, 0, "ms", SLOWER), None),
     ],
 )
 def test_whether_a_ratio_is_as_wanted(one: Row, holds: bool | None) -> None:
     assert one.holds is holds
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (Wanted(at_least=0.5), "≥ 0.5"),
+        (Wanted(at_most=1 / 3), "≤ 0.333"),
+        (Wanted(value_at_least=10_000), "value ≥ 10,000"),
+        (Wanted(value_at_most=3), "value ≤ 3"),
+    ],
+)
+def test_a_bound_says_what_it_bounds(wanted: Wanted, said: str) -> None:
+    assert str(wanted) == said
 
 
 @pytest.mark.parametrize(

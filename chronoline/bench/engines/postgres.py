@@ -57,8 +57,8 @@ class PostgresDatabase(Database):
     def __init__(self, server: PostgresServer, name: str) -> None:
         self._server = server
         self._name = name
-        self._url = server.create_database(name)
-        self.store = open_store(self._url)
+        self.url = server.create_database(name)
+        self.store = open_store(self.url)
         self._raw = self._connect()
 
     def insert_many(self, rows: Sequence[RawRow]) -> None:
@@ -128,7 +128,7 @@ class PostgresDatabase(Database):
         self._raw.execute(f"ALTER TABLE {_TABLE} ALTER COLUMN body SET STORAGE {storage}".encode())
 
     def _connect(self) -> Connection:
-        return psycopg.connect(self._url, autocommit=True)
+        return psycopg.connect(self.url, autocommit=True)
 
     def _number(self, statement: str, *values: object) -> int:
         row = self._raw.execute(statement.encode(), values).fetchone()
@@ -141,23 +141,23 @@ class PostgresEngine(Engine):
     name = "postgresql"
 
     def __init__(self, folder: Path) -> None:
-        self._server = PostgresServer(folder / "postgresql")
-        self._server.start()
+        self.server = PostgresServer(folder / "postgresql")
+        self.server.start()
         try:
-            with psycopg.connect(self._server.url(), autocommit=True) as connection:
+            with psycopg.connect(self.server.url(), autocommit=True) as connection:
                 setting = f"ALTER SYSTEM SET shared_buffers = '{shared_buffers_mb()}MB'"
                 connection.execute(setting.encode())
-            self._server.stop()  # it takes a new start
-            self._server.start()
+            self.server.stop()  # it takes a new start
+            self.server.start()
         except BaseException:
-            self._server.stop()
+            self.server.stop()
             raise
 
     def open(self, name: str) -> PostgresDatabase:
-        return PostgresDatabase(self._server, name)
+        return PostgresDatabase(self.server, name)
 
     def close(self) -> None:
-        self._server.stop()
+        self.server.stop()
 
 
 def shared_buffers_mb() -> int:

@@ -1,0 +1,94 @@
+"""The bench `pipe`: its cases have names, and the smallest of them runs. How fast it was is not asked."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chronoline.bench import pipe
+from chronoline.bench.cases.pipe_rates import RateSizes
+from chronoline.bench.pipe import FULL, QUICK, measure_sizes
+from chronoline.bench.pipes.stage import Delays
+from chronoline.bench.registry import BENCHES
+from chronoline.bench.session import Session, run_bench
+from chronoline.bench.tally import Tally
+from chronoline.core.closing import Closing
+from chronoline.core.errors import ChronolineError
+
+
+def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    measured: list[str] = []
+
+    def note(name: str) -> Callable[..., None]:
+        return lambda *_, **asked: measured.extend([n for n in asked if asked[n]] or [name])
+
+    for name in ("rates", "highest", "bursts", "several", "bulk", "outages", "waiting"):
+        monkeypatch.setattr(pipe, f"measure_{name}", note(name))
+    monkeypatch.setattr(pipe, "measure_taste", note("taste"))
+    monkeypatch.setattr(pipe, "Stage", FakeStage)
+    known = BENCHES["pipe"].choose(BENCHES["pipe"].cases)
+    for name in known:
+        measure_sizes(Session(folder=tmp_path, cases=(name,)), FULL)
+    assert [name.replace("lateness", "waiting") for name in measured] == list(known)
+    measured.clear()
+    measure_sizes(Session(folder=tmp_path), FULL)
+    assert len(measured) == len(known)
+    measured.clear()
+    measure_sizes(Session(folder=tmp_path, quick=True), QUICK)
+    assert measured == ["taste"]
+
+
+def test_a_case_that_fails_does_not_take_the_others_along(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise ChronolineError("no luck")
+
+    monkeypatch.setattr(pipe, "Stage", FakeStage)
+    monkeypatch.setattr(pipe, "measure_rates", fail)
+    monkeypatch.setattr(pipe, "measure_bursts", lambda *_: measured.append("bursts"))
+    session = Session(folder=tmp_path, cases=("rates", "bursts"))
+    measure_sizes(session, QUICK)
+    assert session.failures == ["case rates failed: no luck"]
+    assert measured == ["bursts"]
+
+
+class FakeStage(Closing):
+    """No servers."""
+
+    def __init__(self, session: Session, delays: Delays) -> None:
+        self.session = session
+        self.delays = delays
+        self.published_tally = Tally()
+
+    def close(self) -> None:
+        return
+
+
+@pytest.mark.timeout(600)
+def test_a_pipe_is_measured_beside_the_published_algorithm() -> None:
+    """Servers, Spark, load and watcher, once."""
+    sizes = replace(
+        QUICK,
+        delays=Delays(shortest_ms=1_000, longest_ms=2_000),
+        rates=RateSizes(rounds=1, rates=(1_000,), steady_s=0.5),
+    )
+
+    def measure(session: Session) -> None:
+        session.cases = ("rates",)
+        measure_sizes(session, sizes)
+
+    report = run_bench("tiny", measure)
+    assert report.tally.clean
+    rows = {(row.case, row.metric): row for row in report.rows}
+    assert len(rows) == len(report.rows)
+    for name in ("p50", "p99", "p99.9", "max"):
+        alone = rows["at 1,000/s", f"late, {name}"]
+        beside = rows["at 1,000/s, beside the published algorithm", f"late, {name}"]
+        assert alone.value == beside.value > 0
+        assert beside.reference_value
+    assert rows["a steady load", "lost or early"].holds
+    assert rows["a steady load", "came twice"].holds

@@ -1,0 +1,178 @@
+"""The published algorithm on real servers, and a scene around it: what goes in comes out, and is counted."""
+
+import itertools
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from chronoline.bench.pipes.loader import (
+    DEADLINE_HEADER,
+    ID_HEADER,
+    Load,
+    Loaded,
+    Loader,
+    as_deadline,
+    number_of,
+)
+from chronoline.bench.pipes.records import read_pairs
+from chronoline.bench.pipes.scene import Scene
+from chronoline.bench.pipes.sides import PublishedSide
+from chronoline.bench.published import Node, NodeSettings, create_table
+from chronoline.bench.tally import Tally
+from chronoline.testing.kafka import KafkaServer
+from chronoline.testing.postgres import PostgresServer
+from tests.conftest import consume
+
+_numbers = itertools.count()
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Two topics and a table, for one test."""
+
+    settings: NodeSettings
+
+    def send(self, message_id: str, due_ms: int, key: str, **headers: str) -> None:
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap})
+        own = {ID_HEADER: message_id, DEADLINE_HEADER: as_deadline(due_ms)}
+        producer.produce(
+            self.settings.input_topic, key=key, value=b"\0body", headers={**headers, **own}
+        )
+        assert producer.flush(_PATIENCE_S) == 0
+
+    def receive(self, count: int) -> list[Message]:
+        """Waits for so many on the output."""
+        consumer = Consumer({"bootstrap.servers": self.settings.bootstrap, "group.id": "test"})
+        try:
+            consumer.assign([TopicPartition(self.settings.output_topic, 0, 0)])
+            found = consumer.consume(count, timeout=_PATIENCE_S)
+        finally:
+            consumer.close()
+        assert len(found) == count
+        assert all(each.error() is None for each in found)
+        return found
+
+    def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.settings.database, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture
+def place(kafka_server: KafkaServer, postgres_server: PostgresServer) -> Place:
+    name = f"published_{next(_numbers)}"
+    for topic in (f"{name}.in", f"{name}.out"):
+        kafka_server.create_topic(topic)
+    database = postgres_server.create_database(name)
+    create_table(database)
+    return Place(
+        NodeSettings(
+            database=database,
+            bootstrap=kafka_server.bootstrap,
+            input_topic=f"{name}.in",
+            output_topic=f"{name}.out",
+            hold_ms=1_000,
+            failure_detection_interval_ms=50,
+        )
+    )
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_a_message_comes_out_at_its_deadline_without_the_own_headers(place: Place) -> None:
+    due_ms = now_ms() + 1_500
+    place.send("m", due_ms, "k", color="blue")
+    with Node(place.settings) as node:
+        assert node.ready.wait(_PATIENCE_S)
+        (message,) = place.receive(1)
+        assert now_ms() >= due_ms
+    assert (message.key(), message.value()) == (b"k", b"\0body")
+    assert message.headers() == [("color", b"blue")]
+    assert place.query("SELECT id FROM messages") == []
+
+
+def test_an_id_that_waits_is_ignored_and_a_late_one_comes_at_once(place: Place) -> None:
+    due_ms = now_ms() + 1_500
+    place.send("twice", due_ms, "first")
+    place.send("twice", due_ms, "second")
+    place.send("late", now_ms() - 1, "late")
+    with Node(place.settings):
+        keys = {message.key() for message in place.receive(2)}
+    assert keys == {b"first", b"late"}
+
+
+def test_what_a_dead_node_held_is_taken_over(place: Place) -> None:
+    place.query(
+        "INSERT INTO messages VALUES ('m', now(), now() - interval '1 minute', %s, '[]', 'k', 'v')",
+        uuid.uuid4(),
+    )
+    with Node(place.settings):
+        (message,) = place.receive(1)
+    assert message.value() == b"v"
+    assert place.query("SELECT id FROM messages") == []
+
+
+def test_the_loader_says_what_it_published(
+    place: Place, tmp_path: Path, kafka_server: KafkaServer
+) -> None:
+    load = Load(
+        bootstrap=kafka_server.bootstrap,
+        topic=place.settings.input_topic,
+        path=str(tmp_path / "load"),
+        first=40,
+        count=30,
+        rate=1_000,
+        shortest_ms=3_000,
+        longest_ms=4_000,
+        scene="s",
+    )
+    assert Load.parse(load.to_json()) == load
+    loaded = Loader(load).run()
+    assert Loaded.parse(loaded.to_json()) == loaded
+    assert (loaded.published, loaded.failed) == (30, 0)
+    due_ms = dict(read_pairs(tmp_path / "load"))
+    assert list(due_ms) == list(range(40, 70))
+    assert all(3_000 <= due - loaded.started_ms <= 4_000 + 60_000 for due in due_ms.values())
+    for message in consume(kafka_server, place.settings.input_topic):
+        headers = dict(cast("list[tuple[str, bytes]]", message.headers()))
+        number = number_of(message)
+        assert headers[ID_HEADER].decode() == f"s-{number}"
+        assert headers[DEADLINE_HEADER].decode() == as_deadline(due_ms[number])
+
+
+def test_a_deadline_is_written_to_the_millisecond() -> None:
+    assert as_deadline(1_700_000_000_007) == "2023-11-14T22:13:20.007Z"
+
+
+def test_everything_of_a_scene_comes_through_and_is_counted(
+    kafka_server: KafkaServer, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    tally = Tally()
+    name = f"scene_{next(_numbers)}"
+    with Scene(kafka_server, PublishedSide(postgres_server, name), tmp_path, name, tally) as scene:
+        with scene.serving():
+            passage = scene.run(count=300, rate=300, shortest_ms=500, longest_ms=1_000)
+            due_ms = now_ms() + 500
+            first = scene.reserve(50)
+            scene.side.fill(first, 50, due_ms)
+            assert scene.side.stored(due_ms) == 50
+            filled = dict.fromkeys(range(first, first + 50), due_ms)
+            scene.expect(filled)
+            arrivals = scene.await_arrival(filled)
+        # One that was never sent: it is found to be missing at the end.
+        scene.expect({scene.reserve(1): due_ms})
+    assert passage.whole.count == len(passage.due_ms) == 300
+    assert passage.tally == Tally()
+    assert passage.control.count > 0
+    assert passage.steady.count > 0
+    assert min(arrivals.of(filled).first_us.values()) >= due_ms * 1_000
+    assert tally == Tally(lost=1)

@@ -1,0 +1,63 @@
+"""The search for the highest rate, and when a rate is held."""
+
+import pytest
+
+from chronoline.bench.cases.pipe_rates import highest_held, is_held
+from chronoline.bench.lateness import Lateness
+from chronoline.bench.pipes.loader import Loaded
+from chronoline.bench.pipes.passage import Passage
+from chronoline.bench.tally import Tally
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"),
+    [
+        (7_400, 7_000),
+        (7_500, 7_500),
+        (5_000, 5_000),
+        (4_700, 4_500),
+        (4_400, 4_000),
+        (1_000, 1_000),
+        (900, 0),
+        (99_000, 20_000),
+    ],
+)
+def test_the_highest_rate_is_found_to_half_a_step(limit: int, found: int) -> None:
+    tried: list[int] = []
+
+    def holds(rate: int) -> bool:
+        tried.append(rate)
+        return rate <= limit
+
+    assert highest_held(holds, start=5_000, step=1_000, most=20_000) == found
+    assert tried[0] == 5_000
+    assert max(tried) <= 20_000
+    assert len(set(tried)) == len(tried)
+
+
+def passage(*, late_ms: float = 1, lost: int = 0, seconds: float = 10) -> Passage:
+    due_ms = dict.fromkeys(range(1_000), 10_000)
+    return Passage(
+        loaded=Loaded(started_ms=0, ended_ms=round(seconds * 1000), published=1_000),
+        shortest_ms=3_000,
+        longest_ms=10_000,
+        due_ms=due_ms,
+        came_us={number: round((due + late_ms) * 1_000) for number, due in due_ms.items()},
+        control=Lateness.of([]),
+        tally=Tally(lost=lost),
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "held"),
+    [
+        (passage(), True),
+        (passage(late_ms=500), True),
+        (passage(late_ms=501), False),
+        (passage(lost=1), False),
+        # The load was not what it should have been.
+        (passage(seconds=12), False),
+    ],
+)
+def test_when_a_rate_is_held(found: Passage, held: bool) -> None:
+    assert is_held(found, 100) is held
