@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Literal
 
+from chronoline.core.errors import InvalidInput
 from chronoline.core.topic import Topic
 from chronoline.pipe.dealing import deal_partitions
 from chronoline.pipe.inputs import Input
@@ -71,8 +72,17 @@ class Claiming:
         return bool(unwanted or gained)
 
     def skip_lost(self, now_ms: int) -> None:
-        """Goes on behind what the input has deleted meanwhile: whoever reads from there would fail."""
-        first = self._input.earliest()
+        """Goes on behind what the input has deleted meanwhile: whoever reads from there would fail.
+
+        Raises `InvalidInput` if a partition ends before its position: then it is another topic's.
+        """
+        first, latest = self._input.earliest(), self._input.latest()
+        for each, claim in self.claims.items():
+            if claim.position > latest.get(each, claim.position):
+                raise InvalidInput(
+                    f"partition {each} of the input ends at offset {latest[each]}, and was taken in up to "
+                    f"{claim.position}: it was made anew. Give the pipe or the topic another name"
+                )
         self.claims = {
             each: self._skip(claim, first.get(each, 0), now_ms)
             for each, claim in self.claims.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pyspark
@@ -14,6 +15,8 @@ from chronoline.pipe.properties import java_properties
 from chronoline.pipe.settings import PipeSettings
 
 _SPARE_SLOTS = 1
+_EXECUTORS_S = 60.0
+_LOOK_FOR_EXECUTORS_S = 0.1
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
@@ -70,12 +73,29 @@ def _connector(settings: PipeSettings) -> dict[str, str]:
     return found
 
 
+def count_slots(spark: SparkSession, needed: int) -> int:
+    """How many tasks Spark can run at once.
+
+    A cluster's executors come after the session: while there are too few of them, they are waited for.
+    """
+    context = spark.sparkContext
+    jvm_context = context._jsc.sc()
+    profile = jvm_context.resourceProfileManager().defaultResourceProfile()
+    is_local = (context.master or "").startswith("local")
+    give_up_s = time.monotonic() + (0 if is_local else _EXECUTORS_S)
+    while True:
+        slots = int(jvm_context.maxNumConcurrentTasks(profile))
+        if slots >= needed or time.monotonic() >= give_up_s:
+            return slots
+        time.sleep(_LOOK_FOR_EXECUTORS_S)
+
+
 def session_problems(spark: SparkSession, settings: PipeSettings) -> list[str]:
     """What keeps a session from serving this pipe, in words."""
     problems = []
     conf = spark.sparkContext.getConf()
     needed = slots_needed(settings)
-    slots = spark.sparkContext.defaultParallelism
+    slots = count_slots(spark, needed)
     if slots < needed:
         problems.append(
             f"Spark has {slots} slots, and this pipe needs {needed}: {settings.lanes} lanes × "

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from chronoline.core.errors import InvalidInput
 from chronoline.core.topic import Topic
 from chronoline.pipe.claiming import Claiming, Start
 from chronoline.pipe.inputs import Input
@@ -130,3 +131,14 @@ def test_what_is_deleted_under_a_claim_is_passed_over_too(
     a.skip_lost(3)
     assert {each: claim.position for each, claim in a.claims.items()} == {0: 0, 1: 4}
     assert len(caplog.messages) == 1
+
+
+def test_a_topic_that_was_made_anew_is_refused(store: Store, topic: Topic, source: Topics) -> None:
+    claiming(store, topic, source, "a", "latest").share(["a"], [0, 1], 1)
+    b = claiming(store, topic, source, "b")
+    source.next[1] = 3
+    b.share(["b"], [0, 1], 2 + CLAIM_MS)
+    with pytest.raises(
+        InvalidInput, match="ends at offset 3, and was taken in up to 10: it was made anew"
+    ):
+        b.skip_lost(2 + CLAIM_MS)

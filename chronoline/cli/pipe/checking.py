@@ -63,6 +63,7 @@ def _spark(settings: PipeSettings) -> str:
     try:
         from chronoline.spark.session import (  # noqa: PLC0415 - Spark is optional, and slow to import
             build_session,
+            count_slots,
             session_problems,
             slots_needed,
         )
@@ -73,7 +74,8 @@ def _spark(settings: PipeSettings) -> str:
         problems = session_problems(spark, settings)
         if problems:
             raise InvalidInput("; ".join(problems))
-        slots = spark.sparkContext.defaultParallelism
-        return f"{spark.version}, {slots} slots, of which the pipe needs {slots_needed(settings)}"
+        needed = slots_needed(settings)
+        slots = count_slots(spark, needed)
+        return f"{spark.version}, {slots} slots, of which the pipe needs {needed}"
     finally:
         spark.stop()

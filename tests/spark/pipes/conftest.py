@@ -1,0 +1,33 @@
+"""Places for pipes, and pipes in the shared session."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from chronoline.testing.kafka import KafkaServer
+from chronoline.testing.postgres import PostgresServer
+from tests.spark.pipes.places import Embedded, OnServers, Place
+
+
+@pytest.fixture(scope="module", params=["embedded", "servers"])
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
+    """On each of the two."""
+    if request.param == "embedded":
+        with Embedded(tmp_path_factory.mktemp("embedded")) as embedded:
+            yield embedded
+    else:
+        yield request.getfixturevalue("servers")
+
+
+@pytest.fixture(scope="module")
+def servers(kafka_server: KafkaServer, postgres_server: PostgresServer) -> Iterator[OnServers]:
+    with OnServers(kafka_server, postgres_server) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    with Embedded(tmp_path_factory.mktemp("embedded")) as place:
+        yield place

@@ -1,0 +1,210 @@
+"""`chronoline pipe`, with good and with bad settings; the examples run as they are."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import pyspark
+import pytest
+from typer.testing import CliRunner, Result
+
+from chronoline.cli.pipe import app
+from chronoline.core.errors import InvalidInput
+from chronoline.log import Log, NewEvent
+from chronoline.testing import jars
+from chronoline.testing.postgres import PostgresServer
+from chronoline.testing.servers import Server
+from tests.spark.pipes.child import Child, environment
+from tests.spark.pipes.places import OnServers, numbers
+from tests.spark.pipes.scene import DEADLINE, ID, Scene, now_ms, rfc_3339, spread, until
+
+pytestmark = pytest.mark.timeout(600)
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def pipe(*arguments: str, **env: str) -> Result:
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": "200", **env})
+
+
+def test_the_embedded_example_runs_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = ["--config", str(EXAMPLES / "pipe-embedded.toml")]
+    with Log((tmp_path / "chronoline-data" / "log").as_uri()) as log:
+        log.create_topic("orders", partitions=2)
+        log.create_topic("orders-due", partitions=2)
+        with Child(tmp_path, "run", *config) as child:
+            node = child.wait_running()
+            due_ms = now_ms() + 1_000
+            own = ((ID, b"o1"), (DEADLINE, rfc_3339(due_ms)))
+            log.append_many("orders", [NewEvent(value=b"hello", key=b"k", headers=own)])
+            (event,) = log.read("orders-due", limit=1)
+            assert (event.key, event.value, event.headers) == (b"k", b"hello", ())
+            assert now_ms() >= due_ms
+            log.append_many("orders", [NewEvent(value=b"nobody can read this")])
+
+            def status() -> dict[str, Any]:
+                answer = pipe("status", *config, "--json")
+                assert answer.exit_code == 0, answer.exception
+                found: dict[str, Any] = json.loads(answer.stdout)
+                return found
+
+            until(lambda: status()["fired"] == 1 and status()["dead_letters"] == 1, "it is counted")
+            found = status()
+            assert found["waiting"] == found["ready"] == found["overdue"] == found["lag"] == 0
+            assert (found["records"]["accepted"], found["records"]["rejected"]) == (1, 1)
+            assert [each["node"] for each in found["nodes"]] == [node]
+            shown = pipe("status", *config).stdout
+            assert "malformed, and among the dead letters" in shown
+            assert pipe("stop", *config).stdout == "asked 1 process to stop\n"
+            assert child.wait() == 0, child.words
+            assert f"pipe 'orders' starts as node {node}" in child.words
+            record = r"ERROR chronoline.pipe.intake: the record orders/"
+            assert record in child.words
+            assert "is malformed: header chronosMessageId is missing" in child.words
+    assert pipe("stop", *config).stdout == "asked 0 processes to stop\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([], "name: is missing; name the pipe"),
+        (
+            ["--set=hold=1s", "--input=in@x"],
+            "hold (flag hold): is no setting; did you mean hold_ms?",
+        ),
+        (["--input", "in"], "'in' is no place of a topic: kafka://HOST:PORT,HOST:PORT/TOPIC"),
+        (["--input", "kafka://in"], "is not of the form kafka://HOST:PORT,HOST:PORT/TOPIC"),
+        (["--set", "hold_ms"], "--set takes NAME=VALUE, not 'hold_ms'"),
+        (["--config", "nowhere.toml"], "the settings 'nowhere.toml' cannot be read"),
+        (
+            [
+                *("--name=p", "--input=in@x", "--output=out@x", "--store=sqlite:///pipe.db"),
+                "--set=spark.master=spark://elsewhere:7077",
+            ],
+            "this one: input.log, output.log, store. Use postgresql:// for the store",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "check", "status"])
+def test_bad_settings_are_said_before_anything_starts(
+    command: str, settings: list[str], said: str
+) -> None:
+    answer = pipe(command, *settings)
+    assert isinstance(answer.exception, InvalidInput), answer.output
+    assert said in str(answer.exception)
+
+
+def test_a_check_says_everything_that_is_wrong_and_what_to_do(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    with Log((tmp_path / "log").as_uri()) as log:
+        log.create_topic("in", partitions=3)
+    database = postgres_server.url("nowhere")
+    settings = [
+        *("--name=p", f"--store={database}", f"--input=in@{tmp_path}/log"),
+        *(f"--output=out@{tmp_path}/log", "--dead-letters=kafka://127.0.0.1:1/dead"),
+    ]
+    with Child(tmp_path, "check", *settings, JAVA_HOME=str(tmp_path)) as child:
+        assert child.wait() == 1, child.words
+        lines = child.words.splitlines()
+    assert lines[0] == "p: in (log) → postgresql → out (log)"
+    assert lines[1].startswith("✗ store: ")
+    assert lines[2] == "✓ input: 'in' has 3 partitions"
+    assert lines[3].startswith("✗ output: ")
+    assert lines[4].startswith("✗ dead letters: Kafka at 127.0.0.1:1 cannot be asked about 'dead'")
+    assert lines[5].startswith("✗ Java: Spark needs Java 17 or newer")
+    assert lines[6:] == ["✗ Spark: not tried: it needs Java"]
+
+
+class SparkServer(Server):
+    """A part of a standalone cluster."""
+
+    name = "Spark"
+
+    def __init__(self, folder: Path, *arguments: str, ready: str) -> None:
+        self._folder = folder
+        self._arguments = arguments
+        self._ready = ready
+        self._log = folder / f"spark-{next(numbers)}.log"
+        super().__init__()
+
+    @property
+    def url(self) -> str:
+        return f"spark://127.0.0.1:{self._port}"
+
+    def _command(self) -> list[str | Path]:
+        spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        part, *others = self._arguments
+        port = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"]
+        return [spark_class, f"org.apache.spark.deploy.{part}", *port, *others]
+
+    def _options(self) -> dict[str, Any]:
+        memory = {"SPARK_DAEMON_MEMORY": "256m", "PYSPARK_PYTHON": sys.executable}
+        return {"env": environment(self._folder, SPARK_WORKER_DIR=str(self._folder), **memory)}
+
+    def _open_output(self) -> IO[bytes]:
+        return self._log.open("a+b")
+
+    def _is_ready(self) -> bool:
+        return self._ready in self._log.read_text(errors="replace")
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """A standalone Spark master with two workers."""
+    with ExitStack() as servers:
+        ready = "I have been elected leader"
+        master = servers.enter_context(SparkServer(tmp_path, "master.Master", ready=ready))
+        for _ in range(2):
+            worker = SparkServer(
+                *(tmp_path, "worker.Worker", "--cores", "2", "--memory", "600m", master.url),
+                ready="Successfully registered with master",
+            )
+            servers.enter_context(worker)
+        yield master.url
+
+
+def test_the_kafka_example_runs_on_a_standalone_cluster(
+    tmp_path: Path, servers: OnServers, master: str
+) -> None:
+    with Scene(servers) as scene:
+        kafka = scene.flags()["input"]["kafka"]["bootstrap.servers"]
+        changed = {
+            "NAME": scene.name,
+            "STORE": servers.store,
+            "INPUT__TOPIC": scene.input,
+            "OUTPUT__TOPIC": scene.output,
+            "DEAD_LETTERS__TOPIC": scene.dead_letters,
+            "INPUT__KAFKA__BOOTSTRAP_SERVERS": kafka,
+            "OUTPUT__KAFKA__BOOTSTRAP_SERVERS": kafka,
+            "DEAD_LETTERS__KAFKA__BOOTSTRAP_SERVERS": kafka,
+            "SPARK__JARS": str(jars.resolve("spark-kafka")),
+            "SPARK__MASTER": master,
+            "SPARK__CONF": '{"spark.executor.memory" = "512m", "spark.driver.host" = "127.0.0.1"}',
+        }
+        env = {f"CHRONOLINE_PIPE_{name}": value for name, value in changed.items()}
+        config = ["--config", str(EXAMPLES / "pipe-kafka.toml")]
+        # The check has a Spark of its own: the pipe takes all that the cluster has.
+        here = env | {"CHRONOLINE_PIPE_SPARK__MASTER": ""}
+        with (
+            Child(tmp_path, "check", *config, **here) as checking,
+            Child(tmp_path, "run", *config, **env) as child,
+        ):
+            child.wait_running()
+            assert checking.wait() == 0, checking.words
+            assert "4 slots, of which the pipe needs 3" in checking.words
+            wrong = scene.send(None, value=b"who am I")
+            dues_ms = [now_ms() + 10 * number for number in range(300)]
+            scene.wait_out(scene.send_all(spread(scene, "m", dues_ms)))
+            until(lambda: wrong in scene.relayed(), "the malformed one is a dead letter")
+            assert not scene.account()
+            assert child.terminate() == 0, child.words
+        assert scene.held() == 0

@@ -1,0 +1,118 @@
+"""Servers that go away, and workers that are killed: nothing is lost, and nothing is dead-lettered by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+import pytest
+from pyspark.sql import SparkSession
+
+from chronoline.spark.pipe import Pipe
+from chronoline.testing.kafka import KafkaServer
+from chronoline.testing.postgres import PostgresServer
+from chronoline.testing.servers import Server
+from tests.conftest import running
+from tests.spark.pipes.places import OnServers, Place
+from tests.spark.pipes.scene import Scene, now_ms, spread, until
+
+pytestmark = pytest.mark.timeout(600)
+
+HOLD_MS = 1_500
+
+
+@pytest.fixture(scope="module")
+def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    yield from running(KafkaServer(tmp_path_factory.mktemp("own-kafka") / "data"))
+
+
+@pytest.fixture(scope="module")
+def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    with PostgresServer(tmp_path_factory.mktemp("own-postgres") / "data") as server:
+        yield server
+
+
+def test_servers_that_are_away_for_longer_than_the_hold_time(
+    own_kafka: KafkaServer, own_postgres: PostgresServer, spark: SparkSession
+) -> None:
+    with OnServers(own_kafka, own_postgres) as place, Scene(place) as scene:
+        settings = scene.settings(hold_ms=HOLD_MS, dead_letters=place.table(scene.dead_letters))
+        with Pipe(settings, spark) as pipe:
+            for server in (own_postgres, own_kafka):
+                tags = scene.send_all(spread(scene, f"{server.name}-", _over(8_000, 400)))
+                scene.wait_out(tags[:20])
+                _be_away(server)
+                scene.wait_out(tags)
+                scene.wait_out([scene.send(f"after-{server.name}", now_ms())])
+            twice = scene.account()
+            until(
+                lambda: pipe.counters.redelivered >= twice.total(),
+                "those that came twice are known",
+            )
+        assert scene.relayed() == {}
+        assert scene.letters() == []
+        assert scene.held() == 0
+        assert scene.waiting() == {}
+
+
+def _be_away(server: Server) -> None:
+    server.stop()
+    until(partial(_is_past, now_ms() + 2 * HOLD_MS), "the hold time is over")
+    server.start()
+
+
+def test_python_workers_that_are_killed_while_they_fire(place: Place, spark: SparkSession) -> None:
+    with Scene(place) as scene:
+        settings = scene.settings(hold_ms=HOLD_MS, reserve_ahead_ms=400)
+        with Pipe(settings, spark) as pipe:
+            tags = scene.send_all(spread(scene, "m", _over(5_000, 300)))
+            scene.wait_out(tags[:20])
+            killed = _kill_workers()
+            assert killed
+            scene.wait_out(tags)
+            scene.wait_out([scene.send("after", now_ms())])
+            twice = scene.account()
+            until(
+                lambda: pipe.counters.redelivered >= twice.total(),
+                "those that came twice are known",
+            )
+        assert scene.letters() == []
+        assert scene.held() == 0
+
+
+def _kill_workers() -> int:
+    """SIGKILL to all that run tasks of the shared session; the process that forks them stays."""
+    killed = 0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # one that has ended meanwhile
+            parent = process.parent()
+            if parent and all("pyspark.daemon" in each.cmdline() for each in (process, parent)):
+                process.kill()
+                killed += 1
+    return killed
+
+
+def test_what_waits_is_what_was_sent_and_is_not_due(place: Place, spark: SparkSession) -> None:
+    """1,000 a second with delays of 3 s: about 3,000 rows, and none in the end."""
+    with Scene(place) as scene, Pipe(scene.settings(), spark):
+        scene.wait_out([scene.send("first", now_ms())])
+        most, start_ms = 0, now_ms()
+        for turn in range(10):
+            until(partial(_is_past, start_ms + turn * 500), "the next are to be sent")
+            scene.send_all(spread(scene, f"{turn}-", [now_ms() + 3_000] * 500))
+            most = max(most, len(scene.waiting()))
+        assert 0 < most < len(scene.sent)
+        scene.wait_out(scene.sent)
+        until(lambda: not scene.waiting(), "nothing is left")
+        assert not scene.account()
+
+
+def _is_past(moment_ms: int) -> bool:
+    return now_ms() >= moment_ms
+
+
+def _over(ms: int, count: int) -> list[int]:
+    start_ms = now_ms() + 1_500
+    return [start_ms + ms * number // count for number in range(count)]

@@ -1,0 +1,142 @@
+"""A checkpoint decides nothing: what runs again adds nothing, also when its messages have been fired."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from chronoline.pipe.claiming import Claiming, source_name
+from chronoline.pipe.inputs import open_input
+from chronoline.spark import register
+from chronoline.spark.enqueue import IntakeWork, start_enqueue
+from chronoline.spark.pipe import Pipe, contract_of, topic_settings
+from chronoline.stores.inputs import InputClaim
+from tests.spark.pipes.places import Place
+from tests.spark.pipes.scene import HOUR_MS, Scene, now_ms, spread, until
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@contextmanager
+def enqueueing(
+    spark: SparkSession, scene: Scene, claims: dict[int, InputClaim], checkpoint: Path
+) -> Iterator[StreamingQuery]:
+    settings = scene.settings()
+    work = IntakeWork(
+        pipe=settings.name,
+        store=settings.store,
+        topic_uid=scene.topic.uid,
+        input=settings.input,
+        claims=claims,
+        contract=contract_of(settings, scene.topic),
+        rows_per_trigger=10,
+        trigger_interval_ms=0,
+    )
+    query = start_enqueue(spark, work, checkpoint=checkpoint.as_uri())
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def test_a_checkpoint_cut_back_or_lost_adds_nothing_after_firing(
+    spark: SparkSession, place: Place, tmp_path: Path
+) -> None:
+    register(spark)
+    with Scene(place) as scene:
+        settings = scene.settings()
+        topic = scene.store.ensure_topic(scene.name, topic_settings(settings), now_ms=now_ms())
+        with open_input(settings.input, scene.name) as source:
+            claiming = Claiming(
+                scene.store,
+                topic,
+                source,
+                name=source_name(settings),
+                node="test",
+                start="earliest",
+                claim_ms=HOUR_MS,
+            )
+            claiming.share(["test"], source.partitions(), now_ms())
+        checkpoint = tmp_path / "checkpoint"
+        scene.send_all(spread(scene, "m", [now_ms()] * 40))  # at least four batches
+        with enqueueing(spark, scene, claiming.claims, checkpoint):
+            scene.wait_taken_in()
+        taken_in = scene.tally
+        assert taken_in.accepted == len(scene.sent) == 40
+        _fire_all(scene)
+        assert scene.waiting() == {}
+
+        _cut_back(checkpoint, batches=2)
+        _check_nothing_is_added(spark, scene, claiming.claims, checkpoint)
+        shutil.rmtree(checkpoint)
+        _check_nothing_is_added(spark, scene, claiming.claims, checkpoint)
+
+
+def _fire_all(scene: Scene) -> None:
+    """What the lanes of a pipe do, without an output."""
+    topic = scene.topic
+    leased = scene.store.reserve(
+        topic.uid, topic.all_buckets, consumer="test", limit=100, lease_ms=60_000, now_ms=now_ms()
+    ).leased
+    outcomes = scene.store.ack(topic.uid, [each.lease for each in leased], now_ms=now_ms())
+    assert len(outcomes) == len(scene.sent)
+    assert all(outcome.done for outcome in outcomes)
+
+
+def _cut_back(checkpoint: Path, batches: int) -> None:
+    last = max(int(each.name) for each in (checkpoint / "offsets").iterdir() if each.name.isdigit())
+    assert last >= batches
+    for kind in ("offsets", "commits"):
+        for number in range(last - batches + 1, last + 1):
+            for name in (str(number), f".{number}.crc"):
+                (checkpoint / kind / name).unlink(missing_ok=True)
+
+
+def _check_nothing_is_added(
+    spark: SparkSession, scene: Scene, claims: dict[int, InputClaim], checkpoint: Path
+) -> None:
+    before = scene.tally
+    with enqueueing(spark, scene, claims, checkpoint) as query:
+        (marker,) = scene.send_all([scene.record(f"marker-{now_ms()}", now_ms() + HOUR_MS)])
+        scene.wait_taken_in()
+        # What is read again is counted by Spark, and not by the store.
+        until(lambda: query.lastProgress is not None, "it has said what it read")
+        read = sum(progress.numInputRows for progress in query.recentProgress)
+    assert read > 1
+    after = scene.tally
+    assert after.accepted == before.accepted + 1
+    assert after.total == before.total + 1
+    assert marker in scene.waiting()
+    assert len(scene.waiting()) == after.accepted - 40
+
+
+def test_what_retention_deleted_is_passed_over_and_said(
+    spark: SparkSession, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between two runs of a pipe, and while it runs, between two of its batches."""
+    with Scene(place, partitions=1) as scene:
+        settings = scene.settings(trigger_interval_ms=2_000)
+        with Pipe(settings, spark):
+            scene.wait_out([scene.send("first", now_ms())])
+            lost = _lose(scene)
+            scene.wait_out([scene.send("second", now_ms())])
+        lost += _lose(scene)
+        with Pipe(settings, spark):
+            scene.wait_out([scene.send("last", now_ms())])
+        said = [each.getMessage() for each in caplog.records if "are lost" in each.getMessage()]
+        assert scene.tally.total + sum(int(each.split()[0]) for each in said) == 3 + lost
+        assert said
+
+
+def _lose(scene: Scene) -> int:
+    """Records that retention deletes, as far as the pipe does not come before it."""
+    count = 3
+    scene.send_all(spread(scene, f"lost-{now_ms()}-", [now_ms() + HOUR_MS] * count))
+    scene.place.truncate(scene.input, 0)
+    return count

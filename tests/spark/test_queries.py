@@ -1,0 +1,117 @@
+"""Queries that are started again when they fail, after rests that grow."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from pyspark.sql.streaming.query import StreamingQuery
+
+from chronoline.spark import queries
+from chronoline.spark.firing import OBSERVED
+from chronoline.spark.queries import KeptQuery
+
+
+class Row:
+    def __init__(self, fired: int) -> None:
+        self._fired = fired
+
+    def asDict(self) -> dict[str, int]:
+        return {"fired": self._fired}
+
+
+class Progress:
+    def __init__(self, batch: int, fired: int | None) -> None:
+        self.batchId = batch
+        self.observedMetrics = {} if fired is None else {OBSERVED: Row(fired)}
+
+
+class Query:
+    """As much of a streaming query as is looked at."""
+
+    def __init__(self) -> None:
+        self.isActive = True
+        self.recentProgress: list[Progress] = []
+
+    @property
+    def lastProgress(self) -> Progress | None:
+        return self.recentProgress[-1] if self.recentProgress else None
+
+    def exception(self) -> Any:
+        return None if self.isActive else "it broke\n\nand a long trace"
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    monkeypatch.setattr(queries, "time", time)
+    return time
+
+
+@pytest.fixture
+def started() -> list[Query]:
+    return []
+
+
+@pytest.fixture
+def kept(started: list[Query], time: Time) -> KeptQuery:
+    def start() -> StreamingQuery:
+        started.append(Query())
+        return cast(StreamingQuery, started[-1])
+
+    return KeptQuery("the lane", start)
+
+
+def test_one_that_fails_is_started_again_after_a_rest_that_grows(
+    kept: KeptQuery, started: list[Query], time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept.keep()
+    assert kept.active
+    kept.keep()
+    assert len(started) == 1
+    rests = []
+    for _ in range(9):
+        started[-1].isActive = False
+        failed_s = time.now_s
+        count = len(started)
+        while len(started) == count:
+            kept.keep()
+            time.now_s += 0.5
+        rests.append(time.now_s - 0.5 - failed_s)
+    assert rests == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert kept.restarts == 9
+    assert caplog.messages[0] == "the lane failed and is started again: it broke"
+    # One that was well for a while rests shortly again.
+    time.now_s += 61
+    started[-1].isActive = False
+    kept.keep()
+    time.now_s += 0.5
+    kept.keep()
+    assert kept.active
+
+
+def test_what_was_observed_is_told_once(kept: KeptQuery, started: list[Query]) -> None:
+    kept.keep()
+    assert kept.done == -1
+    started[-1].recentProgress = [Progress(0, 3), Progress(1, None)]
+    assert [each["fired"] for each in kept.observed()] == [3]
+    started[-1].recentProgress += [Progress(2, 4)]
+    assert [each["fired"] for each in kept.observed()] == [4]
+    assert kept.done == 2
+    kept.stop()
+    assert not kept.active
+    assert list(kept.observed()) == []
+    kept.start()
+    started[-1].recentProgress = [Progress(0, 5)]
+    assert [each["fired"] for each in kept.observed()] == [5]

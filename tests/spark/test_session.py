@@ -1,0 +1,65 @@
+"""Whether a session can serve a pipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from chronoline.core.errors import InvalidInput
+from chronoline.pipe.settings import PipeSettings
+from chronoline.spark.pipe import Pipe
+from chronoline.spark.session import build_session, count_slots, session_problems, slots_needed
+
+
+def settings(**more: Any) -> PipeSettings:
+    places = {each: {"topic": each, "log": "nowhere"} for each in ("input", "output")}
+    return PipeSettings.load(None, {}, {"name": "p", **places, **more})
+
+
+def test_slots_are_for_every_lane_and_the_input(spark: SparkSession) -> None:
+    assert slots_needed(settings(lanes=3, ranges=2)) == 7
+    assert count_slots(spark, 1) == 8
+    assert session_problems(spark, settings()) == []
+    (problem,) = session_problems(spark, settings(ranges=4))
+    assert problem.startswith("Spark has 8 slots, and this pipe needs 9: 2 lanes × 4 ranges")
+    with pytest.raises(InvalidInput, match="Spark cannot serve this pipe: Spark has 8 slots"):
+        Pipe(settings(ranges=4), spark)
+
+
+class Context:
+    """A session that is set up as it should not be."""
+
+    def __init__(self, spark: SparkSession, **conf: str) -> None:
+        self._jsc = spark.sparkContext._jsc
+        self.master = "local[8]"
+        self._conf = {name.replace("_", "."): value for name, value in conf.items()}
+
+    def getConf(self) -> dict[str, str]:
+        return self._conf
+
+    @property
+    def sparkContext(self) -> Context:
+        return self
+
+
+def test_what_would_break_promises_is_said(spark: SparkSession) -> None:
+    wrong: Any = Context(
+        spark,
+        spark_speculation="true",
+        spark_python_worker_reuse="false",
+        spark_dynamicAllocation_enabled="true",
+    )
+    problems = session_problems(wrong, settings())
+    assert [problem.split()[0] for problem in problems] == [
+        "spark.speculation",
+        "spark.python.worker.reuse",
+        "spark.dynamicAllocation",
+    ]
+
+
+def test_a_folder_without_jars_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"there is no \.jar file in"):
+        build_session(settings(spark={"jars": str(tmp_path)}))
