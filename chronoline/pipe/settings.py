@@ -21,7 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.ids import HASH_VALUES
-from chronoline.core.limits import CLOCK_BOUND_MS, MAX_TIME_MS
+from chronoline.core.limits import CLOCK_BOUND_MS, MAX_BODY_BYTES, MAX_TIME_MS
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import Value
 from chronoline.pipe.setting_problems import Problem, problems_of, refuse
@@ -170,6 +170,9 @@ class PipeSettings(_Table):
 
     start: Literal["earliest", "latest"] = "earliest"
     """Where partitions are begun that the store does not know. Those it knows go on where they were."""
+    largest_value_bytes: Whole = Field(default=1024 * 1024, ge=1, le=MAX_BODY_BYTES)
+    """Larger values are rejected. A lane makes room for as many of this size as it reserves. Fixed when the
+    timeline is made."""
     rows_per_trigger: Whole = Field(default=20_000, ge=1, le=10_000_000)
     """The most records that are taken in at once: what is behind waits in the input, not in memory."""
     trigger_interval_ms: DurationMs = Field(default=500, ge=0, le=_DAY_MS)

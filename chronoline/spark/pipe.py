@@ -32,7 +32,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from chronoline.clock import SystemClock
 from chronoline.core.closing import Closing
 from chronoline.core.errors import ChronolineError, InvalidInput, StoreUnavailable
-from chronoline.core.limits import MAX_BODY_BYTES
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.lanes.window import LaneSettings
 from chronoline.pipe.claiming import Claiming, source_name
@@ -315,7 +314,7 @@ def topic_settings(settings: PipeSettings) -> TopicSettings:
         buckets=settings.buckets,
         window_ms=settings.window_ms,
         dedupe_ms=settings.dedupe_ms,
-        largest_body_bytes=MAX_BODY_BYTES,
+        largest_body_bytes=settings.largest_value_bytes,
     )
 
 
