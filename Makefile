@@ -13,6 +13,10 @@ FROM_LOCK := install --require-hashes -r requirements.lock
 # Without isolation the project is built by the locked backend.
 PROJECT := install --no-deps --no-build-isolation --editable .
 
+# Tests that wait for Spark more than they work: they run beside the others.
+ON_SPARK := tests/spark tests/bench
+SPARK_LOG := $(VENV)/spark-tests.log
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test bench lock clean
 
@@ -30,7 +34,10 @@ test: setup ## Check style, types, imports and documentation, and run all tests
 	@echo "== mypy";        $(BIN)/mypy
 	@echo "== imports";     $(BIN)/lint-imports --no-cache
 	@echo "== jars";        $(BIN)/python -m chronoline.testing.jars || echo "== tests that need them are skipped"
-	@echo "== pytest";      $(BIN)/pytest
+	@echo "== pytest: what needs Spark, beside the rest"
+	@$(BIN)/pytest $(ON_SPARK) > $(SPARK_LOG) 2>&1 & spark=$$!; trap 'kill $$spark' INT TERM; status=0; \
+		$(BIN)/pytest $(addprefix --ignore=,$(ON_SPARK)) || status=1; \
+		wait $$spark || status=1; cat $(SPARK_LOG); exit $$status
 
 bench: setup ## Measure beside the raw engine (BENCH=store)
 	@$(BIN)/chronoline bench $(BENCH)

@@ -77,6 +77,14 @@ class Holding:
         self._unanswered_ms: int | None = None
         self._watch: Watch | None = None
 
+    def cover(self, ranges: Sequence[BucketRange]) -> None:
+        """Reserves in these buckets from now on."""
+        merged = merge_ranges(ranges, self.topic.settings.buckets)
+        if merged != self._ranges:
+            self._ranges = merged
+            with self.changed:
+                self.agenda.noticed(None)
+
     # The watch
 
     def open_watch(self) -> None:

@@ -51,6 +51,7 @@ _AT_ONCE = 500
 """So many are handed over before the firing thread looks again at what is due."""
 _STORE_FAILED_MS = 200
 _LOOK_FOR_STOP_S = 0.25
+_SAY_EVERY_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -121,8 +122,10 @@ class PublishingLane(Closing):
         self._counts = _Counts()
         # The storing thread's own; moments in seconds are monotonic.
         self._end_ms = 0
+        self._begun_ms = 0
         self._give_up_s = 0.0
-        self._settle_at_s = self._scan_at_s = self._ask_at_s = 0.0
+        self._settle_at_s = self._scan_at_s = self._ask_at_s = self._say_at_s = 0.0
+        self._unsaid = 0  # messages that the output failed for, since the log was told
         self._error: Exception | None = None
 
     def run(self, *, start_ms: int, end_ms: int, stopping: Callable[[], bool]) -> LaneReport:
@@ -159,10 +162,18 @@ class PublishingLane(Closing):
         """Between windows: gives back what the lane keeps for the next one."""
         self._holding.close_watch()
 
+    def cover(self, ranges: Sequence[BucketRange]) -> None:
+        """From now on serves these buckets; what it holds of others it serves to the end.
+
+        `stopping` may call it, since members come and go while a window is served.
+        """
+        self._holding.cover(ranges)
+
     def _begin(self, start_ms: int, end_ms: int) -> None:
         with self._changed:
             self._agenda.serve(start_ms, end_ms)
             self._end_ms = end_ms
+            self._begun_ms = self._clock.now_ms()
             self._firing, self._ending, self._over = True, False, False
             self._counts, self._error = _Counts(), None
             self._ask_at_s = 0.0
@@ -266,9 +277,10 @@ class PublishingLane(Closing):
 
     def _look_for_the_end(self, stopping: Callable[[], bool]) -> None:
         now_ms = self._clock.now_ms()
-        if not self._ending and (
-            now_ms >= self._end_ms or not self._firing or self._is_told_to_stop(stopping)
-        ):
+        # A clock that was put back makes the window one of the future: the next unit finds the present.
+        put_back = now_ms < self._begun_ms - self._reach_ms
+        over = put_back or now_ms >= self._end_ms or not self._firing
+        if not self._ending and (over or self._is_told_to_stop(stopping)):
             with self._changed:
                 self._ending = self._flight.impatient = True
             self._give_up_s = time.monotonic() + (self._holding.hold_ms + self._reach_ms) / 1000
@@ -315,16 +327,24 @@ class PublishingLane(Closing):
         unavailable = [each for each in failed if isinstance(each.error, OutputUnavailable)]
         self._holding.give_back([each.message.lease for each in unavailable])
         if unavailable:
-            logger.warning(
-                "the output failed, %d messages are given back: %s",
-                len(unavailable),
-                unavailable[-1].error,
-            )
+            self._say_unavailable(unavailable)
             self._agenda.noticed(None)  # they are due, or will be soon
         self._lapse([each.message.lease for each in failed if each.error is _LAPSED], now_ms)
         for each in failed:
             if each.error is not _LAPSED and not isinstance(each.error, OutputUnavailable):
                 self._fail(each)
+
+    def _say_unavailable(self, unavailable: Sequence[Handover]) -> None:
+        """Once a second at most: while an output is away, nothing else happens."""
+        self._unsaid += len(unavailable)
+        now_s = time.monotonic()
+        if now_s >= self._say_at_s:
+            logger.warning(
+                "the output failed, %d messages are given back: %s",
+                self._unsaid,
+                unavailable[-1].error,
+            )
+            self._unsaid, self._say_at_s = 0, now_s + _SAY_EVERY_S
 
     def _fail(self, handover: Handover) -> None:
         message = handover.message

@@ -59,7 +59,7 @@ def _check_store(settings: PipeSettings) -> str:
         store.leave(group, me)
         clock = Offset("the store", store.clock_ms, bound_ms=settings.clock_bound_ms)
         offset_ms = clock.measure()
-        if clock.is_bad(offset_ms):
+        if clock.bad:
             raise InvalidInput(clock.words(offset_ms))
         topic = store.find_topic(settings.name)
         if topic is not None and topic.settings.buckets != settings.buckets:

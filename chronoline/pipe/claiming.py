@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Literal
 
 from chronoline.core.errors import InvalidInput
@@ -24,9 +25,13 @@ logger = logging.getLogger(__name__)
 Start = Literal["earliest", "latest"]
 
 
-def source_name(settings: PipeSettings) -> str:
-    """The name of a pipe's input in the accounts of the store."""
-    return f"{settings.name}/{settings.input.topic}"
+def source_name(settings: PipeSettings, identity: str) -> str:
+    """The name of a pipe's input in the accounts of the store.
+
+    With the topic's identity in it, positions of a topic that was deleted and made anew do not count.
+    """
+    digest = sha256(f"{settings.name}/{settings.input.topic}".encode()).hexdigest()[:16]
+    return f"{digest}/{identity}"
 
 
 class Claiming:
@@ -74,14 +79,14 @@ class Claiming:
     def skip_lost(self, now_ms: int) -> None:
         """Goes on behind what the input has deleted meanwhile: whoever reads from there would fail.
 
-        Raises `InvalidInput` if a partition ends before its position: then it is another topic's.
+        Raises `InvalidInput` if a partition ends before its position: then it has lost records.
         """
         first, latest = self._input.earliest(), self._input.latest()
         for each, claim in self.claims.items():
             if claim.position > latest.get(each, claim.position):
                 raise InvalidInput(
                     f"partition {each} of the input ends at offset {latest[each]}, and was taken in up to "
-                    f"{claim.position}: it was made anew. Give the pipe or the topic another name"
+                    f"{claim.position}: its end was lost. Give the pipe another name to begin anew"
                 )
         self.claims = {
             each: self._skip(claim, first.get(each, 0), now_ms)
@@ -94,15 +99,18 @@ class Claiming:
 
     def _claim(self, partitions: set[int], now_ms: int) -> list[InputClaim]:
         first = self._input.earliest()
-        starts = self._input.latest() if self._start == "latest" else first
-        gained = self._store.claim_inputs(
-            self._source,
-            {each: starts[each] for each in partitions},
-            self._node,
-            until_ms=now_ms + self._claim_ms,
-            now_ms=now_ms,
-        )
+        if self._start == "latest" and not self._store.input_accounts(self._source):
+            # All that is there now is begun here, also for others: what comes later came while the pipe was.
+            begun = self._ask_for(self._input.latest(), now_ms)
+            self._store.release_claims([each for each in begun if each.partition not in partitions])
+        gained = self._ask_for({each: first[each] for each in partitions}, now_ms)
         return [self._skip(claim, first[claim.partition], now_ms) for claim in gained]
+
+    def _ask_for(self, starts: dict[int, int], now_ms: int) -> list[InputClaim]:
+        until_ms = now_ms + self._claim_ms
+        return self._store.claim_inputs(
+            self._source, starts, self._node, until_ms=until_ms, now_ms=now_ms
+        )
 
     def _skip(self, claim: InputClaim, first: int, now_ms: int) -> InputClaim:
         """Goes on behind what the input has deleted before the pipe came to it, and says so."""

@@ -26,21 +26,26 @@ class Offset:
         self._read = read
         self._bound_ms = bound_ms
         self._warn_at_s = 0.0
+        self.bad = False
+        """Whether the last measurement was past the bound."""
 
     def measure(self) -> int:
-        """How far it is ahead, in milliseconds; the way there and back is halved out."""
+        """How far it is ahead, in milliseconds.
+
+        The way there and back is halved out; by so much it may be wrong, and that is nobody's clock's fault.
+        """
         before_ns = time.time_ns()
         theirs_ms = self._read()
+        after_ns = time.time_ns()
+        self.bad = False
         if theirs_ms is None:
             return 0
-        offset_ms = round(theirs_ms - (before_ns + time.time_ns()) / 2_000_000)
-        if self.is_bad(offset_ms) and time.monotonic() >= self._warn_at_s:
+        offset_ms = round(theirs_ms - (before_ns + after_ns) / 2_000_000)
+        self.bad = abs(offset_ms) - (after_ns - before_ns) / 2_000_000 > self._bound_ms
+        if self.bad and time.monotonic() >= self._warn_at_s:
             self._warn_at_s = time.monotonic() + _WARN_EVERY_S
             logger.warning("%s", self.words(offset_ms))
         return offset_ms
-
-    def is_bad(self, offset_ms: int) -> bool:
-        return abs(offset_ms) > self._bound_ms
 
     def words(self, offset_ms: int) -> str:
         return (

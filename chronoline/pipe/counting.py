@@ -14,6 +14,8 @@ _SUMMED = ("fired", "redelivered", "served", "skipped", "relayed", "restarts", "
 
 @dataclass(slots=True)
 class Counters:
+    source: str = ""
+    """The name of the input in the accounts of the store."""
     fired: int = 0
     """Messages that were published and acknowledged."""
     redelivered: int = 0

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from chronoline.core.doom import DeathReason
 from chronoline.core.errors import Unpublishable
 from chronoline.core.message import DeadLetter, Header
 from chronoline.core.permissions import System
@@ -23,7 +24,8 @@ from chronoline.stores.contract import Store
 
 logger = logging.getLogger(__name__)
 
-_LETTERS_AT_ONCE = 500
+_LETTERS_AT_ONCE = 50
+"""A letter may have 64 MiB: a few at a time."""
 _TIMEOUT_S = 10.0
 
 
@@ -37,6 +39,7 @@ class Relay:
         self._topic = topic
         self._output = output
         self._now_ms = now_ms
+        self._away = False  # the topic did not take what it might take later
         self._unpublishable: set[str] = set()  # ids; they are left alone until the next start
 
     def run(self, stopping: Callable[[], bool]) -> int:
@@ -48,6 +51,8 @@ class Relay:
             if not letters:
                 break
             moved += self._move(letters)
+            if self._away:
+                break  # the others wait, and so does the rest of the upkeep
             last = letters[-1]
         return moved
 
@@ -69,6 +74,9 @@ class Relay:
         with suppress(queue.Empty):  # what is told later stays, and is published again
             while len(errors) < len(there):
                 errors |= [told.get(timeout=_TIMEOUT_S)]
+        self._away = len(errors) < len(there) or any(
+            error and not isinstance(error, Unpublishable) for error in errors.values()
+        )
         done = [message_id for message_id, error in errors.items() if error is None]
         self._store.discard(self._topic.uid, done, now_ms=self._now_ms())
         self._log({message_id: error for message_id, error in errors.items() if error})
@@ -87,6 +95,6 @@ class Relay:
 
 def _headers(letter: DeadLetter) -> tuple[Header, ...]:
     """Its own, with the reason; a rejected record has one already."""
-    if any(name == REASON_HEADER for name, _ in letter.message.headers[-2:]):
+    if letter.reason == DeathReason.REJECTED:
         return letter.message.headers
     return (*letter.message.headers, (REASON_HEADER, letter.reason.encode()))

@@ -21,6 +21,10 @@ class Input(Closing):
     """A topic to read. Thread-safe. Raises `TopicNotFound` if it is not there, and says how to create it."""
 
     @abstractmethod
+    def identity(self) -> str:
+        """What tells the topic from another one that has its name, before it or elsewhere."""
+
+    @abstractmethod
     def partitions(self) -> list[int]:
         """Its partitions, in order."""
 
@@ -55,6 +59,9 @@ class KafkaInput(Input):
         self._topic = KafkaTopic(place, timeout_s=timeout_s)
         self._group = group
 
+    def identity(self) -> str:
+        return self._topic.identity()
+
     def partitions(self) -> list[int]:
         return self._topic.partitions()
 
@@ -88,6 +95,9 @@ class LogInput(Input):
         except BaseException:
             self._log.close()
             raise
+
+    def identity(self) -> str:
+        return str(self._log.topic(self._name).uid)
 
     def partitions(self) -> list[int]:
         return list(range(self._log.topic(self._name).partitions))

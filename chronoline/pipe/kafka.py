@@ -83,6 +83,10 @@ class KafkaTopic(Closing):
         """Its partitions in order. Raises `TopicNotFound` with the command that creates it."""
         return sorted(info.id for info in self._described().partitions)
 
+    def identity(self) -> str:
+        """The topic's id, which one that is made anew under its name does not have."""
+        return str(self._described().topic_id)
+
     def rights(self) -> TopicRights:
         """What this user may do. An answer shows that the servers are there, and the topic."""
         operations = self._described(operations=True).authorized_operations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry
@@ -24,6 +25,8 @@ from chronoline.pipe.status import PipeStatus
 
 logger = logging.getLogger(__name__)
 
+_COUNT_EVERY_S = 10.0
+
 _COUNTED = {
     "fired": "Messages that were published and acknowledged.",
     "redelivered": "Those among them whose earlier reservation had lapsed.",
@@ -43,13 +46,24 @@ class PipeCollector(Collector):
         self._labels = {"pipe": pipe, "node": node}
         self._counters = counters
         self._status = status
+        self._known: PipeStatus | None = None
+        self._count_at_s = 0.0
+        self._lock = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
         yield from self._own()
         try:
-            yield from self._shared(self._status())
+            yield from self._shared(self._recent_status())
         except ChronolineError as error:
             logger.warning("the metrics of the store are missing: %s", error)
+
+    def _recent_status(self) -> PipeStatus:
+        """Counting costs the store something: scrapes that come close together share one count."""
+        with self._lock:
+            if self._known is None or time.monotonic() >= self._count_at_s:
+                self._known = self._status()
+                self._count_at_s = time.monotonic() + _COUNT_EVERY_S
+            return self._known
 
     def _own(self) -> Iterator[Metric]:
         names, values = list(self._labels), list(self._labels.values())

@@ -94,6 +94,12 @@ class LaneWork:
         if stop():
             time.sleep(_STOPPED_S)  # until Spark is told
             return False
+
+        def look() -> bool:
+            stopping = stop()
+            lane.cover(self._ranges(topic, stop.members, piece))
+            return stopping
+
         with PublishingLane(
             store,
             topic,
@@ -103,7 +109,7 @@ class LaneWork:
             settings=self.settings,
             on_fired=on_fired,
         ) as lane:
-            report = lane.run(start_ms=window.start_ms, end_ms=window.end_ms, stopping=stop)
+            report = lane.run(start_ms=window.start_ms, end_ms=window.end_ms, stopping=look)
         return not report.skipped
 
     def _ranges(self, topic: Topic, members: list[Member], piece: int) -> list[BucketRange]:

@@ -66,7 +66,10 @@ class PipeStatus:
 
 def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus:
     topic = store.find_topic(settings.name)
-    latest, problem = _latest(settings)
+    members = store.members(settings.name)
+    source, latest, problem = _ask_input(settings)
+    if problem:  # the pipes know it from when they started
+        source = next((Counters.from_json(each.details).source for each in members), "")
     return PipeStatus(
         name=settings.name,
         on_timeline=Counts() if topic is None else _count(store, topic, now_ms),
@@ -78,7 +81,7 @@ def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus
                 stopping=member.stopping,
                 counters=Counters.from_json(member.details),
             )
-            for member in store.members(settings.name)
+            for member in members
         ),
         partitions=tuple(
             PartitionStatus(
@@ -87,18 +90,19 @@ def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus
                 if problem
                 else max(0, latest.get(account.partition, 0) - account.position),
             )
-            for account in store.input_accounts(source_name(settings))
+            for account in store.input_accounts(source)
         ),
         input_problem=problem,
     )
 
 
-def _latest(settings: PipeSettings) -> tuple[dict[int, int], str | None]:
+def _ask_input(settings: PipeSettings) -> tuple[str, dict[int, int], str | None]:
+    """The name of its accounts, where its partitions end, and what is wrong with it."""
     try:
         with open_input(settings.input, settings.name) as source:
-            return source.latest(), None
+            return source_name(settings, source.identity()), source.latest(), None
     except ChronolineError as error:
-        return {}, str(error)
+        return "", {}, str(error)
 
 
 def _count(store: Store, topic: Topic, now_ms: int) -> Counts:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from chronoline.clock import SystemClock
 from chronoline.core.errors import ChronolineError
 from chronoline.core.topic import Topic
-from chronoline.pipe.claiming import source_name
 from chronoline.pipe.clocks import Offset, ReadClock
 from chronoline.pipe.counting import Counters
 from chronoline.pipe.dead_letters import Relay
@@ -92,7 +91,7 @@ class PipeUpkeep:
     def _show_positions(self, counters: Counters) -> None:
         mine = {
             account.partition: account.position
-            for account in self._store.input_accounts(source_name(self._settings))
+            for account in self._store.input_accounts(counters.source)
             if account.holder in (self._node, None)  # what nobody has, anybody shows
         }
         latest = self._input.latest()

@@ -7,6 +7,7 @@ describe the cluster; without it, or on a cluster that does not tell, there is n
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -17,6 +18,13 @@ from chronoline.pipe.places import Place
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_MS = 5_000
+_FOR_GOOD = (
+    "AuthorizationException",
+    "UnsupportedVersionException",
+    "is not a class",
+    "not callable",
+)
+"""Without the right, or without the call, there is no use in asking again."""
 
 
 class KafkaClock:
@@ -34,9 +42,16 @@ class KafkaClock:
         try:
             return self._ask()
         except Py4JError as error:
-            self._refused = True
-            logger.info("the clock of Kafka cannot be asked: %s", str(error).splitlines()[0])
+            words = str(error)
+            self._refused = any(each in words for each in _FOR_GOOD)
+            logger.info("the clock of Kafka cannot be asked: %s", words.splitlines()[0])
             return None
+
+    def close(self) -> None:
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            with suppress(Py4JError):
+                admin.close()
 
     def _ask(self) -> int | None:
         if self._admin is None:

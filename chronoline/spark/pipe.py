@@ -5,9 +5,9 @@ there it is told to stop. Its share of the input's partitions is claimed in the 
 buckets follows from who is alive. Nothing that decides anything is kept in this process or in Spark's
 checkpoints.
 
-Work. One streaming query takes records in; as many as there are lanes fire. A supervising thread sends the
-heartbeats, keeps the claims, and starts queries again that failed; an upkeep thread does what may take long:
-the relay of dead letters, purging, showing positions to the input's own tools, measuring clocks.
+Work. One streaming query takes records in; as many as there are lanes fire. One thread sends the heartbeats,
+one keeps the claims and starts queries again that failed, and one does the upkeep, which may take long: the
+relay of dead letters, purging, showing positions to the input's own tools, measuring clocks.
 
 Stopping. The flag in the store tells the tasks, which fire what is due or give it back; then the queries are
 ended, since that kills a task without clearing up; then the claims are released and the pipe leaves its
@@ -23,15 +23,17 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.clock import SystemClock
 from chronoline.core.closing import Closing
-from chronoline.core.errors import ChronolineError, InvalidInput, StoreUnavailable
+from chronoline.core.errors import ChronolineError, InvalidInput, StoreError, StoreUnavailable
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.lanes.window import LaneSettings
 from chronoline.pipe.claiming import Claiming, source_name
@@ -61,6 +63,7 @@ _BEATS_ALIVE = 4
 _SHORTEST_LIFE_MS = 2_000
 _LOOK_AT_PARTITIONS_S = 30.0
 _LOOK_FOR_END_S = 0.05
+_PATIENCE_S = 10.0
 
 
 class Pipe(Closing):
@@ -71,7 +74,9 @@ class Pipe(Closing):
         self.node = str(uuid.uuid4())
         self.counters = Counters()
         self.stopped = threading.Event()
-        """Set when somebody asked the pipe to stop, here or through the store."""
+        """Set when somebody asked the pipe to stop, here or in the store, and when it failed for good."""
+        self.failed: str | None = None
+        """Why it cannot go on; then others serve its share, and it should be started again."""
         self._clock = SystemClock()
         self._starts = 0
         self._closing = threading.Lock()
@@ -80,10 +85,15 @@ class Pipe(Closing):
             self._open(opened, spark)
             self._exits = opened.pop_all()
         self._upkeep.start(self.counters)
-        self._supervisor = threading.Thread(
-            target=self._supervise, name="chronoline-supervisor", daemon=True
-        )
-        self._supervisor.start()
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(work,), name=name, daemon=True)
+            for name, work in (
+                ("chronoline-heartbeat", self._show_life),
+                ("chronoline-supervisor", self._look_after),
+            )
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def _open(self, opened: contextlib.ExitStack, spark: SparkSession | None) -> None:
         settings = self.settings
@@ -92,7 +102,7 @@ class Pipe(Closing):
         self._spark = spark or build_session(settings)
         self._own_session = spark is None
         if self._own_session:
-            opened.callback(self._spark.stop)
+            opened.callback(self._stop_spark)
         problems = session_problems(self._spark, settings)
         if problems:
             raise InvalidInput("Spark cannot serve this pipe: " + "; ".join(problems))
@@ -102,13 +112,17 @@ class Pipe(Closing):
             settings.name, topic_settings(settings), now_ms=self._clock.now_ms()
         )
         self._input = opened.enter_context(open_input(settings.input, settings.name))
+        self.counters.source = source_name(settings, self._input.identity())
         self._partitions = self._input.partitions()
         self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
+        self._longest_still_s = (
+            settings.lanes * settings.window_ms + 2 * settings.hold_ms
+        ) / 1000 + _PATIENCE_S
         self._claiming = Claiming(
             self._store,
             self.topic,
             self._input,
-            name=source_name(settings),
+            name=self.counters.source,
             node=self.node,
             start=settings.start,
             claim_ms=2 * settings.hold_ms,
@@ -121,12 +135,12 @@ class Pipe(Closing):
             self.topic,
             self._input,
             node=self.node,
-            kafka_clock=self._kafka_clock(),
+            kafka_clock=self._kafka_clock(opened),
         )
-        self._beat()
-        opened.callback(self._leave)
         logger.info("pipe %r starts as node %s", settings.name, self.node)
         warm_up(self._spark, self._work(0), slots_needed(settings) + 1)
+        self._members = self._beat()  # not before it can serve: the others give up its share now
+        opened.callback(self._leave)
         self._enqueue = KeptQuery(f"the input of pipe {settings.name!r}", self._start_enqueue)
         self._lanes = [
             KeptQuery(f"lane {lane} of pipe {settings.name!r}", partial(self._start_lane, lane))
@@ -146,7 +160,8 @@ class Pipe(Closing):
             logger.info("pipe %r stops as node %s", self.settings.name, self.node)
             with self._exits:
                 self._exits.callback(self._upkeep.stop)
-                self._supervisor.join()
+                for thread in self._threads:
+                    thread.join()
                 self._end_lanes()
 
     # Starting
@@ -183,10 +198,12 @@ class Pipe(Closing):
         )
         return MetricsServer(host.strip("[]"), int(port), collector)
 
-    def _kafka_clock(self) -> ReadClock:
+    def _kafka_clock(self, opened: contextlib.ExitStack) -> ReadClock:
         if self.settings.input.kind != "kafka":
             return lambda: None
-        return KafkaClock(self._spark, self.settings.input)
+        clock = KafkaClock(self._spark, self.settings.input)
+        opened.callback(clock.close)
+        return clock
 
     def _start_lane(self, lane: int) -> StreamingQuery:
         folder = self._new_folder()
@@ -222,36 +239,50 @@ class Pipe(Closing):
 
     # Supervising
 
-    def _supervise(self) -> None:
+    def _repeat(self, work: Callable[[], None]) -> None:
         while not self.stopped.is_set():
             try:
-                self._look_after()
+                work()
             except StoreUnavailable as error:
                 logger.warning("the store cannot be reached, trying again: %s", error)
+            except Py4JNetworkError as error:
+                self.failed = f"Spark has died: {error}"
+                logger.error("pipe %r ends: %s", self.settings.name, self.failed)
+                self.stopped.set()
             except ChronolineError as error:
                 logger.error("pipe %r: %s", self.settings.name, error)
             except Exception:
                 logger.exception("pipe %r: supervising failed, trying again", self.settings.name)
             self.stopped.wait(self.settings.failure_detection_interval_ms / 1000)
 
-    def _look_after(self) -> None:
-        members = self._beat()
-        if any(member.name == self.node and member.stopping for member in members):
-            self.stopped.set()
+    def _show_life(self) -> None:
+        """In a thread of its own: what else is asked may take longer than a life without a heartbeat.
+
+        A pipe whose lanes stand still does not live: others should serve its share.
+        """
+        still_s = max(lane.still_s for lane in self._lanes)
+        if still_s > self._longest_still_s:
+            logger.error("no heartbeat: the lanes have stood still for %d seconds", still_s)
             return
+        self._members = self._beat()
+        if any(member.name == self.node and member.stopping for member in self._members):
+            self.stopped.set()
+
+    def _look_after(self) -> None:
         for lane in self._lanes:
             for observed in lane.observed():  # before it is started again, which forgets them
                 self.counters.add_windows(observed)
             lane.keep()
-        self._keep_input(members)
         self.counters.restarts = sum(each.restarts for each in (*self._lanes, self._enqueue))
-
-    def _keep_input(self, members: list[Member]) -> None:
-        now_ms = self._clock.now_ms()
+        self._keep_input()
         if time.monotonic() >= self._look_at_partitions_s:
-            self._partitions = self._input.partitions()
             self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
+            self._partitions = self._input.partitions()
+
+    def _keep_input(self) -> None:
+        now_ms = self._clock.now_ms()
         kept = self._claiming.renew(now_ms)
+        members = self._members
         live = [each.name for each in members if each.alive(now_ms) and not each.stopping]
         changed = self._claiming.share(live, self._partitions, now_ms)
         if changed or not kept:
@@ -279,32 +310,38 @@ class Pipe(Closing):
     def _end_lanes(self) -> None:
         """Tells the tasks through the store, waits until those that ran have ended, and ends the queries."""
         self._enqueue.stop()
-        done = {lane: lane.done for lane in self._lanes}
         try:
             self._store.ask_to_stop(self.settings.name, self.node)
             self._claiming.release()
-        except StoreUnavailable as error:
+        except StoreError as error:
             logger.warning("what is held is left to lapse: %s", error)
+        if self.failed:
+            return
+        done = {lane: lane.done for lane in self._lanes}
         give_up_s = time.monotonic() + (self.settings.window_ms + self.settings.hold_ms) / 1000
-        # The micro-batch that ran when the flag was set is over when the next one is, which does nothing.
-        while any(lane.active and lane.done <= done[lane] for lane in self._lanes):
+        # The last that is known to have ended may not be the last that did: what ran when the flag was
+        # set is over when two more are known. Those behind it do nothing.
+        while any(lane.active and lane.done <= done[lane] + 1 for lane in self._lanes):
             if time.monotonic() >= give_up_s:
                 logger.warning("some lanes did not end in time; what they hold is left to lapse")
                 break
             time.sleep(_LOOK_FOR_END_S)
-        if (
-            self._own_session
-        ):  # Spark tells of every task that it interrupts, which is nobody's concern
+        if self._own_session:
+            # Spark tells of every task that it interrupts, which is nobody's concern.
             self._spark.sparkContext.setLogLevel("OFF")
         for lane in self._lanes:
             for observed in lane.observed():
                 self.counters.add_windows(observed)
             lane.stop()
 
+    def _stop_spark(self) -> None:
+        with contextlib.suppress(Py4JNetworkError):  # then it has died before
+            self._spark.stop()
+
     def _leave(self) -> None:
         try:
             self._store.leave(self.settings.name, self.node)
-        except StoreUnavailable as error:
+        except StoreError as error:
             logger.warning("the pipe is known as a member until its heartbeat is over: %s", error)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.spark.firing import OBSERVED
@@ -28,6 +30,7 @@ class KeptQuery:
         self._query: StreamingQuery | None = None
         self._seen = -1  # the last micro-batch that was looked at
         self._started_s = 0.0
+        self._moved_s = time.monotonic()
         self._rest_s = _FIRST_REST_S
         self._start_at_s = 0.0
         self.restarts = 0
@@ -35,7 +38,12 @@ class KeptQuery:
     def start(self) -> None:
         self._query = self._start()
         self._seen = -1
-        self._started_s = time.monotonic()
+        self._started_s = self._moved_s = time.monotonic()
+
+    @property
+    def still_s(self) -> float:
+        """For how long no micro-batch has ended, as far as `observed` has seen."""
+        return time.monotonic() - self._moved_s
 
     @property
     def active(self) -> bool:
@@ -58,6 +66,7 @@ class KeptQuery:
             self._start_at_s = time.monotonic() + self._rest_s
             self._rest_s = min(_LONGEST_REST_S, self._rest_s * 2)
         if self._query is None and time.monotonic() >= self._start_at_s:
+            self._start_at_s = time.monotonic() + self._rest_s  # should the start fail
             self.start()
 
     def observed(self) -> Iterator[dict[str, Any]]:
@@ -65,6 +74,7 @@ class KeptQuery:
         for progress in self._query.recentProgress if self._query else ():
             if progress.batchId > self._seen:
                 self._seen = progress.batchId
+                self._moved_s = time.monotonic()
                 row = progress.observedMetrics.get(OBSERVED)
                 if row is not None:
                     yield row.asDict()
@@ -73,7 +83,8 @@ class KeptQuery:
         """Ends it at once: a task that runs is killed, without any clearing up of its own."""
         query, self._query = self._query, None
         if query is not None:
-            query.stop()
+            with suppress(Py4JNetworkError):  # then it ended with Spark
+                query.stop()
 
     def _why(self) -> str:
         error = self._query.exception() if self._query else None

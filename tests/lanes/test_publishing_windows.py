@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from chronoline.core.errors import InvalidInput
+from chronoline.core.ids import bucket_of
 from chronoline.core.message import LeasedMessage, NewMessage
+from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.lanes.window import LaneReport
 from chronoline.stores.contract import Store
@@ -250,3 +252,36 @@ def test_a_lane_serves_one_window_at_a_time(store: Store, topic: Topic, outlet: 
             lane.run(start_ms=now, end_ms=now + MINUTE_MS, stopping=lambda: False)
         window.stop()
     assert waiting(store, topic) == 0
+
+
+# Changes while it serves
+
+
+def test_a_clock_that_is_put_back_ends_the_window(
+    store: Store, topic: Topic, chronoline_clock: ManualClock
+) -> None:
+    now = chronoline_clock.now_ms()
+    with lane_of(store, topic, Outlet(chronoline_clock), clock=chronoline_clock) as lane:
+        serving = Serving(lane, now, now + MINUTE_MS)
+        serving.wait_for_a_round()
+        chronoline_clock.set(now - MINUTE_MS)
+        assert serving.report() == LaneReport()
+
+
+def test_buckets_that_are_added_are_served_in_the_same_window(
+    store: Store, topic: Topic, outlet: Outlet
+) -> None:
+    half = topic.settings.buckets // 2
+    ids = [f"m{number}" for number in range(50)]
+    create(store, topic, *ids, in_ms=-10)
+    mine = [each for each in ids if bucket_of(each, topic.settings.buckets) < half]
+    now = now_ms()
+    with lane_of(store, topic, outlet, ranges=[BucketRange(0, half)]) as lane:
+        serving = Serving(lane, now, now + HOUR_MS)
+        outlet.wait_for(*mine)
+        serving.wait_for_a_round()
+        assert set(outlet.counts()) == set(mine)
+        lane.cover(topic.all_buckets)
+        outlet.wait_for(*ids)
+        serving.stop()
+    assert outlet.counts() == dict.fromkeys(ids, 1)

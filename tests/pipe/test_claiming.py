@@ -23,6 +23,9 @@ class Topics(Input):
         self.first = {0: 0, 1: 0, 2: 0}
         self.next = {0: 10, 1: 10, 2: 10}
 
+    def identity(self) -> str:
+        return "7"
+
     def partitions(self) -> list[int]:
         return sorted(self.first)
 
@@ -133,12 +136,26 @@ def test_what_is_deleted_under_a_claim_is_passed_over_too(
     assert len(caplog.messages) == 1
 
 
-def test_a_topic_that_was_made_anew_is_refused(store: Store, topic: Topic, source: Topics) -> None:
+def test_a_partition_that_lost_its_end_is_refused(
+    store: Store, topic: Topic, source: Topics
+) -> None:
     claiming(store, topic, source, "a", "latest").share(["a"], [0, 1], 1)
     b = claiming(store, topic, source, "b")
     source.next[1] = 3
     b.share(["b"], [0, 1], 2 + CLAIM_MS)
     with pytest.raises(
-        InvalidInput, match="ends at offset 3, and was taken in up to 10: it was made anew"
+        InvalidInput, match="ends at offset 3, and was taken in up to 10: its end was lost"
     ):
         b.skip_lost(2 + CLAIM_MS)
+
+
+def test_what_is_added_to_a_known_source_is_taken_in_from_its_first_record(
+    store: Store, topic: Topic, source: Topics
+) -> None:
+    a = claiming(store, topic, source, "a", "latest")
+    a.share(["a", "b"], source.partitions(), 1)
+    assert {each: claim.position for each, claim in a.claims.items()} == {0: 10, 2: 10}
+    source.first[3], source.next[3] = 0, 5
+    b = claiming(store, topic, source, "b", "latest")
+    b.share(["a", "b"], source.partitions(), 2)
+    assert {each: claim.position for each, claim in b.claims.items()} == {1: 10, 3: 0}

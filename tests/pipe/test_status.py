@@ -41,12 +41,12 @@ def test_a_pipe_that_never_ran_has_nothing_and_says_what_is_missing(tmp_path: Pa
 def test_what_waits_what_was_taken_in_and_who_works_on_it(tmp_path: Path) -> None:
     chosen = settings(tmp_path)
     with Log(chosen.input.log) as log:
-        log.create_topic("in", partitions=2)
+        identity = str(log.create_topic("in", partitions=2).uid)
         log.append_many("in", [NewEvent(value=None, partition=each % 2) for each in range(10)])
     with open_store("memory:") as store:
         topic = store.create_topic("p", now_ms=NOW)
         claims = store.claim_inputs(
-            source_name(chosen), {0: 0, 1: 0}, "a", until_ms=NOW + 1_000, now_ms=NOW
+            source_name(chosen, identity), {0: 0, 1: 0}, "a", until_ms=NOW + 1_000, now_ms=NOW
         )
         due_ms = {"late": NOW - 1, "first": NOW + 1, "second": NOW + 1}
         records = [

@@ -41,6 +41,9 @@ class Shown(Input):
         self.away = False
         self._changed = threading.Condition()
 
+    def identity(self) -> str:
+        return "7"
+
     def partitions(self) -> list[int]:
         return [0, 1]
 
@@ -98,6 +101,7 @@ def kept(
 ) -> Iterator[Counters]:
     counters = Counters()
     upkeep = PipeUpkeep(chosen, store, topic, source, node=node, kafka_clock=lambda: None)
+    counters.source = source_name(chosen, "7")
     upkeep.start(counters)
     try:
         yield counters
@@ -108,7 +112,7 @@ def kept(
 def take_in(store: Store, topic: Topic, chosen: PipeSettings, node: str, *letters: str) -> None:
     """Moves partition 0 by a record for each letter, and claims both."""
     claims = store.claim_inputs(
-        source_name(chosen), {0: 0, 1: 0}, node, until_ms=now_ms() + HOUR_MS, now_ms=now_ms()
+        source_name(chosen, "7"), {0: 0, 1: 0}, node, until_ms=now_ms() + HOUR_MS, now_ms=now_ms()
     )
     first = next(claim for claim in claims if claim.partition == 0)
     records = [
@@ -130,7 +134,11 @@ def test_positions_and_lag_are_shown_also_those_of_the_last_moment(
         source.away = True
         take_in(store, topic, chosen, "a", "z")
         claims = store.claim_inputs(
-            source_name(chosen), {0: 0, 1: 0}, "a", until_ms=now_ms() + HOUR_MS, now_ms=now_ms()
+            source_name(chosen, "7"),
+            {0: 0, 1: 0},
+            "a",
+            until_ms=now_ms() + HOUR_MS,
+            now_ms=now_ms(),
         )
         store.release_claims(claims)
         source.away = False

@@ -26,7 +26,7 @@ from chronoline.cli.pipe.options import (
     load,
 )
 from chronoline.cli.pipe.showing import place_line, progress_line
-from chronoline.core.errors import MissingExtra
+from chronoline.core.errors import ChronolineError, MissingExtra
 
 if TYPE_CHECKING:
     from chronoline.spark.pipe import Pipe
@@ -86,6 +86,8 @@ def run(
         _watch(console, pipe)
         console.print("ending: what is due is fired, the rest given back …")
     console.print(progress_line(pipe.counters))
+    if pipe.failed:
+        raise ChronolineError(f"{pipe.failed}; start the pipe again")
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def test_a_checkpoint_cut_back_or_lost_adds_nothing_after_firing(
                 scene.store,
                 topic,
                 source,
-                name=source_name(settings),
+                name=source_name(settings, source.identity()),
                 node="test",
                 start="earliest",
                 claim_ms=HOUR_MS,

@@ -1,0 +1,48 @@
+"""Offsets of other clocks: measured, and warned about past a bound, not more often than once a minute."""
+
+import time
+
+import pytest
+
+from chronoline.pipe.clocks import Offset
+
+
+def ahead(offset_ms: int) -> int:
+    return time.time_ns() // 1_000_000 + offset_ms
+
+
+def test_a_clock_that_is_right_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+    offset = Offset("the store", lambda: ahead(0), bound_ms=60_000)
+    offset.measure()
+    assert not offset.bad
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("offset_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_wrong_is_warned_about_once(
+    caplog: pytest.LogCaptureFixture, offset_ms: int
+) -> None:
+    offset = Offset("Kafka", lambda: ahead(offset_ms), bound_ms=60_000)
+    found = [offset.measure() for _ in range(3)]
+    assert offset.bad
+    assert all((each > 0) == (offset_ms > 0) for each in found)
+    assert caplog.messages == [offset.words(found[0])]
+    assert "the clock of Kafka is" in caplog.text
+
+
+def test_what_has_no_clock_is_not_off() -> None:
+    assert Offset("a file", lambda: None, bound_ms=1).measure() == 0
+
+
+def test_a_slow_answer_is_no_offset(caplog: pytest.LogCaptureFixture) -> None:
+    def slow() -> int:
+        answer = ahead(0)
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            pass
+        return answer
+
+    offset = Offset("Kafka", slow, bound_ms=10)
+    assert offset.measure() < 0
+    assert not offset.bad
+    assert caplog.messages == []
