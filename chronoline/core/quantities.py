@@ -34,12 +34,17 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
 
 def parse_duration_ms(text: str, what: str) -> int:
     """Such as 250ms, 90s, 15m, 1.5h, 7d or 2w, in whole milliseconds, rounded down."""
-    value = _parse(text, _DURATIONS_MS, MAX_TIME_MS)
+    value = find_duration_ms(text)
     if value is None:
         raise InvalidInput(
             f"{what} {text!r} is not a duration: write 250ms, 90s, 15m, 1.5h, 7d or 2w"
         )
     return value
+
+
+def find_duration_ms(text: str) -> int | None:
+    """The same; None if the text is no duration."""
+    return _parse(text, _DURATIONS_MS, MAX_TIME_MS)
 
 
 def parse_size_bytes(text: str, what: str) -> int:

@@ -28,6 +28,8 @@ try:
     from psycopg.abc import PQGen
     from psycopg.pq import TransactionStatus
     from psycopg.rows import tuple_row
+
+    from chronoline.databases.postgres_arrays import ListDumper
 except ModuleNotFoundError as error:
     raise MissingExtra("PostgreSQL needs a driver: pip install 'chronoline[postgres]'") from error
 
@@ -46,6 +48,7 @@ _GIVEN_UP = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailur
 # must not choose a scan, and planning again for every batch costs more than it could find.
 _SESSION_SETTINGS = {
     "application_name": "chronoline",
+    "client_encoding": "UTF8",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
@@ -236,6 +239,7 @@ class PostgresDatabase:
         return connection
 
     def _configure(self, connection: Connection) -> None:
+        connection.adapters.register_dumper(list, ListDumper)
         settings = {"lock_timeout": f"{self._lock_timeout_ms}ms"} | _SESSION_SETTINGS
         for name, value in settings.items():
             connection.execute("SELECT set_config(%s, %s, false)", [name, value])

@@ -2,7 +2,10 @@
 
 Open: everything passes. When the output fails, the gate is shut for a moment; then one message is let
 through and put on trial. Its success opens the gate, another failure shuts it again. Any other success opens
-it too: the output works. The gate reads no clock and is not thread-safe; its lane guards it.
+it too: the output works.
+
+A gate may outlive its lane, so that the next one over the same output begins with what is known of it. It
+reads no clock and is not thread-safe: the lane that has it guards it, one at a time.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class Gate:
         self._on_trial = False
 
     def undecided(self) -> None:
-        """What was on trial said nothing about the output: another may be tried."""
+        """Nobody will tell about the output what was on trial: another may be tried."""
         self._on_trial = False
 
     def succeeded(self) -> None:

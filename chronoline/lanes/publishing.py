@@ -69,8 +69,9 @@ class PublishingLane(Closing):
     """Serves one window after the other, each by `run`; what it needs for that stays open until `close`.
 
     `consumer` is node + "/" + task attempt, and belongs to one lane: two of them over the same buckets have
-    two names. `on_fired` hears of each message that the output acknowledged, and when it was handed over; it
-    is called by the storing thread and should be quick.
+    two names. `gate` is what is known of the output from lanes before it. `on_fired` hears of each message
+    that the output acknowledged, and when it was handed over; it is called by the storing thread and should
+    be quick.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class PublishingLane(Closing):
         ranges: Sequence[BucketRange] | None = None,
         clock: Clock | None = None,
         settings: LaneSettings = DEFAULT_LANE_SETTINGS,
+        gate: Gate | None = None,
         on_fired: Callable[[LeasedMessage, int], None] | None = None,
     ) -> None:
         self._margin_ms = settings.hold_ms // 10
@@ -114,7 +116,7 @@ class PublishingLane(Closing):
         self._scan_s = settings.hold_ms / 16_000
         self._changed = self._holding.changed  # guards all below
         self._flight = Flight(self._agenda, self._holding.wake)
-        self._gate = Gate()
+        self._gate = gate or Gate()
         self._handing_ms: int | None = None  # since when the firing thread hands over
         self._firing = False  # somebody publishes
         self._ending = False  # nothing more is reserved
@@ -172,6 +174,8 @@ class PublishingLane(Closing):
     def _begin(self, start_ms: int, end_ms: int) -> None:
         with self._changed:
             self._agenda.serve(start_ms, end_ms)
+            self._gate.undecided()
+            self._flight.impatient = not self._gate.is_open
             self._end_ms = end_ms
             self._begun_ms = self._clock.now_ms()
             self._firing, self._ending, self._over = True, False, False

@@ -11,7 +11,8 @@ What was appended reaches every group at least once, in sequence within its part
 
 from chronoline.log.catching_up import CaughtUp
 from chronoline.log.events import Event, NewEvent, Position
-from chronoline.log.log import GroupProgress, Log
+from chronoline.log.groups import GroupProgress
+from chronoline.log.log import Log
 from chronoline.log.notifying import Notification
 from chronoline.log.partitioning import partition_id
 from chronoline.log.processing import Again

@@ -1,8 +1,11 @@
-"""How the readers of a group share the partitions of a topic."""
+"""How the readers of a group share the partitions of a topic, and how far they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chronoline.log.contract import GroupState, Head
 
 
 def share_of(member: str, members: Sequence[str], partitions: int) -> range:
@@ -16,3 +19,30 @@ def share_of(member: str, members: Sequence[str], partitions: int) -> range:
         return range(0)
     place, count = ordered.index(member), len(ordered)
     return range(partitions * place // count, partitions * (place + 1) // count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProgress:
+    """How far a group is on one partition, and who works on it until when."""
+
+    group: str
+    partition: int
+    sequence: int
+    """The next event to read."""
+    lag: int
+    """How many events there are from it on."""
+    holder: str | None
+    until_ms: int | None
+
+
+def progress_of(state: GroupState, head: Head) -> GroupProgress:
+    """What retention has dropped is neither read nor behind."""
+    sequence = max(state.sequence, head.first_sequence)
+    return GroupProgress(
+        group=state.group,
+        partition=state.partition,
+        sequence=sequence,
+        lag=max(0, head.next_sequence - sequence),
+        holder=state.holder,
+        until_ms=state.until_ms if state.holder else None,
+    )

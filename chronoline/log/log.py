@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.closing import Closing
@@ -24,8 +23,16 @@ from chronoline.log.appending import (
     put_together,
 )
 from chronoline.log.catching_up import CaughtUp
+from chronoline.log.checks import (
+    check_group,
+    check_handler,
+    check_limit,
+    check_partition,
+    check_settings,
+)
 from chronoline.log.contract import MAX_PARTITIONS, Head, LogTopic
-from chronoline.log.events import Event, NewEvent, Position, check_event, partition_problem
+from chronoline.log.events import Event, NewEvent, Position, check_event
+from chronoline.log.groups import GroupProgress, progress_of
 from chronoline.log.notifying import Notifier, Tell, post_to
 from chronoline.log.once import OnceWriter, PackedChunk, pack
 from chronoline.log.opening import open_parts, url_of
@@ -37,21 +44,6 @@ from chronoline.log.upkeep import Compacted, Progress, Upkeep, unwatched
 from chronoline.log.waking import Arrivals
 
 DEFAULT_PARTITIONS = 8
-_LEAST_HOLD_MS = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupProgress:
-    """How far a group is on one partition, and who works on it until when."""
-
-    group: str
-    partition: int
-    sequence: int
-    """The next event to read."""
-    lag: int
-    """How many events there are from it on."""
-    holder: str | None
-    until_ms: int | None
 
 
 class Log(Closing):
@@ -77,7 +69,7 @@ class Log(Closing):
         clock: Clock | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        _check_settings(linger_ms, object_bytes, max_latency_ms, hold_ms)
+        check_settings(linger_ms, object_bytes, max_latency_ms, hold_ms)
         tell = post_to(notifier) if isinstance(notifier, str) else notifier
         if tell is not None and not callable(tell):
             raise InvalidInput(f"a notifier is a callable or an http(s) URL, not {notifier!r}")
@@ -276,13 +268,13 @@ class Log(Closing):
         """
         self._check_reading()
         where = self.topic(topic)
-        _check_limit(limit)
+        check_limit(limit)
         if partition is not None:
-            _check_partition(partition, where)
+            check_partition(partition, where)
         if group is None:
             starts = self._starts(where, partition, "earliest" if start is None else start)
             return self._readers.alone(where, starts, follow=follow, limit=limit)
-        _check_group(group)
+        check_group(group)
         if start is not None:
             raise InvalidInput("a group reads from where it is; use seek to set where it goes on")
         return self._readers.member(where, group, follow=follow, limit=limit, only=partition)
@@ -296,7 +288,7 @@ class Log(Closing):
         sequences tell.
         """
         where = self.topic(topic)
-        _check_partition(partition, where)
+        check_partition(partition, where)
         reader = PartitionReader(self._objects, self._index, where, partition, start)
         while reader.sequence < end and (events := reader.read(min(batch, end - reader.sequence))):
             yield [event for event in events if event.sequence < end]
@@ -322,11 +314,11 @@ class Log(Closing):
         """
         self._check_reading()
         where = self.topic(topic)
-        _check_group(group)
-        _check_limit(limit)
-        _check_handler(handler)
+        check_group(group)
+        check_limit(limit)
+        check_handler(handler)
         if partition is not None:
-            _check_partition(partition, where)
+            check_partition(partition, where)
         return self._readers.process(
             where,
             group,
@@ -356,9 +348,9 @@ class Log(Closing):
         """
         self._check_reading()
         where = self.topic(topic)
-        _check_group(group)
-        _check_partition(partition, where)
-        _check_handler(handler)
+        check_group(group)
+        check_partition(partition, where)
+        check_handler(handler)
         if time_limit_s is not None and not time_limit_s >= 0:
             raise InvalidInput(f"time_limit_s must be 0 or more, not {time_limit_s!r}")
         done = self._readers.until_current(where, group, partition, handler, time_limit_s)
@@ -385,17 +377,7 @@ class Log(Closing):
         where = self.topic(topic)
         states = self._index.groups(where.uid)
         heads = {head.partition: head for head in self._index.heads(where.uid)}
-        return [
-            GroupProgress(
-                group=state.group,
-                partition=state.partition,
-                sequence=max(state.sequence, heads[state.partition].first_sequence),
-                lag=_lag(heads[state.partition], state.sequence),
-                holder=state.holder,
-                until_ms=state.until_ms if state.holder else None,
-            )
-            for state in states
-        ]
+        return [progress_of(state, heads[state.partition]) for state in states]
 
     def seek(self, topic: str, group: str, start: Start, *, partition: int | None = None) -> None:
         """Sets where a group goes on, in all partitions or in one; whoever reads them loses its holds.
@@ -403,7 +385,7 @@ class Log(Closing):
         Partitions that end before a sequence go on at their end; if all of them do, it is refused.
         """
         where = self.topic(topic)
-        _check_group(group)
+        check_group(group)
         heads = self._heads(where, partition)
         sequences = sequences_at(self._index, where.uid, heads, start)
         self._index.seek(group, where.uid, within(heads, sequences))
@@ -417,7 +399,7 @@ class Log(Closing):
 
     def _heads(self, topic: LogTopic, partition: int | None) -> list[Head]:
         if partition is not None:
-            _check_partition(partition, topic)
+            check_partition(partition, topic)
         heads = self._index.heads(topic.uid)
         return heads if partition is None else [heads[partition]]
 
@@ -518,39 +500,3 @@ class Log(Closing):
                 self._notifier.close()
             self._objects.close()
             self._index.close()
-
-
-def _check_group(group: str) -> None:
-    if problem := name_problem("group", group):
-        raise InvalidInput(problem)
-
-
-def _check_settings(linger_ms: float, object_bytes: int, max_latency_ms: int, hold_ms: int) -> None:
-    wrong = (
-        (linger_ms < 0 and "linger_ms must be 0 or more")
-        or (object_bytes < 1 and "object_bytes must be 1 or more")
-        or (max_latency_ms < 1 and "max_latency_ms must be 1 or more")
-        or (hold_ms < _LEAST_HOLD_MS and f"hold_ms must be {_LEAST_HOLD_MS} or more")
-    )
-    if wrong:
-        raise InvalidInput(wrong)
-
-
-def _lag(head: Head, sequence: int) -> int:
-    """What retention has dropped lags no more."""
-    return max(0, head.next_sequence - max(sequence, head.first_sequence))
-
-
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidInput(f"limit must be a whole number from 0 on, not {limit!r}")
-
-
-def _check_handler(handler: object) -> None:
-    if not callable(handler):
-        raise InvalidInput(f"a handler is called with each event, and {handler!r} cannot be called")
-
-
-def _check_partition(partition: int, topic: LogTopic) -> None:
-    if problem := partition_problem(partition, topic.partitions):
-        raise InvalidInput(problem)

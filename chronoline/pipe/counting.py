@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from chronoline.pipe.receipts import LATENESS_BOUNDS_MS, Lateness
+from chronoline.pipe.receipts import LATENESS_BOUNDS_MS, LatenessHistogram
 
 _SUMMED = ("fired", "redelivered", "served", "skipped", "relayed", "restarts", "lag")
 
@@ -34,7 +34,7 @@ class Counters:
     """By how much the store's clock is ahead of this process's."""
     kafka_clock_offset_ms: int = 0
     """By how much the clock of the input's Kafka is ahead."""
-    lateness: Lateness = field(default_factory=Lateness)
+    lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
 
     def add_windows(self, observed: Mapping[str, Any]) -> None:
         """Adds what was observed of a micro-batch of a lane."""

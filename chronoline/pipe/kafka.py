@@ -9,6 +9,7 @@ denies is said with what to do about it.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -35,6 +36,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("Kafka needs a library: pip install 'chronoline[kafka]'") from error
 
 DEFAULT_TIMEOUT_S = 10.0
+_LISTEN_EVERY_S = 0.1
 _MORE_S = 1.0  # librdkafka says itself when a request is over, and says why
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _DENIED = (
@@ -70,8 +72,10 @@ class KafkaTopic(Closing):
         self._place = place
         self._timeout_s = timeout_s
         self._isolation = _isolation(place)
+        self._refused: KafkaError | None = None  # why the servers do not talk to us
+        settings: dict[str, Any] = {**place.librdkafka(), "error_cb": self._hear}
         try:
-            self._admin = AdminClient(dict(place.librdkafka()), logger=logger)
+            self._admin = AdminClient(settings, logger=logger)
         except KafkaException as error:
             raise InvalidInput(f"Kafka's properties do not do: {error.args[0].str()}") from error
 
@@ -162,9 +166,15 @@ class KafkaTopic(Closing):
             raise self._translated(error.args[0]) from error
         return {at.partition: self._answer(answer).offset for at, answer in answers.items()}
 
+    def _hear(self, error: KafkaError) -> None:
+        """Called by `poll`: why an answer does not come."""
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            self._refused = error
+
     # Questions and answers
 
     def _ask(self, ask: Any, group: str | None = None) -> Any:
+        self._refused = None
         try:
             asked = ask()
         except KafkaException as error:
@@ -172,12 +182,18 @@ class KafkaTopic(Closing):
         return self._answer(asked, group)
 
     def _answer(self, asked: Future[Any], group: str | None = None) -> Any:
-        try:
-            return asked.result(self._timeout_s + _MORE_S)
-        except KafkaException as error:
-            raise self._translated(error.args[0], group) from error
-        except FutureTimeoutError as error:
-            raise self._unreachable("it did not answer") from error
+        give_up_s = time.monotonic() + self._timeout_s + _MORE_S
+        while True:
+            try:
+                return asked.result(_LISTEN_EVERY_S)
+            except KafkaException as error:
+                raise self._translated(error.args[0], group) from error
+            except FutureTimeoutError as error:
+                self._admin.poll(0)  # a refusal is heard at once, and no answer would follow
+                if self._refused is not None:
+                    raise self._denied(self._refused) from error
+                if time.monotonic() >= give_up_s:
+                    raise self._unreachable("it did not answer") from error
 
     def _check_each(self, answered: Iterable[TopicPartition], group: str) -> None:
         for each in answered:
@@ -206,9 +222,10 @@ class KafkaTopic(Closing):
             return InvalidInput(
                 f"the consumer group {group!r} has members on {topic!r}; give the pipe a group of its own"
             )
-        if error.code() == KafkaError._AUTHENTICATION:
-            return KafkaDenied(f"Kafka at {servers} does not let this user in: {error.str()}")
         return self._unreachable(error.str())
+
+    def _denied(self, refused: KafkaError) -> KafkaDenied:
+        return KafkaDenied(f"Kafka at {self._place.bootstrap} does not let us in: {refused.str()}")
 
     def _unreachable(self, why: str) -> KafkaUnavailable:
         return KafkaUnavailable(

@@ -6,7 +6,6 @@ skipped.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -66,7 +65,7 @@ def _moments(moments_us: list[int]) -> pa.Array:
 
 
 @dataclass(slots=True)
-class Lateness:
+class LatenessHistogram:
     """A histogram of lateness that can be added to, and asked for percentiles."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_BOUNDS_MS) + 1))
@@ -89,8 +88,3 @@ class Lateness:
             if seen >= part * self.total:
                 return float(bound)
         raise AssertionError("unreachable")
-
-
-def bucket_of_lateness(lateness_ms: float) -> int:
-    """The place of a lateness in the histogram."""
-    return bisect_left(LATENESS_BOUNDS_MS, lateness_ms)

@@ -71,6 +71,7 @@ class LaneWork:
             served = self._serve(window, piece, attempt, fired)
         except StoreUnavailable as error:
             logger.warning("a window is skipped: %s", error)
+            # Nothing tells when a store is back, and a new task costs more than this wait.
             time.sleep(clock.seconds_until(min(window.end_ms, clock.now_ms() + _REST_MS)))
             served = False
         outcome = SERVED if served else SKIPPED
@@ -78,13 +79,13 @@ class LaneWork:
 
     def _serve(self, window: Window, piece: int, attempt: str, fired: list[Fired]) -> bool:
         store = warm_store(self.store)
-        output = warm_output(self.output, delivery_timeout_ms=self.delivery_timeout_ms)
+        warm = warm_output(self.output, delivery_timeout_ms=self.delivery_timeout_ms)
         topic = store.get_topic(self.topic_uid)
         stop = _StopFlag(self, store)
 
         def publish(leased: LeasedMessage, confirm: Confirm) -> None:
             message = leased.message
-            output.publish(OutRecord(message.key, leased.body, message.headers), confirm)
+            warm.output.publish(OutRecord(message.key, leased.body, message.headers), confirm)
 
         def on_fired(leased: LeasedMessage, fired_ms: int) -> None:
             fired.append(
@@ -107,6 +108,7 @@ class LaneWork:
             consumer=f"{self.node}/{self.lane}.{piece}.{attempt}",
             ranges=self._ranges(topic, stop.members, piece),
             settings=self.settings,
+            gate=warm.gate,
             on_fired=on_fired,
         ) as lane:
             report = lane.run(start_ms=window.start_ms, end_ms=window.end_ms, stopping=look)

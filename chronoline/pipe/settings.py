@@ -22,6 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.ids import HASH_VALUES
 from chronoline.core.limits import CLOCK_BOUND_MS, MAX_BODY_BYTES, MAX_TIME_MS
+from chronoline.lanes.holding import DEFAULT_HOLD_MS
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import Value
 from chronoline.pipe.setting_problems import Problem, problems_of, refuse
@@ -42,7 +43,6 @@ from chronoline.pipe.setting_types import (
 )
 
 DEFAULT_STORE = "sqlite:///chronoline-data/pipe.db"
-DEFAULT_HOLD_MS = 5_000
 _DAY_MS = 86_400_000
 _MOST_AHEAD_MS = 60_000
 _LONGEST_POSITION = len("-2147483647-9223372036854775807")

@@ -1,4 +1,4 @@
-"""What a worker process keeps open from one task to the next: stores and outputs, by what names them.
+"""What a worker process keeps from one task to the next: stores and outputs, by what names them.
 
 Spark hands the tasks of a pipe to a few processes in turn. Opening a store and meeting a Kafka cluster takes
 longer than a lane may wait, so each process does it once. What is open stays so until the process ends: an
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from chronoline.core.closing import Closing
+from chronoline.lanes.gate import Gate
 from chronoline.pipe.outputs.contract import Output
 from chronoline.pipe.outputs.opening import open_output
 from chronoline.pipe.places import Place
@@ -26,16 +27,27 @@ _kept: dict[bytes, Closing] = {}
 _lock = threading.Lock()
 
 
+class WarmOutput(Closing):
+    """An output, and whether it took messages when a task last had it: a process runs one task at a time."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+        self.gate = Gate()
+
+    def close(self) -> None:
+        self.output.close()
+
+
 def warm_store(url: str) -> Store:
     """This process's store at a URL."""
     return _keep(("store", url), lambda: open_store(url))
 
 
-def warm_output(place: Place, *, delivery_timeout_ms: int) -> Output:
+def warm_output(place: Place, *, delivery_timeout_ms: int) -> WarmOutput:
     """This process's output for a topic."""
     return _keep(
         ("output", place, delivery_timeout_ms),
-        lambda: open_output(place, delivery_timeout_ms=delivery_timeout_ms),
+        lambda: WarmOutput(open_output(place, delivery_timeout_ms=delivery_timeout_ms)),
     )
 
 

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from chronoline.clock import SystemClock
 from chronoline.pipe.intake import Taker
 from chronoline.pipe.places import Place
+from chronoline.pipe.properties import spark_options
 from chronoline.pipe.warm import warm_store
 from chronoline.spark.expressions import Contract, read_records
 from chronoline.spark.firing import OBSERVED
@@ -93,10 +94,9 @@ def _source(spark: SparkSession, work: IntakeWork) -> DataFrame:
             .load()
         )
     topic = work.input.topic
-    for name, value in work.input.java().items():
-        reader = reader.option(f"kafka.{name}", value)
     return (
         reader.format("kafka")
+        .options(**spark_options(work.input.java()))
         .option("assign", json.dumps({topic: sorted(work.claims)}))
         .option("startingOffsets", json.dumps({topic: positions}))
         .option("includeHeaders", "true")

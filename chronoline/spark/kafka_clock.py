@@ -41,7 +41,7 @@ class KafkaClock:
             return None
         try:
             return self._ask()
-        except Py4JError as error:
+        except (Py4JError, ConnectionError) as error:
             words = str(error)
             self._refused = any(each in words for each in _FOR_GOOD)
             logger.info("the clock of Kafka cannot be asked: %s", words.splitlines()[0])
@@ -50,7 +50,7 @@ class KafkaClock:
     def close(self) -> None:
         admin, self._admin = self._admin, None
         if admin is not None:
-            with suppress(Py4JError):
+            with suppress(Py4JError, ConnectionError):
                 admin.close()
 
     def _ask(self) -> int | None:

@@ -27,7 +27,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -50,7 +49,7 @@ from chronoline.spark.enqueue import IntakeWork, start_enqueue
 from chronoline.spark.expressions import Contract
 from chronoline.spark.firing import start_lane
 from chronoline.spark.kafka_clock import KafkaClock
-from chronoline.spark.queries import KeptQuery
+from chronoline.spark.queries import SPARK_IS_GONE, KeptQuery
 from chronoline.spark.session import build_session, session_problems, slots_needed
 from chronoline.spark.workers import warm_up
 from chronoline.stores.members import Member
@@ -245,7 +244,7 @@ class Pipe(Closing):
                 work()
             except StoreUnavailable as error:
                 logger.warning("the store cannot be reached, trying again: %s", error)
-            except Py4JNetworkError as error:
+            except SPARK_IS_GONE as error:
                 self.failed = f"Spark has died: {error}"
                 logger.error("pipe %r ends: %s", self.settings.name, self.failed)
                 self.stopped.set()
@@ -325,7 +324,7 @@ class Pipe(Closing):
             if time.monotonic() >= give_up_s:
                 logger.warning("some lanes did not end in time; what they hold is left to lapse")
                 break
-            time.sleep(_LOOK_FOR_END_S)
+            time.sleep(_LOOK_FOR_END_S)  # Spark tells of progress only when it is asked
         if self._own_session:
             # Spark tells of every task that it interrupts, which is nobody's concern.
             self._spark.sparkContext.setLogLevel("OFF")
@@ -335,7 +334,7 @@ class Pipe(Closing):
             lane.stop()
 
     def _stop_spark(self) -> None:
-        with contextlib.suppress(Py4JNetworkError):  # then it has died before
+        with contextlib.suppress(*SPARK_IS_GONE):  # then it has died before
             self._spark.stop()
 
     def _leave(self) -> None:

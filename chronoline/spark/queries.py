@@ -15,6 +15,9 @@ from chronoline.spark.firing import OBSERVED
 
 logger = logging.getLogger(__name__)
 
+SPARK_IS_GONE = (Py4JNetworkError, ConnectionError)
+"""What a call to a JVM that has died raises: the first one that, those after it this."""
+
 _FIRST_REST_S = 0.5
 _LONGEST_REST_S = 30.0
 _HEALTHY_S = 60.0
@@ -83,7 +86,7 @@ class KeptQuery:
         """Ends it at once: a task that runs is killed, without any clearing up of its own."""
         query, self._query = self._query, None
         if query is not None:
-            with suppress(Py4JNetworkError):  # then it ended with Spark
+            with suppress(*SPARK_IS_GONE):  # then it ended with Spark
                 query.stop()
 
     def _why(self) -> str:

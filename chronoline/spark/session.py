@@ -87,7 +87,7 @@ def count_slots(spark: SparkSession, needed: int) -> int:
         slots = int(jvm_context.maxNumConcurrentTasks(profile))
         if slots >= needed or time.monotonic() >= give_up_s:
             return slots
-        time.sleep(_LOOK_FOR_EXECUTORS_S)
+        time.sleep(_LOOK_FOR_EXECUTORS_S)  # Python is not told when one registers
 
 
 def session_problems(spark: SparkSession, settings: PipeSettings) -> list[str]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from chronoline.pipe.serving import LaneWork
+from chronoline.spark.garbage import search_seldom
 
 _SWITCH_S = 0.0005
 _WARM_S = 1.0
@@ -19,6 +20,7 @@ _WARM_S = 1.0
 
 def prepare_worker() -> None:
     """The firing thread must not wait for another's time slice; warnings are told with their origin."""
+    search_seldom()
     sys.setswitchinterval(_SWITCH_S)
     if not logging.getLogger().handlers:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -32,9 +34,8 @@ class _WarmUp:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
         self.work.warm_up()
-        time.sleep(
-            max(0.0, self.until_s - time.time())
-        )  # so that the next task gets a process of its own
+        # So that the next task gets a process of its own: those that are free would be used again.
+        time.sleep(max(0.0, self.until_s - time.time()))
         yield from batches
 
 

@@ -150,15 +150,18 @@ class KafkaServer(Server):
         if done.returncode:
             raise ChronolineError(f"Kafka's format failed:\n{done.stdout}{done.stderr}")
 
-    def _write_settings(self) -> Path:
+    def _settings(self) -> dict[str, str]:
         controller = f"127.0.0.1:{self._port + 1}"
-        settings = _SETTINGS | {
+        return _SETTINGS | {
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
             "controller.quorum.voters": f"1@{controller}",
             "log.dirs": str(self._log_dir),
         }
+
+    def _write_settings(self) -> Path:
         path = self.data_dir / "server.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        lines = [f"{name}={value}\n" for name, value in self._settings().items()]
+        path.write_text("".join(lines))
         return path
 
     def _admin(self) -> AdminClient:

@@ -126,7 +126,7 @@ def lane_of(store: Store | Tap, topic: Topic, publish: Publish, **named: Any) ->
     """A lane; what is no argument of it is one of its settings."""
     arguments = {"consumer": "node/1"} | {
         name: named.pop(name)
-        for name in ("consumer", "ranges", "clock", "on_fired")
+        for name in ("consumer", "ranges", "clock", "gate", "on_fired")
         if name in named
     }
     return PublishingLane(

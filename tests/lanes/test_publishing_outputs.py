@@ -7,7 +7,7 @@ import pytest
 from chronoline.core.errors import OutputUnavailable, Unpublishable
 from chronoline.core.message import LeasedMessage, NewMessage
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.lanes.gate import DEFAULT_SHUT_MS
+from chronoline.lanes.gate import DEFAULT_SHUT_MS, Gate
 from chronoline.lanes.publishing import Confirm
 from chronoline.lanes.window import LaneReport
 from chronoline.stores.contract import Store
@@ -350,3 +350,30 @@ def test_only_what_the_output_acknowledged_has_a_receipt(
         wait_until(lambda: remaining(store, topic) == 0)
         assert window.stop() == LaneReport(fired=1, failed=1, given_back=1)
     assert receipts == ["a"]
+
+
+# From one window to the next
+
+
+@pytest.mark.parametrize("left_on_trial", [False, True])
+def test_a_lane_begins_with_what_is_known_of_the_output(
+    store: Store, topic: Topic, left_on_trial: bool
+) -> None:
+    gate = Gate()
+    gate.failed(now_ms() - DEFAULT_SHUT_MS)
+    if left_on_trial:  # the window before ended without an answer
+        gate.passed()
+    outlet = Outlet(patient=True)
+    ids = [f"m{number}" for number in range(20)]
+    create(store, topic, *ids, in_ms=0)
+    with publishing(store, topic, outlet, gate=gate) as window:
+        outlet.wait_for_number(1)
+        window.wait_for_a_round()
+        assert len(outlet.messages) == 1
+        assert len(store.select_held(topic.uid, "node/1", limit=100).messages) == 1
+        outlet.patient = False
+        outlet.confirm()
+        outlet.wait_for(*ids)
+        assert window.stop() == LaneReport(fired=20)
+    assert gate.is_open
+    assert outlet.counts() == dict.fromkeys(ids, 1)

@@ -1,6 +1,7 @@
 """Receipts as rows, and lateness as a histogram."""
 
 import math
+from bisect import bisect_left
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +11,8 @@ from chronoline.pipe.receipts import (
     LATENESS_BOUNDS_MS,
     SERVED,
     Fired,
-    Lateness,
+    LatenessHistogram,
     as_batch,
-    bucket_of_lateness,
 )
 
 
@@ -36,8 +36,8 @@ def test_a_window_in_which_nothing_was_due_has_one_row() -> None:
 def test_a_percentile_is_a_bound_that_so_many_keep(late_ms: list[float], part: float) -> None:
     counts = [0] * (len(LATENESS_BOUNDS_MS) + 1)
     for each in late_ms:
-        counts[bucket_of_lateness(each)] += 1
-    lateness = Lateness()
+        counts[bisect_left(LATENESS_BOUNDS_MS, each)] += 1
+    lateness = LatenessHistogram()
     lateness.add(counts)
     assert lateness.total == len(late_ms)
     bound = lateness.percentile_ms(part)
@@ -50,4 +50,4 @@ def test_a_percentile_is_a_bound_that_so_many_keep(late_ms: list[float], part: f
 
 
 def test_without_receipts_nothing_is_known() -> None:
-    assert Lateness().percentile_ms(0.5) is None
+    assert LatenessHistogram().percentile_ms(0.5) is None

@@ -88,12 +88,12 @@ def take_away(stage: Stage, scene: Scene[AnySide], server: Server, sizes: Outage
     load_s = lead_s + sizes.away_s + sizes.after_s
     with scene.serving():
         flight = scene.begin(count=round(_RATE * load_s), rate=_RATE, **asdict(stage.delays))
-        time.sleep(lead_s)
+        time.sleep(lead_s)  # the load runs by itself
         away_ms = _now_ms()
         with ExitStack() as stack:
             stack.callback(server.start)
             server.stop()
-            time.sleep(sizes.away_s)
+            time.sleep(sizes.away_s)  # so long is it away
         back_ms = _now_ms()
         passage = flight.finish()
     return Outage(passage=passage, away_ms=away_ms, back_ms=back_ms)

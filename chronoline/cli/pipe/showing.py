@@ -6,7 +6,7 @@ from rich.text import Text
 
 from chronoline.pipe.counting import Counters
 from chronoline.pipe.places import Place
-from chronoline.pipe.receipts import Lateness
+from chronoline.pipe.receipts import LatenessHistogram
 from chronoline.pipe.settings import PipeSettings
 
 _SECOND_MS = 1_000
@@ -38,7 +38,7 @@ def progress_line(counters: Counters) -> Text:
     return Text(" · ".join(parts))
 
 
-def bound(lateness: Lateness, part: float) -> str:
+def bound(lateness: LatenessHistogram, part: float) -> str:
     """A percentile as a bound of the histogram."""
     found = lateness.percentile_ms(part)
     if found is None:

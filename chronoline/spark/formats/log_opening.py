@@ -7,10 +7,8 @@ import os
 import threading
 from urllib.parse import parse_qs, urlsplit
 
-from pyspark import TaskContext
-
-from chronoline.core.errors import InvalidInput
 from chronoline.log import Log
+from chronoline.spark.formats.locality import check_local
 
 _opened: dict[tuple[int, str], Log] = {}
 _opening = threading.Lock()
@@ -28,16 +26,13 @@ def open_log(url: str) -> Log:
 
 
 def _check_place(url: str) -> None:
-    """In a task, whose properties name the master: refuses what lies on one machine if there are several."""
-    task = TaskContext.get()
-    master = None if task is None else task.getLocalProperty("spark.master")
-    if master is None or master == "local" or master.startswith("local["):
-        return
-    scheme = urlsplit(url).scheme
     index = parse_qs(urlsplit(url).query).get("index", [""])[0]
-    if scheme == "file" or urlsplit(index).scheme == "sqlite":
-        raise InvalidInput(
-            f"a log with its {'objects' if scheme == 'file' else 'index'} in a folder of one machine cannot "
-            f"serve the executors of {master}: use a bucket with an index in PostgreSQL or DynamoDB, or a "
-            "local master"
+    on_disk = [
+        urlsplit(url).scheme == "file" and "objects",
+        urlsplit(index).scheme == "sqlite" and "index",
+    ]
+    for part in filter(None, on_disk):
+        check_local(
+            f"a log with its {part} in a folder",
+            "use a bucket with an index in PostgreSQL or DynamoDB",
         )

@@ -9,22 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from decimal import Decimal
 from typing import TypeVar
 
 from chronoline.clock import to_ms
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.quantities import find_duration_ms
 
-_UNITS_MS = {
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 7 * 86_400_000,
-}
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]+)")
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _MOMENT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
@@ -89,7 +80,7 @@ class Options:
         value = self.optional(name)
         if value is None:
             return default
-        parsed = _parse_duration_ms(value)
+        parsed = find_duration_ms(value)
         if parsed is None:
             raise self.problem(name, value, "write a duration: 250ms, 90s, 15m, 1.5h, 7d or 2w")
         if parsed < low_ms:
@@ -125,21 +116,12 @@ class Options:
         )
 
 
-def _parse_duration_ms(text: str) -> int | None:
-    match = _DURATION.fullmatch(text.strip().lower())
-    unit_ms = _UNITS_MS.get(match[2]) if match else None
-    if match is None or unit_ms is None:
-        return None
-    value_ms = int(Decimal(match[1]) * unit_ms)
-    return value_ms if value_ms <= MAX_TIME_MS else None
-
-
 def _parse_moment_ms(text: str, now_ms: int) -> int | None:
     shown = text.strip().upper()
     if shown == "NOW":
         return now_ms
     if shown[:1] in ("+", "-"):
-        away_ms = _parse_duration_ms(shown[1:])
+        away_ms = find_duration_ms(shown[1:])
         if away_ms is None:
             return None
         return now_ms + away_ms if shown[0] == "+" else now_ms - away_ms

@@ -23,7 +23,7 @@ from chronoline.core.permissions import System
 from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.status import Status, status_of
 from chronoline.core.topic import Topic
-from chronoline.spark.formats.locality import Locality, locate
+from chronoline.spark.formats.locality import check_local
 from chronoline.spark.formats.options import Options
 from chronoline.spark.formats.timeline_filters import Wanted, narrow, split
 from chronoline.spark.formats.timeline_schema import VIEWS, check_read
@@ -46,13 +46,11 @@ class Target:
 
     url: str
     topic: Topic
-    locality: Locality | None
-    """Set where only tasks of the driver's machine find the store."""
 
     def open(self) -> Store:
         """Opens the store inside a task."""
-        if self.locality is not None:
-            self.locality.check(f"the store {self.url}")
+        if self.url.startswith("sqlite:"):
+            check_local(f"the store {self.url}", "use postgresql://…")
         return open_store(self.url)
 
 
@@ -69,7 +67,7 @@ def find_target(options: Options) -> Target:
         topic = store.find_topic(name)
     if topic is None:
         raise TopicNotFound(f"the store has no topic {name!r}: create it before its messages")
-    return Target(url=url, topic=topic, locality=locate() if url.startswith("sqlite:") else None)
+    return Target(url=url, topic=topic)
 
 
 def make_reader(options: Options, schema: StructType, now_ms: int) -> DataSourceReader:

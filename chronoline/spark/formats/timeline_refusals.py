@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.outcome import Outcome
-from chronoline.spark.formats.locality import Locality, locate
+from chronoline.spark.formats.locality import check_local
 
 FAIL = "fail"
 _STAMP = pa.timestamp("us", tz="UTC")
@@ -40,12 +40,10 @@ class Refusals:
     """A folder, by its URL or its path."""
 
     url: str
-    locality: Locality | None
-    """Set where only tasks of the driver's machine find the folder."""
 
     def open(self) -> tuple[pa.fs.FileSystem, str]:
-        if self.locality is not None:
-            self.locality.check(f"the folder {self.url} for refusals")
+        if self.url.startswith("file:"):
+            check_local(f"the folder {self.url} for refusals", "use one that all of them reach")
         system, path = pa.fs.FileSystem.from_uri(self.url)
         return system, path.rstrip("/")
 
@@ -71,7 +69,7 @@ def find_folder(option: str) -> Refusals | None:
             f"option 'refusals' cannot be {option!r}: write {FAIL!r}, or the path or URL of a folder"
             f" ({error})"
         ) from error
-    return Refusals(url=url, locality=locate() if url.startswith("file:") else None)
+    return Refusals(url=url)
 
 
 class RefusedRows:

@@ -41,6 +41,7 @@ from chronoline.spark.formats.timeline_reading import Target, find_target
 from chronoline.spark.formats.timeline_refusals import Refusals, RefusedRows, find_folder
 from chronoline.spark.formats.timeline_rows import MadeIds, Rows, read_rows
 from chronoline.spark.formats.timeline_schema import check_written
+from chronoline.spark.garbage import searched_seldom
 from chronoline.stores.contract import MAX_BATCH, Store
 
 logger = logging.getLogger(__name__)
@@ -179,6 +180,7 @@ def write_task(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Written:
     attempt = this_attempt(plan)
     done = Written()
     with (
+        searched_seldom(),
         plan.target.open() as store,
         RefusedRows(plan.refusals, attempt.write, attempt.partition, attempt.name) as refused,
     ):
@@ -245,7 +247,7 @@ class _Writing:
                 self._repeats = self._repeats or isinstance(error, OutcomeUnknown)
                 if time.monotonic() > give_up_s:
                     raise
-                time.sleep(_PAUSE_S)
+                time.sleep(_PAUSE_S)  # nothing tells when a store is back
 
     def _repeated(
         self, messages: Sequence[NewMessage], outcomes: Sequence[Outcome], left: Sequence[int]

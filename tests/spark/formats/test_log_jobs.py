@@ -67,7 +67,10 @@ def test_a_folder_is_refused_where_tasks_run_elsewhere(url: str, tmp_path: Path)
     assert found["rows"] == 0
     assert len(found["seen"]) == 2
     for said in found["seen"]:
-        assert "in a folder of one machine cannot serve the executors of local-cluster" in said
+        assert (
+            "in a folder lies on one machine and cannot serve the executors of local-cluster"
+            in said
+        )
 
 
 def test_over_spark_connect(url: str, tmp_path: Path) -> None:

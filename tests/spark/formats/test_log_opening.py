@@ -7,7 +7,7 @@ import pytest
 
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Log
-from chronoline.spark.formats import log_opening
+from chronoline.spark.formats import locality
 from chronoline.spark.formats.log_opening import open_log
 
 
@@ -29,7 +29,7 @@ def run_on(monkeypatch: pytest.MonkeyPatch) -> Any:
             def get() -> Task:
                 return Task(master)
 
-        monkeypatch.setattr(log_opening, "TaskContext", Context)
+        monkeypatch.setattr(locality, "TaskContext", Context)
 
     return change
 

@@ -54,7 +54,7 @@ def test_executors_reach_a_server_and_are_refused_a_file(
     *refused, read, written = run("clustered", tmp_path, timeline, spark_postgres_timeline)
     assert len(refused) == 2
     for said in refused:
-        assert "lies on one machine, and this master is not local" in said
+        assert "lies on one machine and cannot serve the executors of local-cluster" in said
     assert timeline.ids() == set()
     assert (read, written) == ("done", "done")
     assert len(spark_postgres_timeline.ids()) == 10

@@ -77,6 +77,12 @@ class Child(Closing):
         kill_family(self._process.pid)
         self._process.wait()
 
+    def kill_spark(self) -> None:
+        """SIGKILL to Spark's JVM alone."""
+        self._family = psutil.Process(self._process.pid).children(recursive=True)
+        (jvm,) = (each for each in self._family if each.name() == "java")
+        jvm.kill()
+
     def terminate(self) -> int:
         self._process.send_signal(signal.SIGTERM)
         return self.wait()

@@ -10,7 +10,7 @@ import pytest
 
 from chronoline.testing import jars
 from tests.spark.pipes.child import Child, flags
-from tests.spark.pipes.places import OnServers
+from tests.spark.pipes.places import Embedded, OnServers
 from tests.spark.pipes.scene import HOUR_MS, ID, Scene, now_ms, spread, until
 
 pytestmark = pytest.mark.timeout(600)
@@ -67,6 +67,21 @@ def test_pipes_share_the_work_and_take_over_from_those_that_are_killed(
         assert _holders(scene) == {None}
         assert last not in [node.name for node in scene.status().nodes]
         scene.account()
+
+
+def test_a_pipe_whose_spark_dies_says_so_and_ends(embedded: Embedded, tmp_path: Path) -> None:
+    with Scene(embedded) as scene, Child(tmp_path, "run", *flags(scene.flags())) as child:
+        node = child.wait_running()
+        fired, far = scene.send("fired", now_ms()), scene.send("far", now_ms() + HOUR_MS)
+        scene.wait_out([fired])
+        until(lambda: set(scene.waiting()) == {far}, "what was fired is deleted")
+        child.kill_spark()
+        assert child.wait() == 1
+        assert "Spark has died" in child.words
+        assert "start the pipe again" in child.words
+        assert node not in [each.name for each in scene.status().nodes]
+        assert _holders(scene) == {None}
+        assert not scene.account()
 
 
 def _over(ms: int, count: int) -> list[int]:

@@ -1,18 +1,13 @@
-"""The timeline in a dictionary: for tests, for the simulator, and as the rules in their plainest form.
-
-One lock serves everything. Bounded by memory, gone with the process.
-"""
+"""The timeline's operations in memory."""
 
 from __future__ import annotations
 
 import copy
 import os
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from chronoline.core.doom import DeathReason, death_of
-from chronoline.core.errors import StoreClosed
+from chronoline.core.doom import DeathReason
 from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
@@ -29,49 +24,24 @@ from chronoline.stores.changes import (
     explain_lease,
     may_remove,
     settled,
-    taken_until,
 )
 from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
-from chronoline.stores.inputs import InputAccount, InputClaim, Tally
-from chronoline.stores.members import Member
+from chronoline.stores.memory.entries import Entry, apply, bury, is_waste, new_message, take
+from chronoline.stores.memory.inputs import MemoryInputs
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.primitives import Key
 from chronoline.stores.stripes import Cell
-from chronoline.stores.taking_in import Answer, Move, Partition, TakesIn
-
-
-@dataclass(slots=True)
-class _Entry:
-    message: Message
-    body: bytes | None
-    life: Life = Life.LIVE
-    death: DeathReason | None = None
-
-    def row(self) -> StoredRow:
-        m = self.message
-        return StoredRow(self.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due)
+from chronoline.stores.taking_in import Answer, TakesIn
 
 
 @dataclass(slots=True)
 class _Timeline:
     topic: Topic
     dropped: bool = False
-    entries: dict[str, _Entry] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Account:
-    position: int
-    holder: str | None = None
-    until_ms: int = 0
-    fence: int = 0
-    tally: Tally = field(default_factory=Tally)
-
-    def held_by(self, claim: InputClaim) -> bool:
-        return (self.holder, self.fence) == (claim.holder, claim.fence)
-
-
-class MemoryStore(TakesIn):
+class MemoryStore(MemoryInputs):
     """A store that lives in this process."""
 
     capabilities = Capabilities(
@@ -80,13 +50,9 @@ class MemoryStore(TakesIn):
 
     def __init__(self, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         super().__init__(random_bytes)
-        self._lock = threading.RLock()
         self._timelines: dict[int, _Timeline] = {}
-        self._accounts: dict[Partition, _Account] = {}
-        self._members: dict[tuple[str, str], Member] = {}
         self._told: list[Notice] | None = None  # inside a transaction: told when it is over
         self._board = NoticeBoard()
-        self._closed = False
 
     # Topics
 
@@ -139,7 +105,7 @@ class MemoryStore(TakesIn):
                 if explain_create(row, change, replace, now_ms) is not None:
                     continue
                 version = max(now_ms, row.version + 1 if row else 0)
-                entries[new.id] = _Entry(_new_message(bucket, new, version), new.body)
+                entries[new.id] = Entry(new_message(bucket, new, version), new.body)
                 made[new.id] = version
         return made
 
@@ -161,8 +127,14 @@ class MemoryStore(TakesIn):
                 if removable and entry.message.version < settled(now_ms):
                     del entries[change.id]
                 else:
-                    _apply(operation, entry, change, topic, now_ms)
+                    apply(operation, entry, change, topic, now_ms)
         return made
+
+    def _reject(self, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
+        with self._open():
+            entries = self._entries(topic) or {}
+            for _, message_id in keys:
+                bury(entries[message_id], 0, DeathReason.REJECTED, now_ms)
 
     # Leases
 
@@ -178,7 +150,7 @@ class MemoryStore(TakesIn):
                 or (entry.message.lock_consumer is None and entry.message.ts <= horizon)
             ]
             ready.sort(key=lambda entry: entry.message.ts)
-            taken = [_take(entry, topic, request) for entry in ready[:limit]]
+            taken = [take(entry, topic, request) for entry in ready[:limit]]
             return taken, len(taken) >= limit
 
     def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
@@ -188,7 +160,7 @@ class MemoryStore(TakesIn):
             for change in changes:
                 entry = entries.get(change.id)
                 if entry and explain_lease(entry.row(), change, request) is None:
-                    taken.append(_take(entry, topic, request))
+                    taken.append(take(entry, topic, request))
         return taken
 
     def _resume(
@@ -307,7 +279,7 @@ class MemoryStore(TakesIn):
                 for message_id, entry in list(timeline.entries.items()):
                     if removed == limit:
                         return removed
-                    if timeline.dropped or _is_waste(entry, timeline.topic, now_ms):
+                    if timeline.dropped or is_waste(entry, timeline.topic, now_ms):
                         del timeline.entries[message_id]
                         removed += 1
                 if timeline.dropped and not timeline.entries:
@@ -346,220 +318,12 @@ class MemoryStore(TakesIn):
             self._announce(notice)
         return answer
 
-    # Inputs and members
-
-    def _claim_inputs(
-        self, source: str, starts: Mapping[int, int], holder: str, until_ms: int, now_ms: int
-    ) -> list[InputClaim]:
-        claims = []
-        with self._open():
-            for partition, start in sorted(starts.items()):
-                account = self._accounts.setdefault((source, partition), _Account(start))
-                if account.holder in (None, holder) or account.until_ms <= now_ms:
-                    account.holder, account.until_ms = holder, until_ms
-                    account.fence += 1
-                    place = (source, partition, holder, account.fence, until_ms, account.position)
-                    claims.append(InputClaim(*place))
-        return claims
-
-    def _renew_claims(
-        self, claims: Sequence[InputClaim], until_ms: int, now_ms: int
-    ) -> list[InputClaim]:
-        with self._open():
-            positions = self._positions(claims, now_ms)
-            for partition in positions:
-                self._accounts[partition].until_ms = until_ms
-            return [
-                claim._replace(until_ms=until_ms, position=positions[claim[:2]])
-                for claim in claims
-                if claim[:2] in positions
-            ]
-
-    def release_claims(self, claims: Sequence[InputClaim]) -> None:
-        with self._open():
-            for claim in claims:
-                account = self._accounts.get(claim[:2])
-                if account is not None and account.held_by(claim):
-                    account.holder, account.until_ms = None, 0
-
-    def _positions(self, claims: Sequence[InputClaim], now_ms: int) -> dict[Partition, int]:
-        with self._open():
-            found = {claim: self._accounts.get(claim[:2]) for claim in claims}
-            return {
-                claim[:2]: account.position
-                for claim, account in found.items()
-                if account is not None and account.held_by(claim) and account.until_ms > now_ms
-            }
-
-    def _move_inputs(self, moves: Sequence[Move]) -> None:
-        with self._open():
-            for partition, upto, tally in moves:
-                account = self._accounts[partition]
-                account.position = max(account.position, upto)
-                account.tally = account.tally + tally
-
-    def _reject(self, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
-        with self._open():
-            entries = self._entries(topic) or {}
-            for _, message_id in keys:
-                _bury(entries[message_id], 0, DeathReason.REJECTED, now_ms)
-
-    def input_accounts(self, source: str) -> list[InputAccount]:
-        with self._open():
-            return [
-                InputAccount(
-                    partition=partition,
-                    position=account.position,
-                    tally=account.tally,
-                    holder=account.holder,
-                    until_ms=None if account.holder is None else account.until_ms,
-                )
-                for (name, partition), account in sorted(self._accounts.items())
-                if name == source
-            ]
-
-    def forget_inputs(self, source: str, *, now_ms: int) -> int:
-        with self._open():
-            free = [
-                place
-                for place, account in self._accounts.items()
-                if place[0] == source and (account.holder is None or account.until_ms <= now_ms)
-            ]
-            for place in free:
-                del self._accounts[place]
-            return len(free)
-
-    def _beat(self, group: str, name: str, until_ms: int, details: str, forgotten_ms: int) -> None:
-        with self._open():
-            before = self._members.get((group, name))
-            stopping = before is not None and before.stopping
-            self._members[group, name] = Member(
-                name=name, until_ms=until_ms, stopping=stopping, details=details
-            )
-            for each in self.members(group):
-                if each.until_ms <= forgotten_ms:
-                    self.leave(group, each.name)
-
-    def members(self, group: str) -> list[Member]:
-        with self._open():
-            return [member for (of, _), member in sorted(self._members.items()) if of == group]
-
-    def ask_to_stop(self, group: str, name: str | None = None) -> int:
-        with self._open():
-            asked = [each for each in self.members(group) if name in (None, each.name)]
-            for member in asked:
-                self._members[group, member.name] = replace(member, stopping=True)
-            return len(asked)
-
-    def leave(self, group: str, name: str) -> None:
-        with self._open():
-            self._members.pop((group, name), None)
-
-    def _open(self) -> threading.RLock:
-        if self._closed:
-            raise StoreClosed
-        return self._lock
-
-    def _entries(self, topic: Topic) -> dict[str, _Entry] | None:
+    def _entries(self, topic: Topic) -> dict[str, Entry] | None:
         timeline = self._timelines.get(topic.uid)
         return None if timeline is None or timeline.dropped else timeline.entries
 
-    def _live(self, topic: Topic, ranges: Sequence[BucketRange]) -> Iterator[_Entry]:
+    def _live(self, topic: Topic, ranges: Sequence[BucketRange]) -> Iterator[Entry]:
         for entry in (self._entries(topic) or {}).values():
             bucket = entry.message.bucket
             if entry.life is Life.LIVE and any(start <= bucket < stop for start, stop in ranges):
                 yield entry
-
-
-def _new_message(bucket: int, new: NewMessage, version: int) -> Message:
-    return Message(
-        id=new.id,
-        ts=new.due,
-        due=new.due,
-        bucket=bucket,
-        producer_group=new.producer_group,
-        lock_consumer=None,
-        version=version,
-        attempts=0,
-        expires=new.expires,
-        key=new.key,
-        headers=tuple(new.headers),
-    )
-
-
-def _apply(operation: Operation, entry: _Entry, change: Change, topic: Topic, now_ms: int) -> None:
-    old = entry.message
-    version = old.version + 1
-    moved = replace(old, ts=change.to, due=change.to, lock_consumer=None, version=version)
-    match operation:
-        case Operation.EXTEND:
-            entry.message = replace(old, ts=change.to, version=version)
-        case Operation.UNRESERVE:
-            entry.message = replace(old, ts=old.due, lock_consumer=None, version=version)
-        case Operation.RELEASE:
-            entry.message = moved
-        case Operation.RETRY if old.attempts + 1 >= topic.settings.max_attempts:
-            _bury(entry, old.attempts + 1, DeathReason.ATTEMPTS, now_ms)
-        case Operation.RETRY:
-            entry.message = replace(moved, attempts=old.attempts + 1)
-        case Operation.RESCHEDULE:
-            lapsed = old.lock_consumer is not None
-            entry.message = replace(moved, attempts=old.attempts + lapsed)
-        case Operation.REDRIVE:
-            kept = old.expires is not None and old.expires > max(change.to, now_ms)
-            expires = old.expires if kept else None
-            entry.life, entry.death = Life.LIVE, None
-            entry.message = replace(moved, attempts=0, expires=expires)
-        case Operation.ACK:
-            _mark(entry, change.name, taken_until(topic, now_ms))
-        case Operation.CANCEL | Operation.DISCARD:
-            _mark(entry, None, taken_until(topic, now_ms))
-
-
-def _take(entry: _Entry, topic: Topic, request: LeaseRequest) -> Taken:
-    old = entry.message
-    lapsed = old.lock_consumer is not None
-    attempts = old.attempts + (1 if lapsed else 0)
-    death = death_of(old, attempts, topic.settings, request.now_ms)
-    if death is not None:
-        _bury(entry, attempts, death, request.now_ms)
-    else:
-        entry.message = replace(
-            old,
-            ts=max(old.due, request.now_ms) + request.lease_ms,
-            lock_consumer=request.consumer,
-            version=old.version + 1,
-            attempts=attempts,
-        )
-    return Taken(entry.message, entry.body, lapsed, death, old.lock_consumer)
-
-
-def _bury(entry: _Entry, attempts: int, death: DeathReason, now_ms: int) -> None:
-    entry.life, entry.death = Life.DEAD, death
-    entry.message = replace(
-        entry.message,
-        ts=now_ms,
-        lock_consumer=None,
-        version=entry.message.version + 1,
-        attempts=attempts,
-    )
-
-
-def _mark(entry: _Entry, hand: str | None, until: int) -> None:
-    entry.life, entry.death, entry.body = Life.GONE, None, None
-    entry.message = replace(
-        entry.message,
-        ts=until,
-        lock_consumer=hand,
-        version=entry.message.version + 1,
-        key=None,
-        headers=(),
-    )
-
-
-def _is_waste(entry: _Entry, topic: Topic, now_ms: int) -> bool:
-    if entry.message.version >= settled(now_ms):
-        return False
-    if entry.life is Life.GONE:
-        return entry.message.ts <= now_ms
-    return entry.life is Life.DEAD and not topic.settings.dead_letters

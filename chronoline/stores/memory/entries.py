@@ -1,0 +1,118 @@
+"""A message in memory, and what each operation makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from chronoline.core.doom import DeathReason, death_of
+from chronoline.core.message import Message, NewMessage
+from chronoline.core.permissions import Operation
+from chronoline.core.status import Life
+from chronoline.core.topic import Topic
+from chronoline.stores.changes import Change, LeaseRequest, StoredRow, Taken, settled, taken_until
+
+
+@dataclass(slots=True)
+class Entry:
+    message: Message
+    body: bytes | None
+    life: Life = Life.LIVE
+    death: DeathReason | None = None
+
+    def row(self) -> StoredRow:
+        m = self.message
+        return StoredRow(self.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due)
+
+
+def new_message(bucket: int, new: NewMessage, version: int) -> Message:
+    return Message(
+        id=new.id,
+        ts=new.due,
+        due=new.due,
+        bucket=bucket,
+        producer_group=new.producer_group,
+        lock_consumer=None,
+        version=version,
+        attempts=0,
+        expires=new.expires,
+        key=new.key,
+        headers=tuple(new.headers),
+    )
+
+
+def apply(operation: Operation, entry: Entry, change: Change, topic: Topic, now_ms: int) -> None:
+    old = entry.message
+    version = old.version + 1
+    moved = replace(old, ts=change.to, due=change.to, lock_consumer=None, version=version)
+    match operation:
+        case Operation.EXTEND:
+            entry.message = replace(old, ts=change.to, version=version)
+        case Operation.UNRESERVE:
+            entry.message = replace(old, ts=old.due, lock_consumer=None, version=version)
+        case Operation.RELEASE:
+            entry.message = moved
+        case Operation.RETRY if old.attempts + 1 >= topic.settings.max_attempts:
+            bury(entry, old.attempts + 1, DeathReason.ATTEMPTS, now_ms)
+        case Operation.RETRY:
+            entry.message = replace(moved, attempts=old.attempts + 1)
+        case Operation.RESCHEDULE:
+            lapsed = old.lock_consumer is not None
+            entry.message = replace(moved, attempts=old.attempts + lapsed)
+        case Operation.REDRIVE:
+            kept = old.expires is not None and old.expires > max(change.to, now_ms)
+            expires = old.expires if kept else None
+            entry.life, entry.death = Life.LIVE, None
+            entry.message = replace(moved, attempts=0, expires=expires)
+        case Operation.ACK:
+            mark(entry, change.name, taken_until(topic, now_ms))
+        case Operation.CANCEL | Operation.DISCARD:
+            mark(entry, None, taken_until(topic, now_ms))
+
+
+def take(entry: Entry, topic: Topic, request: LeaseRequest) -> Taken:
+    old = entry.message
+    lapsed = old.lock_consumer is not None
+    attempts = old.attempts + (1 if lapsed else 0)
+    death = death_of(old, attempts, topic.settings, request.now_ms)
+    if death is not None:
+        bury(entry, attempts, death, request.now_ms)
+    else:
+        entry.message = replace(
+            old,
+            ts=max(old.due, request.now_ms) + request.lease_ms,
+            lock_consumer=request.consumer,
+            version=old.version + 1,
+            attempts=attempts,
+        )
+    return Taken(entry.message, entry.body, lapsed, death, old.lock_consumer)
+
+
+def bury(entry: Entry, attempts: int, death: DeathReason, now_ms: int) -> None:
+    entry.life, entry.death = Life.DEAD, death
+    entry.message = replace(
+        entry.message,
+        ts=now_ms,
+        lock_consumer=None,
+        version=entry.message.version + 1,
+        attempts=attempts,
+    )
+
+
+def mark(entry: Entry, hand: str | None, until: int) -> None:
+    entry.life, entry.death, entry.body = Life.GONE, None, None
+    entry.message = replace(
+        entry.message,
+        ts=until,
+        lock_consumer=hand,
+        version=entry.message.version + 1,
+        key=None,
+        headers=(),
+    )
+
+
+def is_waste(entry: Entry, topic: Topic, now_ms: int) -> bool:
+    if entry.message.version >= settled(now_ms):
+        return False
+    if entry.life is Life.GONE:
+        return entry.message.ts <= now_ms
+    return entry.life is Life.DEAD and not topic.settings.dead_letters

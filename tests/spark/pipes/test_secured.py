@@ -1,0 +1,87 @@
+"""A pipe on a Kafka cluster with TLS, passwords and rights: the same properties serve Spark and us alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
+from pyspark.sql import SparkSession
+
+from chronoline.pipe.checking import check_pipe
+from chronoline.pipe.settings import PipeSettings
+from chronoline.spark.pipe import Pipe
+from chronoline.testing.postgres import PostgresServer
+from tests.conftest import running
+from tests.spark.pipes.places import OnServers
+from tests.spark.pipes.scene import Scene, now_ms, until
+from tests.spark.pipes.secured import SecuredKafkaServer
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafkaServer]:
+    yield from running(SecuredKafkaServer(tmp_path_factory.mktemp("secured") / "data"))
+
+
+@pytest.fixture(scope="module")
+def scene(kafka: SecuredKafkaServer, postgres_server: PostgresServer) -> Iterator[Scene]:
+    """Published and read through the plain door."""
+    with OnServers(kafka, postgres_server) as place, Scene(place) as scene:
+        kafka.grant("pipe", ResourceType.TOPIC, scene.input, AclOperation.READ)
+        kafka.grant("pipe", ResourceType.TOPIC, scene.output, AclOperation.WRITE)
+        kafka.grant("pipe", ResourceType.TOPIC, scene.dead_letters, AclOperation.WRITE)
+        kafka.grant("pipe", ResourceType.GROUP, scene.name, AclOperation.READ)
+        yield scene
+
+
+def settings(scene: Scene, properties: dict[str, Any], **more: Any) -> PipeSettings:
+    topics = {"input": scene.input, "output": scene.output, "dead_letters": scene.dead_letters}
+    tables = {name: {"topic": topic, "kafka": properties} for name, topic in topics.items()}
+    return scene.settings(**tables, **more)
+
+
+def problems(found: PipeSettings) -> dict[str, str]:
+    return {
+        finding.part: finding.words
+        for finding in check_pipe(found, lambda: "not looked at")
+        if not finding.fine
+    }
+
+
+def test_what_goes_in_comes_out_and_what_is_malformed_is_relayed(
+    kafka: SecuredKafkaServer, scene: Scene, spark: SparkSession
+) -> None:
+    found = settings(scene, kafka.properties("pipe"))
+    assert problems(found) == {}
+    with Pipe(found, spark):
+        due_ms = now_ms() + 1_000
+        sent = scene.send_all([scene.record(f"m{number}", due_ms) for number in range(20)])
+        wrong = scene.send("no deadline")
+        scene.wait_out(sent)
+        until(lambda: wrong in scene.relayed(), "the malformed one is relayed")
+        assert not scene.account()
+
+
+def test_a_user_without_rights_is_told_which(kafka: SecuredKafkaServer, scene: Scene) -> None:
+    kafka.grant("other", ResourceType.TOPIC, scene.input, AclOperation.DESCRIBE)
+    kafka.grant("other", ResourceType.TOPIC, scene.output, AclOperation.DESCRIBE)
+    said = problems(settings(scene, kafka.properties("other")))
+    assert f"this user may not read the Kafka topic {scene.input!r}" in said["input"]
+    assert f"this user may not write the Kafka topic {scene.output!r}" in said["output"]
+    assert "denies this user" in said["dead letters"]
+
+
+def test_who_is_not_known_or_trusted_is_told_so_without_the_password(
+    kafka: SecuredKafkaServer, scene: Scene
+) -> None:
+    said = problems(settings(scene, kafka.properties("pipe", password="guessed")))
+    assert "does not let us in: " in said["input"]
+    assert "Authentication failed" in said["input"]
+    assert "guessed" not in str(said)
+    plain = settings(scene, {"bootstrap.servers": kafka.secured_bootstrap})
+    of_input = (each for each in check_pipe(plain, lambda: "") if each.part == "input")
+    assert "Check its address, that it runs, and security.protocol" in next(of_input).words
