@@ -150,7 +150,7 @@ class PipeSettings(_Table):
     """How often a pipe shows that it lives, and looks at the others, at the stop flag and at clocks."""
     reserve_ahead_ms: DurationMs = Field(default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=_MOST_AHEAD_MS)
     """A message is reserved so long before it is due, so that the write is over when the moment comes."""
-    window_ms: DurationMs = Field(default=2_000, ge=10, le=3_600_000)
+    window_ms: DurationMs = Field(default=4_000, ge=10, le=3_600_000)
     """How long a task of Spark's fires before the next takes over; new pipes join at the next window."""
     lanes: Whole = Field(default=2, ge=1, le=16)
     """Queries that take turns: the next window's task is up before the one before it ends."""

@@ -43,6 +43,9 @@ _DEFAULTS = {
     "reconnect.backoff.ms": "50",
     "reconnect.backoff.max.ms": "500",
     "socket.nagle.disable": "true",
+    # While two requests are under way, what comes meanwhile keeps company in the next. With more of them, at
+    # thousands a second, nearly each record is a request of its own.
+    "max.in.flight.requests.per.connection": "2",
 }
 _ALONE = {"batch.num.messages": "1"}
 

@@ -74,7 +74,9 @@ def test_it_chooses_the_same_buckets_as_python(
     caller.commit()
     assert line.create(*(new(each) for each in IDS)) == ["exists"] * len(IDS)
     assert pg.lookup(line.uid, IDS).keys() == set(IDS)
-    rows = caller.execute("SELECT bucket, stripe FROM chronoline.messages").fetchall()
+    rows = caller.execute(
+        "SELECT bucket, stripe FROM chronoline.messages WHERE topic > 0"
+    ).fetchall()
     assert [stripe for _, stripe in rows] == [stripe_of(bucket, buckets) for bucket, _ in rows]
     assert sorted(ids(line.reserve(limit=1_000).leased)) == sorted(IDS)
 
