@@ -14,7 +14,7 @@ FROM_LOCK := install --require-hashes -r requirements.lock
 PROJECT := install --no-deps --no-build-isolation --editable .
 
 # Tests that wait for Spark more than they work: they run beside the others.
-ON_SPARK := tests/spark tests/bench
+ON_SPARK := tests/spark tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
 SPARK_LOG := $(VENV)/spark-tests.log
 
 .DEFAULT_GOAL := help

@@ -112,5 +112,8 @@ class ListDumper(Dumper):
 
 
 def _type_of(values: list[Any]) -> type:
-    """That of the first element; text, if there is none."""
-    return next((type(each) for each in values if each is not None), str)
+    """That of the first element, or what it is a kind of; text, if there is none."""
+    first = next((each for each in values if each is not None), "")
+    if isinstance(first, bool):
+        return bool
+    return next((kind for kind in _BY_TYPE if isinstance(first, kind)), type(first))

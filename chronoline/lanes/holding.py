@@ -74,7 +74,9 @@ class Holding:
         self._retry_ms = retry_ms
         self._rest_ms = rest_ms
         # When a reservation was asked for that the store did not answer.
-        self._unanswered_ms: int | None = None
+        self._unanswered: tuple[int, Sequence[BucketRange]] | None = (
+            None  # when, and of which buckets
+        )
         self._watch: Watch | None = None
 
     def cover(self, ranges: Sequence[BucketRange]) -> None:
@@ -183,7 +185,7 @@ class Holding:
                 now_ms=now_ms,
             )
         except OutcomeUnknown:
-            self._unanswered_ms = now_ms
+            self._unanswered = now_ms, self._ranges
             raise
         with self.changed:
             # At once: a message that is due already must not wait for the next look-up.
@@ -203,9 +205,9 @@ class Holding:
         fence whatever happened to them since. `in_hand` is called with `changed`: the leases that have
         left the agenda, and of which nothing waits to be said.
         """
-        asked_ms = self._unanswered_ms
-        if asked_ms is None:
+        if self._unanswered is None:
             return
+        asked_ms, ranges = self._unanswered
         with self.changed:
             leases = [*self.agenda.leases(), *self.to_ack, *self.to_retry, *self.unwanted]
             known = {lease.id for lease in (*leases, *in_hand())}
@@ -214,11 +216,11 @@ class Holding:
             for each in self._held()
             if each.id not in known
             and each.ts == max(each.due, asked_ms) + self.hold_ms
-            and any(start <= each.bucket < stop for start, stop in self._ranges)
+            and any(start <= each.bucket < stop for start, stop in ranges)
         ]
         with self.changed:
             self.give_back(found)
-        self._unanswered_ms = None
+        self._unanswered = None
 
     def _held(self) -> Iterator[Message]:
         """Everything that names the lane as its holder."""
@@ -233,7 +235,7 @@ class Holding:
     def settled(self) -> bool:
         """Nothing waits to be said or found out. To be read with `changed`."""
         waits = self.to_ack or self.to_retry or self.unwanted
-        return not waits and self._unanswered_ms is None
+        return not waits and self._unanswered is None
 
 
 def _check(consumer: str, hold_ms: int, retry_ms: int) -> None:

@@ -17,6 +17,7 @@ from chronoline.pipe.inputs import open_input
 from chronoline.pipe.outputs.opening import open_output
 from chronoline.pipe.places import Place
 from chronoline.pipe.settings import PipeSettings
+from chronoline.pipe.timeline import fixed_problem
 from chronoline.stores.opening import open_store
 
 _OLDEST_JAVA = 17
@@ -32,10 +33,10 @@ def check_pipe(settings: PipeSettings, slots: Callable[[], str]) -> Iterator[Fin
     """Tries everything but Spark itself, one finding after the other; `slots` looks at Spark."""
     yield _try("store", lambda: _check_store(settings))
     yield _try("input", lambda: _check_input(settings))
-    yield _try("output", lambda: _check_output(settings.output))
+    yield _try("output", lambda: _check_output(settings, settings.output))
     if settings.dead_letters is not None:
         dead_letters = settings.dead_letters
-        yield _try("dead letters", lambda: _check_output(dead_letters))
+        yield _try("dead letters", lambda: _check_output(settings, dead_letters))
     else:
         yield Finding("dead letters", "no topic is set: they are kept in the store", True)
     java = _try("Java", _check_java)
@@ -62,11 +63,8 @@ def _check_store(settings: PipeSettings) -> str:
         if clock.bad:
             raise InvalidInput(clock.words(offset_ms))
         topic = store.find_topic(settings.name)
-        if topic is not None and topic.settings.buckets != settings.buckets:
-            raise InvalidInput(
-                f"the timeline {settings.name!r} was made with {topic.settings.buckets} buckets, not "
-                f"{settings.buckets}; set buckets = {topic.settings.buckets}, or name another pipe"
-            )
+        if topic is not None and (problem := fixed_problem(settings, topic)):
+            raise InvalidInput(problem)
         return "can be read and written" + (f", clock {offset_ms:+} ms" if offset_ms else "")
 
 
@@ -79,10 +77,10 @@ def _check_input(settings: PipeSettings) -> str:
     return f"{settings.input.topic!r} has {count} {'partition' if count == 1 else 'partitions'}"
 
 
-def _check_output(place: Place) -> str:
+def _check_output(settings: PipeSettings, place: Place) -> str:
     if place.kind == "kafka":
         _check_rights(place, read=False)
-    open_output(place).close()
+    open_output(place, delivery_timeout_ms=settings.delivery_timeout_ms).close()
     return f"{place.topic!r} is there"
 
 

@@ -23,7 +23,7 @@ class Counters:
     served: int = 0
     """Windows that a lane served on time."""
     skipped: int = 0
-    """Windows that were over before a lane came to them."""
+    """Windows to which no task came in time, or during which the store was away."""
     relayed: int = 0
     """Dead letters that were moved to their topic."""
     restarts: int = 0

@@ -71,9 +71,8 @@ class Taker:
     def _take_in(self, rows: Sequence[dict[str, Any]]) -> Tally:
         try:
             taken = self._ask(rows)
-        except (
-            InvalidInput
-        ):  # the store knows limits that the contract does not: they stop nobody else
+        except InvalidInput:
+            # The store knows limits that the contract does not: they stop nobody else.
             if not self._reject_invalid(rows):
                 raise
             taken = self._ask(rows)

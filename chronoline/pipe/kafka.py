@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -37,6 +38,7 @@ except ModuleNotFoundError as error:
 
 DEFAULT_TIMEOUT_S = 10.0
 _LISTEN_EVERY_S = 0.1
+_REMEMBERED_S = 60.0
 _MORE_S = 1.0  # librdkafka says itself when a request is over, and says why
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _DENIED = (
@@ -72,8 +74,13 @@ class KafkaTopic(Closing):
         self._place = place
         self._timeout_s = timeout_s
         self._isolation = _isolation(place)
-        self._refused: KafkaError | None = None  # why the servers do not talk to us
-        settings: dict[str, Any] = {**place.librdkafka(), "error_cb": self._hear}
+        self._refused: KafkaError | None = None  # why the servers did not talk to us, and when
+        self._refused_s = 0.0
+        hear = weakref.WeakMethod(self._hear)  # a client in a cycle with its topic would outlive it
+        settings: dict[str, Any] = {
+            **place.librdkafka(),
+            "error_cb": lambda error: (call := hear()) and call(error),
+        }
         try:
             self._admin = AdminClient(settings, logger=logger)
         except KafkaException as error:
@@ -169,12 +176,11 @@ class KafkaTopic(Closing):
     def _hear(self, error: KafkaError) -> None:
         """Called by `poll`: why an answer does not come."""
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
-            self._refused = error
+            self._refused, self._refused_s = error, time.monotonic()
 
     # Questions and answers
 
     def _ask(self, ask: Any, group: str | None = None) -> Any:
-        self._refused = None
         try:
             asked = ask()
         except KafkaException as error:
@@ -182,17 +188,22 @@ class KafkaTopic(Closing):
         return self._answer(asked, group)
 
     def _answer(self, asked: Future[Any], group: str | None = None) -> Any:
-        give_up_s = time.monotonic() + self._timeout_s + _MORE_S
+        self._admin.poll(0)  # what was heard before does not concern this question
+        begun_s = time.monotonic()
+        give_up_s = begun_s + self._timeout_s + _MORE_S
         while True:
             try:
                 return asked.result(_LISTEN_EVERY_S)
             except KafkaException as error:
                 raise self._translated(error.args[0], group) from error
             except FutureTimeoutError as error:
-                self._admin.poll(0)  # a refusal is heard at once, and no answer would follow
-                if self._refused is not None:
+                self._admin.poll(0)
+                over = time.monotonic() >= give_up_s
+                # The library tells of a refusal once in a while: the last one explains a long silence too.
+                since_s = begun_s - _REMEMBERED_S if over else begun_s
+                if self._refused is not None and self._refused_s >= since_s:
                     raise self._denied(self._refused) from error
-                if time.monotonic() >= give_up_s:
+                if over:
                     raise self._unreachable("it did not answer") from error
 
     def _check_each(self, answered: Iterable[TopicPartition], group: str) -> None:

@@ -31,7 +31,7 @@ _COUNTED = {
     "fired": "Messages that were published and acknowledged.",
     "redelivered": "Those among them whose earlier reservation had lapsed.",
     "served": "Windows that a lane served on time.",
-    "skipped": "Windows that were over before a lane came to them.",
+    "skipped": "Windows to which no task came in time, or during which the store was away.",
     "relayed": "Dead letters that were moved to their topic.",
     "restarts": "Queries that failed and were started again.",
 }

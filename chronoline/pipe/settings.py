@@ -145,13 +145,13 @@ class PipeSettings(_Table):
     )
     """How long the output may take to acknowledge. Below the hold time: later another publishes it too."""
     poll_interval_ms: DurationMs = Field(default=100, ge=1, le=_MOST_AHEAD_MS)
-    """How often a lane looks for messages that nobody announced. Precision does not depend on it."""
+    """How often a lane reserves while messages are dense. Precision does not depend on it."""
     failure_detection_interval_ms: DurationMs = Field(default=500, ge=10, le=_DAY_MS)
-    """How often a pipe shows that it lives, and looks at the others, at the stop flag and at clocks."""
+    """How often a pipe shows that it lives, and looks at the others and at the stop flag."""
     reserve_ahead_ms: DurationMs = Field(default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=_MOST_AHEAD_MS)
     """A message is reserved so long before it is due, so that the write is over when the moment comes."""
     window_ms: DurationMs = Field(default=4_000, ge=10, le=3_600_000)
-    """How long a task of Spark's fires before the next takes over; new pipes join at the next window."""
+    """How long a task of Spark's fires before the next takes over."""
     lanes: Whole = Field(default=2, ge=1, le=16)
     """Queries that take turns: the next window's task is up before the one before it ends."""
     ranges: Whole = Field(default=1, ge=1, le=1_024)

@@ -111,7 +111,12 @@ class PipeUpkeep:
         if self._settings.dead_letters is None:
             return
         if self._relay is None:
-            output = self._exits.enter_context(open_output(self._settings.dead_letters))
+            output = self._exits.enter_context(
+                open_output(
+                    self._settings.dead_letters,
+                    delivery_timeout_ms=self._settings.delivery_timeout_ms,
+                )
+            )
             self._relay = Relay(self._store, self._topic, output, self._clock.now_ms)
         now_ms = self._clock.now_ms()
         live = [each.name for each in self._store.members(self._topic.name) if each.alive(now_ms)]

@@ -1,8 +1,8 @@
 """What a worker process keeps from one task to the next: stores and outputs, by what names them.
 
 Spark hands the tasks of a pipe to a few processes in turn. Opening a store and meeting a Kafka cluster takes
-longer than a lane may wait, so each process does it once. What is open stays so until the process ends: an
-output that is closed by an exit handler flushes what it has.
+longer than a lane may wait, so each process does it once. What is open stays so until the process ends; a
+task leaves nothing on its way when it returns.
 """
 
 from __future__ import annotations

@@ -20,3 +20,8 @@ def window_of(lane: int, lanes: int, *, window_ms: int, now_ms: int) -> Window:
     current = now_ms // window_ms
     number = current + (lane - current) % lanes
     return Window(number, number * window_ms, (number + 1) * window_ms)
+
+
+def windows_between(last: int, window: int, lanes: int) -> int:
+    """How many windows of one lane, of so many, lie between two that a task came to."""
+    return max(0, (window - last) // lanes - 1)

@@ -82,5 +82,6 @@ def observed(receipts: DataFrame) -> DataFrame:
         F.count_if(F.col("outcome") == SERVED).alias(SERVED),
         F.count_if(F.col("outcome") == SKIPPED).alias(SKIPPED),
         F.count_if(F.col("redelivered")).alias("redelivered"),
+        F.max("window").alias("window"),
         *histogram,
     )

@@ -33,7 +33,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from chronoline.clock import SystemClock
 from chronoline.core.closing import Closing
 from chronoline.core.errors import ChronolineError, InvalidInput, StoreError, StoreUnavailable
-from chronoline.core.topic import Topic, TopicSettings
+from chronoline.core.topic import Topic
 from chronoline.lanes.window import LaneSettings
 from chronoline.pipe.claiming import Claiming, source_name
 from chronoline.pipe.clocks import ReadClock
@@ -43,14 +43,16 @@ from chronoline.pipe.metrics import MetricsServer, PipeCollector
 from chronoline.pipe.serving import LaneWork
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.status import read_status
+from chronoline.pipe.timeline import fixed_problem, topic_settings
 from chronoline.pipe.upkeep import PipeUpkeep
+from chronoline.pipe.windows import windows_between
 from chronoline.spark import register
 from chronoline.spark.enqueue import IntakeWork, start_enqueue
 from chronoline.spark.expressions import Contract
 from chronoline.spark.firing import start_lane
 from chronoline.spark.kafka_clock import KafkaClock
 from chronoline.spark.queries import SPARK_IS_GONE, KeptQuery
-from chronoline.spark.session import build_session, session_problems, slots_needed
+from chronoline.spark.session import build_session, is_stopped, session_problems, slots_needed
 from chronoline.spark.workers import warm_up
 from chronoline.stores.members import Member
 from chronoline.stores.opening import open_store
@@ -78,6 +80,8 @@ class Pipe(Closing):
         """Why it cannot go on; then others serve its share, and it should be started again."""
         self._clock = SystemClock()
         self._starts = 0
+        self._still = False
+        self._last_windows: dict[KeptQuery, int] = {}
         self._closing = threading.Lock()
         self._ended = False
         with contextlib.ExitStack() as opened:
@@ -110,6 +114,8 @@ class Pipe(Closing):
         self.topic = self._store.ensure_topic(
             settings.name, topic_settings(settings), now_ms=self._clock.now_ms()
         )
+        if problem := fixed_problem(settings, self.topic):
+            raise InvalidInput(problem)
         self._input = opened.enter_context(open_input(settings.input, settings.name))
         self.counters.source = source_name(settings, self._input.identity())
         self._partitions = self._input.partitions()
@@ -245,14 +251,17 @@ class Pipe(Closing):
             except StoreUnavailable as error:
                 logger.warning("the store cannot be reached, trying again: %s", error)
             except SPARK_IS_GONE as error:
-                self.failed = f"Spark has died: {error}"
-                logger.error("pipe %r ends: %s", self.settings.name, self.failed)
-                self.stopped.set()
+                self._fail(f"Spark has died: {error}")
             except ChronolineError as error:
                 logger.error("pipe %r: %s", self.settings.name, error)
             except Exception:
                 logger.exception("pipe %r: supervising failed, trying again", self.settings.name)
             self.stopped.wait(self.settings.failure_detection_interval_ms / 1000)
+
+    def _fail(self, why: str) -> None:
+        self.failed = why
+        logger.error("pipe %r ends: %s", self.settings.name, why)
+        self.stopped.set()
 
     def _show_life(self) -> None:
         """In a thread of its own: what else is asked may take longer than a life without a heartbeat.
@@ -260,17 +269,21 @@ class Pipe(Closing):
         A pipe whose lanes stand still does not live: others should serve its share.
         """
         still_s = max(lane.still_s for lane in self._lanes)
-        if still_s > self._longest_still_s:
+        self._still = still_s > self._longest_still_s
+        if self._still:
             logger.error("no heartbeat: the lanes have stood still for %d seconds", still_s)
-            return
-        self._members = self._beat()
+            self._members = self._store.members(self.settings.name)
+        else:
+            self._members = self._beat()
         if any(member.name == self.node and member.stopping for member in self._members):
             self.stopped.set()
 
     def _look_after(self) -> None:
+        if is_stopped(self._spark):  # by its cluster, or by whoever made the session
+            self._fail("Spark was stopped")
+            return
         for lane in self._lanes:
-            for observed in lane.observed():  # before it is started again, which forgets them
-                self.counters.add_windows(observed)
+            self._count(lane)  # before it is started again, which forgets them
             lane.keep()
         self.counters.restarts = sum(each.restarts for each in (*self._lanes, self._enqueue))
         self._keep_input()
@@ -278,7 +291,19 @@ class Pipe(Closing):
             self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
             self._partitions = self._input.partitions()
 
+    def _count(self, lane: KeptQuery) -> None:
+        for observed in lane.observed():
+            self.counters.add_windows(observed)
+            window: int = observed["window"]
+            last = self._last_windows.get(lane, window)
+            self.counters.skipped += windows_between(last, window, self.settings.lanes)
+            self._last_windows[lane] = window
+
     def _keep_input(self) -> None:
+        if self._still:  # others have its share, and shall have the input too
+            self._enqueue.stop()
+            self._claiming.release()
+            return
         now_ms = self._clock.now_ms()
         kept = self._claiming.renew(now_ms)
         members = self._members
@@ -314,8 +339,13 @@ class Pipe(Closing):
             self._claiming.release()
         except StoreError as error:
             logger.warning("what is held is left to lapse: %s", error)
-        if self.failed:
-            return
+        if not self.failed:
+            try:
+                self._await_lanes()
+            except SPARK_IS_GONE as error:
+                logger.warning("Spark ended first; what is held is left to lapse: %s", error)
+
+    def _await_lanes(self) -> None:
         done = {lane: lane.done for lane in self._lanes}
         give_up_s = time.monotonic() + (self.settings.window_ms + self.settings.hold_ms) / 1000
         # The last that is known to have ended may not be the last that did: what ran when the flag was
@@ -329,8 +359,7 @@ class Pipe(Closing):
             # Spark tells of every task that it interrupts, which is nobody's concern.
             self._spark.sparkContext.setLogLevel("OFF")
         for lane in self._lanes:
-            for observed in lane.observed():
-                self.counters.add_windows(observed)
+            self._count(lane)
             lane.stop()
 
     def _stop_spark(self) -> None:
@@ -342,16 +371,6 @@ class Pipe(Closing):
             self._store.leave(self.settings.name, self.node)
         except StoreError as error:
             logger.warning("the pipe is known as a member until its heartbeat is over: %s", error)
-
-
-def topic_settings(settings: PipeSettings) -> TopicSettings:
-    """How the timeline of a pipe behaves: ids are forgotten when they have fired, unless asked otherwise."""
-    return TopicSettings(
-        buckets=settings.buckets,
-        window_ms=settings.window_ms,
-        dedupe_ms=settings.dedupe_ms,
-        largest_body_bytes=settings.largest_value_bytes,
-    )
 
 
 def contract_of(settings: PipeSettings, topic: Topic) -> Contract:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.spark.firing import OBSERVED
@@ -41,11 +41,11 @@ class KeptQuery:
     def start(self) -> None:
         self._query = self._start()
         self._seen = -1
-        self._started_s = self._moved_s = time.monotonic()
+        self._started_s = time.monotonic()
 
     @property
     def still_s(self) -> float:
-        """For how long no micro-batch has ended, as far as `observed` has seen."""
+        """For how long no micro-batch has ended, as far as `observed` has seen; starts do not count."""
         return time.monotonic() - self._moved_s
 
     @property
@@ -74,6 +74,8 @@ class KeptQuery:
 
     def observed(self) -> Iterator[dict[str, Any]]:
         """What was observed of the micro-batches that have ended since the last call."""
+        if self.done <= self._seen:
+            return
         for progress in self._query.recentProgress if self._query else ():
             if progress.batchId > self._seen:
                 self._seen = progress.batchId
@@ -86,7 +88,7 @@ class KeptQuery:
         """Ends it at once: a task that runs is killed, without any clearing up of its own."""
         query, self._query = self._query, None
         if query is not None:
-            with suppress(*SPARK_IS_GONE):  # then it ended with Spark
+            with suppress(Py4JError, *SPARK_IS_GONE):  # then it ended with Spark
                 query.stop()
 
     def _why(self) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -40,6 +41,7 @@ def build_session(settings: PipeSettings) -> SparkSession:
         "spark.python.worker.reuse": "true",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "10",  # all are fetched to see what is new
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
     }
     options = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
@@ -65,12 +67,19 @@ def _connector(settings: PipeSettings) -> dict[str, str]:
         if not jars:
             raise InvalidInput(f"spark.jars: there is no .jar file in {settings.spark.jars!r}")
         found["spark.jars"] = ",".join(map(str, jars))
+        return found
     packages = list(settings.spark.packages)
-    if settings.input.kind == "kafka" and not settings.spark.jars and not packages:
+    if settings.input.kind == "kafka" and not packages:
         packages = [f"{_CONNECTOR}:{pyspark.__version__}"]
     if packages:
         found["spark.jars.packages"] = ",".join(packages)
     return found
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether its context has ended, though the JVM may live."""
+    jvm_context: Any = spark.sparkContext._jsc
+    return bool(jvm_context.sc().isStopped())
 
 
 def count_slots(spark: SparkSession, needed: int) -> int:

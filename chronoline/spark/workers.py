@@ -35,7 +35,8 @@ class _WarmUp:
         prepare_worker()
         self.work.warm_up()
         # So that the next task gets a process of its own: those that are free would be used again.
-        time.sleep(max(0.0, self.until_s - time.time()))
+        # The driver's clock may be another one.
+        time.sleep(min(_WARM_S, max(0.0, self.until_s - time.time())))
         yield from batches
 
 

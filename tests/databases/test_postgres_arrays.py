@@ -1,6 +1,7 @@
 """Arrays on their way to a real PostgreSQL: what comes back is what was sent."""
 
 from collections.abc import Iterator
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import psycopg
@@ -60,6 +61,21 @@ def test_numbers_are_cast_to_what_the_statement_says(
         sent(connection, kind, [2**bits])
 
 
-def test_elements_of_another_type_are_refused(connection: Connection) -> None:
-    with pytest.raises(psycopg.DataError, match="arrays hold numbers, texts or bytes, not float"):
-        sent(connection, "bigint", [0.5])
+class Group(StrEnum):
+    BILLING = "billing"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+def test_kinds_of_texts_and_numbers_are_what_they_are_a_kind_of(connection: Connection) -> None:
+    assert sent(connection, "text", [Group.BILLING, "other"]) == ["billing", "other"]
+    assert sent(connection, "bigint", [Number.ONE, 2]) == [1, 2]
+
+
+@pytest.mark.parametrize("value", [0.5, True])
+def test_elements_of_another_type_are_refused(connection: Connection, value: object) -> None:
+    kind = type(value).__name__
+    with pytest.raises(psycopg.DataError, match=f"arrays hold numbers, texts or bytes, not {kind}"):
+        sent(connection, "bigint", [value])

@@ -57,7 +57,7 @@ def test_everything_that_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     found = findings(chosen)
     assert not any(each.fine for each in found.values())
-    assert "was made with 7 buckets, not 64; set buckets = 7" in found["store"].words
+    assert "was made with buckets = 7, which is fixed, not with 64" in found["store"].words
     assert "chronoline log create in" in found["input"].words
     assert "'out'" in found["output"].words
     assert "'dead'" in found["dead letters"].words

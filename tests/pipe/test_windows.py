@@ -1,9 +1,10 @@
 """Windows: lanes take turns, and none is begun that is over."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.pipe.windows import window_of
+from chronoline.pipe.windows import window_of, windows_between
 
 MS = 2_000
 
@@ -28,3 +29,21 @@ def test_every_window_has_one_lane_and_is_not_over(
     assert mine.number % lanes == lane % lanes
     assert mine.end_ms > now_ms
     assert mine.end_ms - mine.start_ms == window_ms
+
+
+@pytest.mark.parametrize(
+    ("last", "window", "lanes", "missed"),
+    [
+        (4, 6, 2, 0),
+        (4, 8, 2, 1),
+        (4, 10, 2, 2),
+        (4, 4, 2, 0),
+        (8, 4, 2, 0),
+        (4, 5, 1, 0),
+        (4, 7, 1, 2),
+    ],
+)
+def test_windows_that_no_task_came_to_are_counted(
+    last: int, window: int, lanes: int, missed: int
+) -> None:
+    assert windows_between(last, window, lanes) == missed

@@ -31,6 +31,7 @@ _LOOK_EVERY_S = 0.2
 _START_S = 180.0
 _LOAD_S = 600.0
 _SETTLE_S = 1.0
+_LAST_WORDS = 2_000
 
 AnySide = TypeVar("AnySide", bound=Side)
 
@@ -63,6 +64,11 @@ class Scene(Closing, Generic[AnySide]):
         self._next = 0
         self._loads = 0
         self._closed = False
+
+    @property
+    def last_words(self) -> str:
+        """What its processes said at last, for whoever looks for a fault."""
+        return self._log_path.read_text(errors="replace")[-_LAST_WORDS:]
 
     # What a case does
 

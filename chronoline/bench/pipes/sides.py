@@ -22,7 +22,7 @@ from chronoline.clock import SystemClock
 from chronoline.core.closing import Closing
 from chronoline.core.topic import Topic
 from chronoline.databases.queries import load_queries
-from chronoline.spark.pipe import topic_settings
+from chronoline.pipe.timeline import topic_settings
 from chronoline.testing.postgres import PostgresServer
 
 _PUBLISHED = "chronoline.bench.published"

@@ -69,6 +69,8 @@ class Stage(Closing):
         side = side or PipeSide(self.postgres, name)
         with Scene(self.kafka, side, self.session.folder, name, tally) as scene:
             yield scene
+        if tally.lost:
+            self.session.notes.append(f"the last words of {name}:\n{scene.last_words}")
         self.add(case, "lost or early", tally.lost + tally.early, "messages", wanted=NONE)
         wanted = None if may_repeat else NONE
         self.add(case, "came twice", tally.duplicated, "messages", wanted=wanted)

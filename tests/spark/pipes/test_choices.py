@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from chronoline.pipe.intake import REASON_HEADER
 from chronoline.spark.pipe import Pipe
-from tests.spark.pipes.places import Place, Record
+from tests.spark.pipes.places import Embedded, Place, Record
 from tests.spark.pipes.scene import DEADLINE, HOUR_MS, ID, Scene, now_ms, rfc_3339, until
 
 pytestmark = pytest.mark.timeout(300)
@@ -66,3 +66,24 @@ def test_a_plain_delay_other_headers_and_ids_that_stay_taken(
             pipe.close()  # twice is fine
         assert scene.held() == 0
         assert scene.status().nodes == ()
+
+
+def test_a_pipe_that_stands_still_leaves_its_input_to_others_and_hears_of_a_stop(
+    embedded: Embedded, spark: SparkSession
+) -> None:
+    with Scene(embedded) as scene:
+
+        def holders() -> set[str | None]:
+            return {each.account.holder for each in scene.status().partitions}
+
+        with Pipe(scene.settings(), spark) as pipe:
+            until(lambda: holders() == {pipe.node}, "it takes in all partitions")
+            longest_s, pipe._longest_still_s = pipe._longest_still_s, -1.0
+            until(lambda: holders() == {None}, "it lets them go")
+            until(lambda: not any(each.alive for each in scene.status().nodes), "it shows no life")
+            pipe._longest_still_s = longest_s
+            until(lambda: holders() == {pipe.node}, "it takes them back")
+            pipe._longest_still_s = -1.0
+            scene.store.ask_to_stop(scene.name, pipe.node)
+            until(pipe.stopped.is_set, "it stops")
+        assert pipe.failed is None

@@ -1,0 +1,33 @@
+"""The timeline of a pipe, and what of it stays as it was made."""
+
+import pytest
+
+from chronoline.core.topic import Topic
+from chronoline.pipe.settings import PipeSettings
+from chronoline.pipe.timeline import fixed_problem, topic_settings
+
+
+def settings(**more: object) -> PipeSettings:
+    place = {"topic": "t", "log": "file:///tmp/log"}
+    flags = {"name": "p", "input": place, "output": place | {"topic": "out"}}
+    return PipeSettings.load(None, {}, flags | more)
+
+
+MADE = Topic(uid=1, name="p", settings=topic_settings(settings()))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"buckets": 7}, "was made with buckets = 64, which is fixed, not with 7; write"),
+        ({"dedupe": "5m"}, "was made with dedupe = 0ms, which is fixed, not with 300000ms; write"),
+        ({"largest_value_bytes": 10}, "with largest_value_bytes = 1048576, which is fixed, not"),
+    ],
+)
+def test_what_is_fixed_is_refused_when_it_changes(changed: dict[str, object], said: str) -> None:
+    assert said in str(fixed_problem(settings(**changed), MADE))
+
+
+def test_all_else_may_change() -> None:
+    assert fixed_problem(settings(), MADE) is None
+    assert fixed_problem(settings(window_ms=1_000, hold_ms=9_000), MADE) is None
