@@ -10,7 +10,7 @@ from chronoline.lanes.holding import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS
 
 DEFAULT_POLL_MS = 100
 DEFAULT_MAX_IN_FLIGHT = 10_000
-_MOST_AHEAD_MS = 60_000
+MOST_AHEAD_MS = 60_000
 """As far as a store reserves ahead."""
 
 
@@ -38,10 +38,10 @@ class LaneSettings:
                 problem = f"{name} must be at least 1, not {getattr(self, name)}"
         if self.timing_advance_ms < 0:
             problem = f"timing_advance_ms must be at least 0, not {self.timing_advance_ms}"
-        elif reach_ms > _MOST_AHEAD_MS:
+        elif reach_ms > MOST_AHEAD_MS:
             problem = (
                 "reserve_ahead_ms and timing_advance_ms must be at most"
-                f" {_MOST_AHEAD_MS} together, not {reach_ms}"
+                f" {MOST_AHEAD_MS} together, not {reach_ms}"
             )
         if problem:
             raise InvalidInput(problem)

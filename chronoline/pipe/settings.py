@@ -23,6 +23,7 @@ from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.ids import HASH_VALUES
 from chronoline.core.limits import CLOCK_BOUND_MS, MAX_BODY_BYTES, MAX_TIME_MS
 from chronoline.lanes.holding import DEFAULT_HOLD_MS
+from chronoline.lanes.window import MOST_AHEAD_MS
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import Value
 from chronoline.pipe.setting_problems import Problem, problems_of, refuse
@@ -44,7 +45,6 @@ from chronoline.pipe.setting_types import (
 
 DEFAULT_STORE = "sqlite:///chronoline-data/pipe.db"
 _DAY_MS = 86_400_000
-_MOST_AHEAD_MS = 60_000
 _LONGEST_POSITION = len("-2147483647-9223372036854775807")
 _MOST_TOPIC_CHARACTERS = 128 - _LONGEST_POSITION
 """With a delay an id is topic, partition and offset, and has at most 128 characters."""
@@ -136,7 +136,7 @@ class PipeSettings(_Table):
     dead_letters: PlaceSetting | None = None
     """Where records go that cannot be read or published; without it they stay in the store."""
 
-    timing_advance_ms: DurationMs = Field(default=0, ge=0, le=_MOST_AHEAD_MS)
+    timing_advance_ms: DurationMs = Field(default=0, ge=0, le=MOST_AHEAD_MS)
     """Publishes so much before the deadline. 0: never early; `reserve_ahead_ms` makes up for delays."""
     hold_ms: DurationMs = Field(default=DEFAULT_HOLD_MS, ge=100, le=_DAY_MS)
     """How long a pipe may hold a message before another takes it over: so late is it after a crash."""
@@ -144,11 +144,11 @@ class PipeSettings(_Table):
         default_factory=lambda data: data.get("hold_ms", DEFAULT_HOLD_MS) * 4 // 5, ge=1, le=_DAY_MS
     )
     """How long the output may take to acknowledge. Below the hold time: later another publishes it too."""
-    poll_interval_ms: DurationMs = Field(default=100, ge=1, le=_MOST_AHEAD_MS)
+    poll_interval_ms: DurationMs = Field(default=100, ge=1, le=MOST_AHEAD_MS)
     """How often a lane reserves while messages are dense. Precision does not depend on it."""
     failure_detection_interval_ms: DurationMs = Field(default=500, ge=10, le=_DAY_MS)
     """How often a pipe shows that it lives, and looks at the others and at the stop flag."""
-    reserve_ahead_ms: DurationMs = Field(default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=_MOST_AHEAD_MS)
+    reserve_ahead_ms: DurationMs = Field(default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=MOST_AHEAD_MS)
     """A message is reserved so long before it is due, so that the write is over when the moment comes."""
     window_ms: DurationMs = Field(default=4_000, ge=10, le=3_600_000)
     """How long a task of Spark's fires before the next takes over."""
@@ -306,8 +306,8 @@ def _producer_problem(name: str) -> _Rule:
 
 def _advance_problem(settings: PipeSettings) -> str | None:
     ahead_ms = settings.timing_advance_ms + settings.reserve_ahead_ms
-    if ahead_ms > _MOST_AHEAD_MS:
-        return f"and reserve_ahead_ms must be at most {_MOST_AHEAD_MS} together, not {ahead_ms}"
+    if ahead_ms > MOST_AHEAD_MS:
+        return f"and reserve_ahead_ms must be at most {MOST_AHEAD_MS} together, not {ahead_ms}"
     if settings.timing_advance_ms >= settings.hold_ms:
         return f"must be below hold_ms ({settings.hold_ms}), not {settings.timing_advance_ms}"
     return None
