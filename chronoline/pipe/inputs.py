@@ -89,9 +89,7 @@ class LogInput(Input):
             self._log.topic(self._name)
         except TopicNotFound as error:
             self._log.close()
-            raise TopicNotFound(
-                f"there is no topic {self._name!r} in the log; create it: chronoline log create {self._name}"
-            ) from error
+            raise TopicNotFound(place.log_problem()) from error
         except BaseException:
             self._log.close()
             raise

@@ -35,7 +35,7 @@ REASON_HEADER = "chronosDeadLetterReason"
 ORIGIN_HEADER = "chronosDeadLetterOrigin"
 """Topic, partition and offset of the record, with a slash between them."""
 _MOST_LOGGED = 10
-"""Rejected records of a batch that are named in the log; the others are counted."""
+"""Rejected records of a batch that have a line each in the log; the others share one, without reasons."""
 
 
 class Taker:
@@ -153,8 +153,22 @@ class Taker:
     def _log(self, rejected: Sequence[dict[str, Any]]) -> None:
         for row in rejected[:_MOST_LOGGED]:
             logger.error("the record %s is malformed: %s", self._origin(row), row["reason"])
-        if len(rejected) > _MOST_LOGGED:
-            logger.error("%d more records are malformed", len(rejected) - _MOST_LOGGED)
+        more = rejected[_MOST_LOGGED:]
+        if more:
+            logger.error("%d more records are malformed: %s", len(more), self._origins(more))
+
+    def _origins(self, rows: Sequence[dict[str, Any]]) -> str:
+        """Those that follow each other in one, from the first to the last."""
+        runs: list[tuple[int, int, int]] = []
+        for partition, offset in sorted((row["partition"], row["offset"]) for row in rows):
+            if runs and (partition, offset) == (runs[-1][0], runs[-1][2] + 1):
+                runs[-1] = (partition, runs[-1][1], offset)
+            else:
+                runs.append((partition, offset, offset))
+        return ", ".join(
+            f"{self._source_topic}/{partition}/{first}" + (f"-{last}" if last > first else "")
+            for partition, first, last in runs
+        )
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,6 @@ denies is said with what to do about it.
 
 from __future__ import annotations
 
-import logging
 import time
 import weakref
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 
 from chronoline.core.closing import Closing
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra, TopicNotFound
+from chronoline.pipe import librdkafka
 from chronoline.pipe.places import Place
 
 try:
@@ -47,8 +47,6 @@ _DENIED = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
 _TAKEN = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.NON_EMPTY_GROUP)
-
-logger = logging.getLogger(__name__)
 
 
 class KafkaUnavailable(ChronolineError):
@@ -82,7 +80,7 @@ class KafkaTopic(Closing):
             "error_cb": lambda error: (call := hear()) and call(error),
         }
         try:
-            self._admin = AdminClient(settings, logger=logger)
+            self._admin = AdminClient(settings, logger=librdkafka.logger)
         except KafkaException as error:
             raise InvalidInput(f"Kafka's properties do not do: {error.args[0].str()}") from error
 

@@ -59,6 +59,14 @@ class Place:
     def of_log(cls, topic: str, log: str) -> Self:
         return cls(kind="log", topic=topic, log=log)
 
+    def log_problem(self) -> str:
+        """What to say if its log has no such topic. A URL that may hold a password is not repeated."""
+        log = self.log if self.log.startswith("file:") and "?" not in self.log else "…"
+        return (
+            f"there is no topic {self.topic!r} in the log; create it: chronoline log create {self.topic}"
+            f" --log {log}"
+        )
+
     def java(self) -> dict[str, str]:
         """What Kafka's Java client is given, and Spark with `kafka.` before each name."""
         return java_properties(self.properties) | {"bootstrap.servers": self.bootstrap}

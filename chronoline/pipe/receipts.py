@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-FIRED, SERVED, SKIPPED = "fired", "served", "skipped"
+FIRED, SERVED, SKIPPED, STOPPED = "fired", "served", "skipped", "stopped"
 """A message was published; a window was served; a window was over before its lane came to it."""
 
 SCHEMA = pa.schema(

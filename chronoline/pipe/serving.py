@@ -22,7 +22,7 @@ from chronoline.lanes.window import LaneSettings
 from chronoline.pipe.dealing import deal_buckets, split_range
 from chronoline.pipe.outputs.contract import OutRecord
 from chronoline.pipe.places import Place
-from chronoline.pipe.receipts import SERVED, SKIPPED, Fired, as_batch
+from chronoline.pipe.receipts import SERVED, SKIPPED, STOPPED, Fired, as_batch
 from chronoline.pipe.warm import warm_output, warm_store
 from chronoline.pipe.windows import Window, window_of
 from chronoline.stores.contract import Store
@@ -68,16 +68,15 @@ class LaneWork:
         window = window_of(self.lane, self.lanes, window_ms=self.window_ms, now_ms=clock.now_ms())
         fired: list[Fired] = []
         try:
-            served = self._serve(window, piece, attempt, fired)
+            outcome = self._serve(window, piece, attempt, fired)
         except StoreUnavailable as error:
             logger.warning("a window is skipped: %s", error)
             # Nothing tells when a store is back, and a new task costs more than this wait.
             time.sleep(clock.seconds_until(min(window.end_ms, clock.now_ms() + _REST_MS)))
-            served = False
-        outcome = SERVED if served else SKIPPED
+            outcome = SKIPPED
         return as_batch(fired, outcome=outcome, window=window.number, node=self.node)
 
-    def _serve(self, window: Window, piece: int, attempt: str, fired: list[Fired]) -> bool:
+    def _serve(self, window: Window, piece: int, attempt: str, fired: list[Fired]) -> str:
         store = warm_store(self.store)
         warm = warm_output(self.output, delivery_timeout_ms=self.delivery_timeout_ms)
         topic = store.get_topic(self.topic_uid)
@@ -94,7 +93,7 @@ class LaneWork:
 
         if stop():
             time.sleep(_STOPPED_S)  # until Spark is told
-            return False
+            return STOPPED
 
         def look() -> bool:
             stopping = stop()
@@ -112,7 +111,7 @@ class LaneWork:
             on_fired=on_fired,
         ) as lane:
             report = lane.run(start_ms=window.start_ms, end_ms=window.end_ms, stopping=look)
-        return not report.skipped
+        return SKIPPED if report.skipped else SERVED
 
     def _ranges(self, topic: Topic, members: list[Member], piece: int) -> list[BucketRange]:
         now_ms = SystemClock().now_ms()

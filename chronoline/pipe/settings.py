@@ -192,14 +192,19 @@ class PipeSettings(_Table):
         path: str | Path | None = None,
         environ: Mapping[str, str] | None = None,
         flags: Mapping[str, object] | None = None,
+        *,
+        unneeded: Iterable[str] = (),
     ) -> Self:
         """The settings of a file, of the environment and of flags; the latter win, setting by setting.
 
         In the environment `hold_ms` is `CHRONOLINE_PIPE_HOLD_MS`, and `topic` of `[input]` is
         `CHRONOLINE_PIPE_INPUT__TOPIC`. A flag is named as in the file, with a dot between table and setting;
-        one that is None was not given. Raises `InvalidInput`, which names everything that is wrong.
+        one that is None was not given. `unneeded` are tables that the caller does not look at: they may be
+        missing. Raises `InvalidInput`, which names everything that is wrong.
         """
         gathered = gather(path, os.environ if environ is None else environ, flags or {})
+        for name in unneeded:
+            gathered.table.setdefault(name, _FILLERS[name])
         problems: list[Problem] = []
         try:
             settings = cls.model_validate(gathered.table)

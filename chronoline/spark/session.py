@@ -56,7 +56,10 @@ def build_session(settings: PipeSettings) -> SparkSession:
     try:
         return builder.getOrCreate()
     except Exception as error:  # of the JVM's, of the gateway's: it has no common root
-        raise InvalidInput(f"Spark does not start: {str(error).splitlines()[0]}") from error
+        hint = ""
+        if "spark.jars.packages" in conf:
+            hint = ". If Maven cannot be asked, spark.jars names a folder with the connector's jars"
+        raise InvalidInput(f"Spark does not start: {str(error).splitlines()[0]}{hint}") from error
 
 
 def _connector(settings: PipeSettings) -> dict[str, str]:

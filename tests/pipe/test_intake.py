@@ -126,7 +126,7 @@ def test_a_flood_of_malformed_records_does_not_flood_the_log(
     rows = [{"action": "reject", "reason": "it is odd"}] * 25
     assert taker(store, topic).take_in(batch(*rows)).rejected == 25
     assert len(caplog.messages) == 11
-    assert caplog.messages[-1] == "15 more records are malformed"
+    assert caplog.messages[-1] == "15 more records are malformed: in/0/10-24"
 
 
 @pytest.mark.parametrize(

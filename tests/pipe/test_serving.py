@@ -125,7 +125,7 @@ def test_a_pipe_that_is_told_to_stop_or_is_no_member_does_nothing(
         store.ask_to_stop("p", "a")
     ids = put(store, topic, 3, now_ms())
     (window,) = work(tmp_path, topic, window_ms=HOUR_MS).serve(0, "0").to_pylist()
-    assert window["outcome"] == "skipped"
+    assert window["outcome"] == "stopped"
     assert len(store.lookup(topic.uid, list(ids))) == 3
     assert list(log.read("out", follow=False)) == []
 

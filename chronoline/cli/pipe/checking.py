@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import typer
 from rich.console import Console
 
@@ -10,8 +12,10 @@ from chronoline.cli.pipe.options import (
     DeadLetterPlace,
     Delay,
     InputPlace,
+    Metrics,
     Name,
     OutputPlace,
+    Receipts,
     Setting,
     StoreUrl,
     load,
@@ -31,6 +35,8 @@ def check(
     output_place: OutputPlace = None,
     dead_letters: DeadLetterPlace = None,
     delay: Delay = None,
+    receipts: Receipts = None,
+    metrics: Metrics = None,
     setting: Setting = None,
 ) -> None:
     """Check the settings, that everything can be reached, and Spark's slots. Nothing is sent or taken in.
@@ -46,7 +52,10 @@ def check(
         output=output_place,
         dead_letters=dead_letters,
         delay=delay,
+        receipts=receipts,
+        metrics=metrics,
     )
+    logging.getLogger("chronoline").addHandler(logging.NullHandler())  # the findings say it
     console = Console()
     console.print(f"[bold]{settings.name}[/]: {place_line(settings)}", highlight=False)
     wrong = 0

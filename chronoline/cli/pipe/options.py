@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,6 +43,12 @@ Delay = Annotated[
     str | None,
     typer.Option(metavar="DURATION", help="Delay records without headers by so much, such as 5s."),
 ]
+Receipts = Annotated[
+    str | None, typer.Option(metavar="FOLDER", help="Keep a receipt of each message, as Parquet.")
+]
+Metrics = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus there.")
+]
 Setting = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as hold_ms=8000."),
@@ -51,16 +58,29 @@ Setting = Annotated[
 def load(
     config: Path | None,
     setting: list[str] | None = None,
+    unneeded: Iterable[str] = (),
     **flags: str | None,
 ) -> PipeSettings:
-    """The settings of a command. Flags are named as the settings; places are written in one word."""
+    """The settings of a command. Flags are named as the settings; places are written in one word.
+
+    `unneeded` are those that the command does not look at: they may be missing.
+    """
     given: dict[str, Any] = {}
     for each in setting or ():
         _set(given, each)
     for name, value in flags.items():
         if value is not None:
-            given[name] = _place(value) if name in ("input", "output", "dead_letters") else value
-    return PipeSettings.load(config, os.environ, given)
+            is_place = name in ("input", "output", "dead_letters")
+            given[name] = _merged(_place(value), given.get(name, {})) if is_place else value
+    return PipeSettings.load(config, os.environ, given, unneeded=unneeded)
+
+
+def _merged(table: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """What is set one by one goes into the table, and is looked at with it."""
+    for name, value in more.items():
+        both = isinstance(value, dict) and isinstance(table.get(name), dict)
+        table[name] = _merged(table[name], value) if both else value
+    return table
 
 
 def _set(given: dict[str, Any], text: str) -> None:

@@ -7,9 +7,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -19,8 +18,10 @@ from chronoline.cli.pipe.options import (
     DeadLetterPlace,
     Delay,
     InputPlace,
+    Metrics,
     Name,
     OutputPlace,
+    Receipts,
     Setting,
     StoreUrl,
     load,
@@ -29,18 +30,12 @@ from chronoline.cli.pipe.showing import place_line, progress_line
 from chronoline.core.errors import ChronolineError, MissingExtra
 
 if TYPE_CHECKING:
+    from chronoline.pipe.settings import PipeSettings
     from chronoline.spark.pipe import Pipe
 
 _SHOW_EVERY_S = 1.0
 _LOG_EVERY = 10
 """Without a terminal every so many of these a line is printed."""
-
-Receipts = Annotated[
-    str | None, typer.Option(metavar="FOLDER", help="Keep a receipt of each message, as Parquet.")
-]
-Metrics = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus there.")
-]
 
 
 def run(
@@ -59,7 +54,7 @@ def run(
     """Run a pipe until it is told to stop: Ctrl-C, SIGTERM, or `chronoline pipe stop`.
 
     chronoline pipe run --config pipe.toml
-    chronoline pipe run --input in@./chronoline-log --output out@./chronoline-log --delay 5s
+    chronoline pipe run --name first --input in@./log --output out@./log --delay 5s
     """
     settings = load(
         config,
@@ -73,15 +68,14 @@ def run(
         receipts=receipts,
         metrics=metrics,
     )
-    try:
-        from chronoline.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
-    except ModuleNotFoundError as error:
-        raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
     _log_to_stderr()
     console = Console(stderr=True)
     console.print(f"[bold]{settings.name}[/]: {place_line(settings)}", highlight=False)
     console.print("starting Spark …")
-    with Pipe(settings) as pipe, _told_to_end(pipe):
+    told = _Told()
+    # Twice: Spark puts a handler of its own in place when it starts.
+    with _asking(told), _open(settings) as pipe, _asking(told):
+        told.tell(pipe)
         console.print(f"running as node {pipe.node}; Ctrl-C ends it", highlight=False)
         _watch(console, pipe)
         console.print("ending: what is due is fired, the rest given back …")
@@ -90,13 +84,45 @@ def run(
         raise ChronolineError(f"{pipe.failed}; start the pipe again")
 
 
+def _open(settings: PipeSettings) -> Pipe:
+    try:
+        from chronoline.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
+    try:
+        return Pipe(settings)
+    except KeyboardInterrupt:  # by Spark's own handler
+        raise ChronolineError("ended while starting; nothing was begun") from None
+
+
+class _Told:
+    """Whether a signal asked for the end; the pipe hears of it as soon as there is one.
+
+    An exception in the middle of a start would leave Spark's two halves at odds: a start goes on to its end.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._pipe: Pipe | None = None
+
+    def ask(self) -> None:
+        self._asked = True
+        if self._pipe is not None:
+            self._pipe.stopped.set()
+
+    def tell(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        if self._asked:
+            pipe.stopped.set()
+
+
 @contextmanager
-def _told_to_end(pipe: Pipe) -> Iterator[None]:
+def _asking(told: _Told) -> Iterator[None]:
     """Both signals ask the pipe to stop; a second one ends the process as usual."""
     before: dict[int, Any] = {}
 
     def end(number: int, _: object) -> None:
-        pipe.stopped.set()
+        told.ask()
         signal.signal(number, before[number])
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -42,7 +42,15 @@ def status(
 
     chronoline pipe status --config pipe.toml
     """
-    settings = load(config, setting, name=name, store=store, input=input_place, output=output_place)
+    settings = load(
+        config,
+        setting,
+        ("output",),
+        name=name,
+        store=store,
+        input=input_place,
+        output=output_place,
+    )
     with open_store(settings.store) as opened:
         found = read_status(settings, opened, SystemClock().now_ms())
     if as_json:
@@ -105,7 +113,7 @@ def _messages(found: PipeStatus) -> Table:
         ("dead letters", f"{found.dead_letters:,}{more}", "kept in the store"),
         ("taken in", f"{tally.accepted:,}", "records that became messages"),
         ("ignored", f"{tally.ignored:,}", "their ids were waiting already"),
-        ("rejected", f"{tally.rejected:,}", "malformed, and among the dead letters"),
+        ("rejected", f"{tally.rejected:,}", "malformed: they went to the dead letters"),
         ("cancelled", f"{tally.cancelled:,}"),
         ("rescheduled", f"{tally.rescheduled:,}"),
         ("missed", f"{tally.missed:,}", "asked for a message that was not there"),

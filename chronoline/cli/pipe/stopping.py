@@ -22,8 +22,9 @@ def stop(
     """Ask the processes of a pipe to stop, wherever they run. They fire what is due and give back the rest.
 
     chronoline pipe stop --config pipe.toml
+    chronoline pipe stop --name first
     """
-    settings = load(config, setting, name=name, store=store)
+    settings = load(config, setting, ("input", "output"), name=name, store=store)
     with open_store(settings.store) as opened:
         asked = opened.ask_to_stop(settings.name, node)
     print(f"asked {asked} {'process' if asked == 1 else 'processes'} to stop")

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from chronoline.core.errors import InvalidInput, OutputUnavailable, Unpublishable
+from chronoline.pipe import librdkafka
 from chronoline.pipe.outputs.contract import Confirm, OutRecord
 
 _POLL_S = 0.1
@@ -203,7 +204,7 @@ def _open_producer(
             method(error)
 
     try:
-        return Producer({**settings, "error_cb": error_cb, "logger": logger})
+        return Producer({**settings, "error_cb": error_cb, "logger": librdkafka.logger})
     except KafkaException as error:
         raise InvalidInput(f"Kafka's properties do not do: {error.args[0].str()}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronoline.core.errors import MissingExtra
+from chronoline.core.errors import MissingExtra, TopicNotFound
 from chronoline.log import Log
 from chronoline.pipe.outputs.contract import DEFAULT_DELIVERY_TIMEOUT_MS, Output
 from chronoline.pipe.outputs.log import LogOutput
@@ -40,6 +40,9 @@ def _open_log(place: Place, delivery_timeout_ms: int, linger_ms: float) -> LogOu
     log = Log(place.log, linger_ms=linger_ms)
     try:
         return LogOutput(log, place.topic, room_timeout_s=delivery_timeout_ms / 1000, owns_log=True)
+    except TopicNotFound as error:
+        log.close()
+        raise TopicNotFound(place.log_problem()) from error
     except BaseException:
         log.close()
         raise

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from chronoline.cli.pipe import app
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Log, NewEvent
+from chronoline.stores.opening import open_store
 from chronoline.testing import jars
 from chronoline.testing.postgres import PostgresServer
 from chronoline.testing.servers import Server
@@ -62,7 +63,7 @@ def test_the_embedded_example_runs_as_it_is(
             assert (found["records"]["accepted"], found["records"]["rejected"]) == (1, 1)
             assert [each["node"] for each in found["nodes"]] == [node]
             shown = pipe("status", *config).stdout
-            assert "malformed, and among the dead letters" in shown
+            assert "malformed: they went to the dead letters" in shown
             assert pipe("stop", *config).stdout == "asked 1 process to stop\n"
             assert child.wait() == 0, child.words
             assert f"pipe 'orders' starts as node {node}" in child.words
@@ -80,6 +81,7 @@ def test_the_embedded_example_runs_as_it_is(
             ["--set=hold=1s", "--input=in@x"],
             "hold (flag hold): is no setting; did you mean hold_ms?",
         ),
+        (["--name=p", "--input=in@x", "--output=out@x", "--set=input.topc=y"], "topc"),
         (["--input", "in"], "'in' is no place of a topic: kafka://HOST:PORT,HOST:PORT/TOPIC"),
         (["--input", "kafka://in"], "is not of the form kafka://HOST:PORT,HOST:PORT/TOPIC"),
         (["--set", "hold_ms"], "--set takes NAME=VALUE, not 'hold_ms'"),
@@ -100,6 +102,15 @@ def test_bad_settings_are_said_before_anything_starts(
     answer = pipe(command, *settings)
     assert isinstance(answer.exception, InvalidInput), answer.output
     assert said in str(answer.exception)
+
+
+def test_a_pipe_is_stopped_by_its_name_and_store_alone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/pipe.db"
+    with open_store(url) as store:
+        store.beat("p", "node", until_ms=now_ms() + 60_000, now_ms=now_ms())
+        answer = pipe("stop", "--name=p", f"--store={url}")
+        assert answer.stdout == "asked 1 process to stop\n", answer.exception
+        assert [each.stopping for each in store.members("p")] == [True]
 
 
 def test_a_check_says_everything_that_is_wrong_and_what_to_do(
