@@ -27,6 +27,8 @@ from chronoline.spark.firing import OBSERVED
 from chronoline.spark.workers import prepare_worker
 from chronoline.stores.inputs import InputClaim, Tally
 
+_CONSUMER = {"fetch.max.wait.ms": "20"}
+"""One task reads the partitions one after the other, and now and then each waits so long; by default 500."""
 _COUNTS = tuple(each.name for each in fields(Tally))
 _DDL = ", ".join(f"{name} BIGINT" for name in _COUNTS)
 
@@ -96,7 +98,7 @@ def _source(spark: SparkSession, work: IntakeWork) -> DataFrame:
     topic = work.input.topic
     return (
         reader.format("kafka")
-        .options(**spark_options(work.input.java()))
+        .options(**spark_options(_CONSUMER | work.input.java()))
         .option("assign", json.dumps({topic: sorted(work.claims)}))
         .option("startingOffsets", json.dumps({topic: positions}))
         .option("includeHeaders", "true")
