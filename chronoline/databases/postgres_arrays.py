@@ -9,6 +9,7 @@ can be cast to any other.
 from __future__ import annotations
 
 import struct
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
@@ -43,23 +44,19 @@ class _ArrayDumper(Dumper):
         head = _HEAD.pack(1, bool(nulls), self._element_oid, len(obj), 1)
         if nulls == len(obj):
             return head + nulls * _NULL
-        return head + b"".join(self._elements(obj) if nulls else self._full(obj))
+        return head + b"".join(self._elements(obj))
 
-    def _full(self, values: Sequence[Any]) -> Iterable[bytes]:
-        """The elements where none is null."""
-        return self._elements(values)
-
+    @abstractmethod
     def _elements(self, values: Sequence[Any]) -> Iterable[bytes]:
-        raise NotImplementedError
+        """Each with its size before it; some may be null."""
 
 
 class _Numbers(_ArrayDumper):
     element = "int8"
 
-    def _full(self, values: Sequence[int]) -> Iterable[bytes]:
-        return map(_NUMBER.pack, repeat(_NUMBER_BYTES), values)
-
     def _elements(self, values: Sequence[int | None]) -> Iterable[bytes]:
+        if None not in values:
+            return map(_NUMBER.pack, repeat(_NUMBER_BYTES), values)
         return (_NULL if each is None else _NUMBER.pack(_NUMBER_BYTES, each) for each in values)
 
 
@@ -101,14 +98,14 @@ class ListDumper(Dumper):
     def get_key(self, obj: list[Any], format: PyFormat) -> DumperKey:
         return (list, _type_of(obj))
 
-    def upgrade(self, obj: list[Any], format: PyFormat) -> Dumper:
+    def upgrade(self, obj: list[Any], format: PyFormat) -> _ArrayDumper:
         kind = _type_of(obj)
         if kind not in _BY_TYPE:
             raise DataError(f"arrays hold numbers, texts or bytes, not {kind.__name__}")
         return _BY_TYPE[kind](list)
 
     def dump(self, obj: list[Any]) -> bytes:
-        raise NotImplementedError("a list is dumped by what its elements are")
+        return self.upgrade(obj, PyFormat.BINARY).dump(obj)
 
 
 def _type_of(values: list[Any]) -> type:

@@ -50,7 +50,7 @@ class Gate:
         self._on_trial = False
 
     def undecided(self) -> None:
-        """Nobody will tell about the output what was on trial: another may be tried."""
+        """What was on trial will tell nothing about the output: another may be tried."""
         self._on_trial = False
 
     def succeeded(self) -> None:

@@ -457,18 +457,9 @@ class Log(Closing):
         where = self.topic(topic)
         if target_bytes < 1:
             raise InvalidInput(f"target_bytes must be 1 or more, not {target_bytes}")
-        total = Compacted(0, 0)
-        for partition in range(where.partitions):
-            part = self._upkeep.compact(
-                where,
-                partition,
-                target_bytes=target_bytes,
-                now_ms=self._clock.now_ms(),
-                progress=progress,
-            )
-            total = Compacted(
-                total.chunks_before + part.chunks_before, total.chunks_after + part.chunks_after
-            )
+        total = self._upkeep.compact(
+            where, target_bytes=target_bytes, now_ms=self._clock.now_ms, progress=progress
+        )
         self._upkeep.collect()
         return total
 

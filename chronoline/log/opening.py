@@ -78,6 +78,13 @@ def open_parts(url: str, index: str | None = None) -> tuple[Objects, Index]:
         return objects, the_index
 
 
+def parts_on_one_machine(url: str) -> list[str]:
+    """Which of a log's two parts only the processes of one machine can reach."""
+    index = parse_qs(urlsplit(url).query).get("index", [""])[0]
+    parts = {"objects": url.startswith("file:"), "index": index.startswith("sqlite:")}
+    return [part for part, is_there in parts.items() if is_there]
+
+
 def connection_string(url: str, index: str | None = None) -> str:
     """One string for objects and index, always written in the same way."""
     return _written(_read(url, index))

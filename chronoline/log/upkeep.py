@@ -116,18 +116,26 @@ class Upkeep:
         return newest
 
     def compact(
+        self, topic: LogTopic, *, target_bytes: int, now_ms: Callable[[], int], progress: Progress
+    ) -> Compacted:
+        """Puts neighbouring small chunks of each partition into large ones, while readers read.
+
+        `progress` counts the chunks that were there, as they are read or left as they are.
+        """
+        parts = [
+            self._compact(topic, partition, target_bytes, now_ms(), progress)
+            for partition in range(topic.partitions)
+        ]
+        return Compacted(*(sum(counts) for counts in zip(*parts, strict=True)))
+
+    def _compact(
         self,
         topic: LogTopic,
         partition: int,
-        *,
         target_bytes: int,
         now_ms: int,
         progress: Progress,
     ) -> Compacted:
-        """Puts neighbouring small chunks into large ones, while readers read.
-
-        `progress` counts the chunks that were there, as they are read or left as they are.
-        """
         before = after = 0
         run: list[Chunk] = []
         for chunk in self._chunks(topic, partition, 0):

@@ -9,7 +9,6 @@ denies is said with what to do about it.
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -74,10 +73,9 @@ class KafkaTopic(Closing):
         self._isolation = _isolation(place)
         self._refused: KafkaError | None = None  # why the servers did not talk to us, and when
         self._refused_s = 0.0
-        hear = weakref.WeakMethod(self._hear)  # a client in a cycle with its topic would outlive it
         settings: dict[str, Any] = {
             **place.librdkafka(),
-            "error_cb": lambda error: (call := hear()) and call(error),
+            "error_cb": librdkafka.error_callback(self._hear),
         }
         try:
             self._admin = AdminClient(settings, logger=librdkafka.logger)

@@ -1,10 +1,19 @@
-"""The words of librdkafka: while a server is away it says the same many times a second; here now and then."""
+"""What librdkafka tells besides its answers: errors to whoever listens, and lines for the log.
+
+While a server is away it says the same many times a second; here it is said now and then.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
 
 SAY_EVERY_S = 10.0
 
@@ -34,3 +43,14 @@ class Seldom(logging.Filter):
 
 logger = logging.getLogger(__name__)
 logger.addFilter(Seldom())
+
+
+def error_callback(hear: Callable[[KafkaError], None]) -> Callable[[KafkaError], None]:
+    """Calls a method as long as its object lives: a client in a cycle with its owner would outlive it."""
+    method = weakref.WeakMethod(hear)
+
+    def call(error: KafkaError) -> None:
+        if alive := method():
+            alive(error)
+
+    return call

@@ -111,6 +111,21 @@ def librdkafka_properties(
     return {name: value for name, value in (found | wins).items() if value != ""}
 
 
+def delivery_problem(properties: Mapping[str, str], delivery_timeout_ms: int) -> str | None:
+    """What of librdkafka's properties would break the promise of a pipe's output."""
+    for name in ("acks", "request.required.acks"):
+        if properties.get(name, "all") not in ("all", "-1"):
+            return f"{name} must be 'all': a message is deleted here when it is acknowledged there"
+    for name in ("delivery.timeout.ms", "message.timeout.ms"):
+        given = properties.get(name, "1")
+        if not given.isdecimal() or not 1 <= int(given) <= delivery_timeout_ms:
+            return (
+                f"{name} must be from 1 to delivery_timeout_ms ({delivery_timeout_ms}), or left out, not "
+                f"{given!r}: after the hold time another pipe would publish the message too"
+            )
+    return None
+
+
 def _text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
-from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, ValidationError
 from pydantic_core import CoreSchema, core_schema
@@ -24,8 +23,9 @@ from chronoline.core.ids import HASH_VALUES
 from chronoline.core.limits import CLOCK_BOUND_MS, MAX_BODY_BYTES, MAX_TIME_MS
 from chronoline.lanes.holding import DEFAULT_HOLD_MS
 from chronoline.lanes.window import MOST_AHEAD_MS
+from chronoline.log.opening import parts_on_one_machine
 from chronoline.pipe.places import Place
-from chronoline.pipe.properties import Value
+from chronoline.pipe.properties import Value, delivery_problem
 from chronoline.pipe.setting_problems import Problem, problems_of, refuse
 from chronoline.pipe.setting_sources import SettingPath, Table, gather
 from chronoline.pipe.setting_types import (
@@ -294,17 +294,7 @@ def _producer_problem(name: str) -> _Rule:
     def problem(settings: PipeSettings) -> str | None:
         place: Place | None = getattr(settings, name)
         given = place.librdkafka() if place and place.kind == "kafka" else {}
-        for each in ("acks", "request.required.acks"):
-            if given.get(each, "all") not in ("all", "-1"):
-                return f"must have {each} = 'all': a message is deleted when it is acknowledged"
-        most_ms = settings.delivery_timeout_ms
-        for each in ("delivery.timeout.ms", "message.timeout.ms"):
-            time_ms = given.get(each, "1")
-            if not time_ms.isdecimal() or not 1 <= int(time_ms) <= most_ms:
-                return (
-                    f"must have {each} from 1 to delivery_timeout_ms ({most_ms}), or leave it out"
-                )
-        return None
+        return delivery_problem(given, settings.delivery_timeout_ms)
 
     return _Rule((name, "delivery_timeout_ms", "hold_ms"), problem)
 
@@ -393,7 +383,7 @@ def _master_problem(settings: PipeSettings) -> str | None:
         "dead_letters": settings.dead_letters,
     }
     local = [
-        f"{name}.log" for name, place in places.items() if place and _is_on_one_machine(place.log)
+        f"{name}.log" for name, place in places.items() if place and parts_on_one_machine(place.log)
     ]
     local += ["store"] if settings.store.startswith("sqlite:") else []
     if not local:
@@ -403,11 +393,6 @@ def _master_problem(settings: PipeSettings) -> str | None:
         f"this one: {', '.join(local)}. Use postgresql:// for the store and s3:// or Kafka for topics, or "
         "leave the master out"
     )
-
-
-def _is_on_one_machine(log: str) -> bool:
-    index = parse_qs(urlsplit(log).query).get("index", [""])[0]
-    return log.startswith("file:") or index.startswith("sqlite:")
 
 
 _RULES = (

@@ -267,11 +267,11 @@ CROSS: list[tuple[dict[str, Any], str]] = [
     ({"dead_letters": LEAST["output"]}, "dead_letters .*is the same topic as output"),
     (
         {"output": ON_KAFKA | {"producer": {"acks": 1}}},
-        r"output .*must have acks = 'all'",
+        r"output .*acks must be 'all'",
     ),
     (
         {"dead_letters": {"topic": "t", "kafka": {**KAFKA["kafka"], "delivery.timeout.ms": 4_001}}},
-        r"dead_letters .*must have delivery\.timeout\.ms from 1 to delivery_timeout_ms \(4000\)",
+        r"dead_letters .*delivery\.timeout\.ms must be from 1 to delivery_timeout_ms \(4000\)",
     ),
     (
         {"spark": {"master": "spark://h:7077"}, "output": ON_KAFKA},

@@ -26,6 +26,7 @@ from chronoline.pipe.outputs.contract import (
     OutRecord,
 )
 from chronoline.pipe.outputs.kafka_line import Line, Refused, tell
+from chronoline.pipe.properties import delivery_problem
 
 _RENEW_S = 1.0
 """A line that breaks sooner was not worth its opening: records are sent back until then."""
@@ -145,18 +146,8 @@ def producer_settings(
     properties: Mapping[str, str], delivery_timeout_ms: int, linger_ms: float
 ) -> dict[str, str]:
     """What librdkafka is given. Raises `InvalidInput` for what would break the output's promise."""
-    for name in ("acks", "request.required.acks"):
-        if properties.get(name, "all") not in ("all", "-1"):
-            raise InvalidInput(
-                f"{name} must be 'all': a message is deleted here when it is acknowledged there"
-            )
-    for name in ("delivery.timeout.ms", "message.timeout.ms"):
-        given = properties.get(name, "1")
-        if not given.isdecimal() or not 1 <= int(given) <= delivery_timeout_ms:
-            raise InvalidInput(
-                f"{name} must be from 1 to {delivery_timeout_ms}, below the hold time, not {given!r}: later "
-                "another pipe would publish the message too"
-            )
+    if problem := delivery_problem(properties, delivery_timeout_ms):
+        raise InvalidInput(problem)
     ours = _DEFAULTS | {"acks": "all", "enable.idempotence": "true"}
     if "message.timeout.ms" not in properties:
         ours["delivery.timeout.ms"] = str(delivery_timeout_ms)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -65,7 +64,7 @@ class Line:
         self._handed_out = threading.Condition(self._lock)
         self._waiting = 0
         self._ending = False
-        self._producer = _open_producer(settings, weakref.WeakMethod(self._failed))
+        self._producer = _open_producer(settings, self._failed)
         self._thread = threading.Thread(target=self._serve, name="chronoline-kafka", daemon=True)
         self._thread.start()
 
@@ -195,14 +194,8 @@ class Line:
             logger.info("the producer for %r: %s", self._topic, error.str())
 
 
-def _open_producer(
-    settings: Mapping[str, str], failed: weakref.WeakMethod[Callable[[KafkaError], None]]
-) -> Producer:
-    def error_cb(error: KafkaError) -> None:
-        # Weak: a producer that is in a cycle with its line would outlive it.
-        if method := failed():
-            method(error)
-
+def _open_producer(settings: Mapping[str, str], failed: Callable[[KafkaError], None]) -> Producer:
+    error_cb = librdkafka.error_callback(failed)
     try:
         return Producer({**settings, "error_cb": error_cb, "logger": librdkafka.logger})
     except KafkaException as error:

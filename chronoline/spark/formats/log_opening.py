@@ -5,9 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from urllib.parse import parse_qs, urlsplit
 
 from chronoline.log import Log
+from chronoline.log.opening import parts_on_one_machine
 from chronoline.spark.formats.locality import check_local
 
 _opened: dict[tuple[int, str], Log] = {}
@@ -26,12 +26,7 @@ def open_log(url: str) -> Log:
 
 
 def _check_place(url: str) -> None:
-    index = parse_qs(urlsplit(url).query).get("index", [""])[0]
-    on_disk = [
-        urlsplit(url).scheme == "file" and "objects",
-        urlsplit(index).scheme == "sqlite" and "index",
-    ]
-    for part in filter(None, on_disk):
+    for part in parts_on_one_machine(url):
         check_local(
             f"a log with its {part} in a folder",
             "use a bucket with an index in PostgreSQL or DynamoDB",

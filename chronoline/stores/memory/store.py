@@ -206,24 +206,21 @@ class MemoryStore(MemoryInputs):
         return sorted(found, key=lambda message: message.ts)[:limit]
 
     def _select_held(self, topic: Topic, consumer: str, after: str, limit: int) -> list[Message]:
-        with self._open():
-            found = [
-                entry.message
-                for entry in self._live(topic, topic.all_buckets)
-                if entry.message.lock_consumer == consumer and entry.message.id > after
-            ]
-        return sorted(found, key=lambda message: message.id)[:limit]
+        return self._page(topic, lambda each: each.lock_consumer == consumer, after, limit)
 
     def _select_owned(
         self, topic: Topic, producer_group: str, after: str, limit: int
     ) -> list[Message]:
+        return self._page(topic, lambda each: each.producer_group == producer_group, after, limit)
+
+    def _page(
+        self, topic: Topic, wanted: Callable[[Message], bool], after: str, limit: int
+    ) -> list[Message]:
+        """The first messages behind an id, in the order of ids."""
         with self._open():
-            found = [
-                entry.message
-                for entry in self._live(topic, topic.all_buckets)
-                if entry.message.producer_group == producer_group and entry.message.id > after
-            ]
-        return sorted(found, key=lambda message: message.id)[:limit]
+            found = [each.message for each in self._live(topic, topic.all_buckets)]
+        behind = [each for each in found if each.id > after and wanted(each)]
+        return sorted(behind, key=lambda message: message.id)[:limit]
 
     def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
         with self._open():

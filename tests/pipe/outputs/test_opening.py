@@ -44,5 +44,5 @@ def test_a_topic_of_a_log(tmp_path: Path) -> None:
 
 def test_a_hold_time_is_kept(kafka_server: KafkaServer) -> None:
     place = Place.of_kafka("t", kafka_server.bootstrap, {"delivery.timeout.ms": 3_000})
-    with pytest.raises(InvalidInput, match="from 1 to 2000"):
+    with pytest.raises(InvalidInput, match=r"from 1 to delivery_timeout_ms \(2000\)"):
         open_output(place, delivery_timeout_ms=2_000)
