@@ -47,7 +47,7 @@ FULL = Sizes(
         steady_s=8, start=6_000, step=1_000, published_start=2_000, published_step=500, most=20_000
     ),
     bursts=BurstSizes(burst=100_000, published_burst=10_000, instant=20_000, instant_rate=5_000),
-    waiting=WaitingSizes(waiting=5_000_000, rounds=2, steady_s=12, forecasts=2),
+    waiting=WaitingSizes(waiting=5_000_000, rounds=3, steady_s=12, forecasts=2),
     several=SeveralSizes(pipes=(1, 2, 3), steady_s=10, overdue=50_000),
     bulk=BulkSizes(rounds=3, messages=400_000),
     outages=OutageSizes(),
