@@ -18,7 +18,7 @@ ON_SPARK := tests/spark tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
 SPARK_LOG := $(VENV)/spark-tests.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lock clean
+.PHONY: help setup demo test bench lock proto clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -45,6 +45,10 @@ bench: setup ## Measure beside the raw engine (BENCH=store)
 lock: setup ## Resolve the newest dependencies into requirements.lock
 	$(UV) pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--upgrade --generate-hashes --custom-compile-command "make lock" --output-file requirements.lock
+
+proto: setup ## Make the wire's Python from its .proto, and the blocking client from the asynchronous one
+	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. chronoline/wire/v1/chronoline.proto
+	$(BIN)/python -m chronoline.client.making
 
 clean: ## Remove .venv, caches and build results
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

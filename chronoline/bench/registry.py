@@ -74,6 +74,12 @@ BENCHES = {
                 "outages",
             ),
         ),
+        Bench(
+            name="broker",
+            summary="the broker, beside beanstalkd and a hand-written queue on PostgreSQL",
+            module="chronoline.bench.broker",
+            cases=("lateness", "creates", "leases", "instant", "waiting"),
+        ),
     )
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -10,8 +11,18 @@ from rich.console import Console
 
 from chronoline import __version__
 from chronoline.cli.bench import bench
+from chronoline.cli.client.dead import app as dead
+from chronoline.cli.client.forecasting import forecast
+from chronoline.cli.client.moving import cancel, reschedule, show
+from chronoline.cli.client.receiving import receive
+from chronoline.cli.client.sending import send
+from chronoline.cli.client.status import status
+from chronoline.cli.client.topics import app as topic
 from chronoline.cli.demo import demo
 from chronoline.cli.log import app as log
+from chronoline.cli.node.config import app as config
+from chronoline.cli.node.tokens import app as token
+from chronoline.cli.node.up import up
 from chronoline.cli.pipe import app as pipe
 from chronoline.core.errors import ChronolineError
 
@@ -22,10 +33,20 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
+_BROKER = "A broker, and its settings"
+_MESSAGES = "Messages on timelines, through a broker"
 app.command()(demo)
 app.command()(bench)
 app.add_typer(log)
 app.add_typer(pipe)
+app.command(rich_help_panel=_BROKER)(up)
+app.command(rich_help_panel=_BROKER)(status)
+app.add_typer(config, rich_help_panel=_BROKER)
+app.add_typer(token, rich_help_panel=_BROKER)
+app.add_typer(topic, rich_help_panel=_MESSAGES)
+for command in (send, receive, show, reschedule, cancel, forecast):
+    app.command(rich_help_panel=_MESSAGES)(command)
+app.add_typer(dead, rich_help_panel=_MESSAGES)
 
 
 def _show_version(wanted: bool) -> None:
@@ -46,6 +67,7 @@ def _options(
 
 def run() -> None:
     """The entry point: errors that Chronoline knows are told in a line, without a trace."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what fails is told by us, in a line
     try:
         app()
     except ChronolineError as error:

@@ -20,7 +20,7 @@ _RFC_3339 = re.compile(
 
 def show_moment(moment_ms: int) -> str:
     """Such as 2026-01-31T12:00:00.000Z."""
-    return _from_ms(moment_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return from_ms(moment_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_moment_ms(text: str, what: str) -> int:
@@ -35,6 +35,23 @@ def parse_moment_ms(text: str, what: str) -> int:
         raise InvalidInput(f"{what} {text!r} is not a time: {error}") from error
 
 
+def parse_when_ms(text: str, what: str, now_ms: int) -> int:
+    """A moment, or how far it is from now: now, +1h, -10m, or RFC 3339 with its zone."""
+    if text == "now":
+        return now_ms
+    try:
+        if text.startswith("+"):
+            return min(MAX_TIME_MS, now_ms + parse_duration_ms(text[1:], what))
+        if text.startswith("-"):
+            return max(0, now_ms - parse_duration_ms(text[1:], what))
+        return parse_moment_ms(text, what)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{what} {text!r} is no moment: write now, +1h, -10m, or a time with its zone such as "
+            "2026-01-31T12:00:00Z"
+        ) from error
+
+
 def parse_start(text: str, what: str, now_ms: int) -> Start:
     """Where reading begins: earliest, latest, a sequence, a time, or how long ago, such as -10m."""
     if text == "earliest":
@@ -45,8 +62,8 @@ def parse_start(text: str, what: str, now_ms: int) -> Start:
         return int(text)
     try:
         if text.startswith("-"):
-            return _from_ms(max(0, now_ms - parse_duration_ms(text[1:], what)))
-        return _from_ms(parse_moment_ms(text, what))
+            return from_ms(max(0, now_ms - parse_duration_ms(text[1:], what)))
+        return from_ms(parse_moment_ms(text, what))
     except InvalidInput as error:
         raise InvalidInput(
             f"{what} {text!r} is not a start: write earliest, latest, a sequence, a time with its "
@@ -54,5 +71,6 @@ def parse_start(text: str, what: str, now_ms: int) -> Start:
         ) from error
 
 
-def _from_ms(moment_ms: int) -> datetime:
+def from_ms(moment_ms: int) -> datetime:
+    """In UTC; nothing is after the year 9999."""
     return _EPOCH + timedelta(milliseconds=min(moment_ms, MAX_TIME_MS))

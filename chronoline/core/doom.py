@@ -9,6 +9,8 @@ from chronoline.core.topic import TopicSettings
 
 
 class DeathReason(StrEnum):
+    """What the store says of a death. Of a message that is buried, its consumer says why."""
+
     ATTEMPTS = "attempts"
     """Too many attempts failed."""
     EXPIRED = "expired"

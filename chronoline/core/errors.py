@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 class ChronolineError(Exception):
     """Chronoline failed."""
 
+    retry_after_ms: int | None = None
+    """When it is worth trying again, if whoever raised it knows."""
+
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (self.__doc__ or "").strip())
 
@@ -72,6 +75,34 @@ class StoreClosed(StoreError):
 
 class SchemaTooNew(StoreError):
     """The database was written by a newer Chronoline. Upgrade this one, or open another database."""
+
+
+class BrokerUnavailable(ChronolineError):
+    """The broker cannot be reached, or is stopping; nothing was changed. Try again."""
+
+
+class TooMuch(ChronolineError):
+    """More than the broker takes at once; nothing was changed. Try again with less, or later."""
+
+
+class Unauthenticated(ChronolineError):
+    """The broker asks for a token: `chronoline token create` makes one, CHRONOLINE_TOKEN gives it."""
+
+
+class AlreadySubscribed(ChronolineError):
+    """The consumer is subscribed to the topic already."""
+
+
+class NotSubscribed(ChronolineError):
+    """The consumer is not subscribed to the topic."""
+
+
+class ConsumerReplaced(ChronolineError):
+    """Another process has connected under this consumer's name, and has its leases now."""
+
+
+class ClientClosed(ChronolineError):
+    """The client is closed."""
 
 
 class OutputUnavailable(ChronolineError):

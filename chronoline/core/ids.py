@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  # ten bits at a time
 _ID_CHARACTERS = 26
 ID_ENTROPY_BYTES = 10
 _UID_ENTROPY_BITS = 21
@@ -17,7 +18,7 @@ HASH_VALUES = 1 << 16
 def make_id(now_ms: int, entropy: bytes) -> str:
     """A 26-character id that sorts by its time; `entropy` is 10 random bytes."""
     number = (now_ms << 80) | int.from_bytes(entropy[:ID_ENTROPY_BYTES], "big")
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -5, -5))
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -10, -10)])
 
 
 def id_time(message_id: str) -> int | None:

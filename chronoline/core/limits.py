@@ -28,6 +28,7 @@ MAX_HEADERS = 256
 MAX_HEADER_BYTES = 65_536
 MAX_KEY_BYTES = 65_536
 MAX_BODY_BYTES = 64 * 1024 * 1024
+MAX_REASON_CHARACTERS = 1_000
 
 
 def id_problem(value: object) -> str | None:
@@ -66,6 +67,15 @@ def version_problem(value: object) -> str | None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TIME_MS:
         return f"version {value!r} is none that was ever given out; use the one of the lease"
     return None
+
+
+def reason_problem(value: object) -> str | None:
+    """Why a message is buried: text of at most 1,000 characters without NUL; it may be empty."""
+    if value == "":
+        return None
+    if isinstance(value, str) and len(value) > MAX_REASON_CHARACTERS:
+        return f"reason has {len(value)} characters; at most {MAX_REASON_CHARACTERS} are allowed"
+    return name_problem("reason", value, 4 * MAX_REASON_CHARACTERS)
 
 
 def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:

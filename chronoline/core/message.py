@@ -52,7 +52,7 @@ class Message:
     version: int
     """Grows with every change."""
     attempts: int
-    """Leases that lapsed or were given back by `retry`."""
+    """Leases that lapsed, or ended by `retry` or `bury`."""
     expires: int | None
     key: bytes | None
     headers: tuple[Header, ...]
@@ -92,4 +92,5 @@ class DeadLetter:
 
     message: Message
     reason: str
+    """A `DeathReason`, or what the consumer said that buried it."""
     died: int

@@ -31,6 +31,7 @@ class Operation(StrEnum):
     EXTEND = "extend"
     RELEASE = "release"
     RETRY = "retry"
+    BURY = "bury"
     UNRESERVE = "unreserve"
     ACK = "ack"
     RESCHEDULE = "reschedule"
@@ -85,6 +86,7 @@ holder          lease        not_found   not_due     yes         leased      yes
 holder          extend       not_found   not_holder  not_holder  yes         lapsed      not_holder  deleted     dead
 holder          release      not_found   not_holder  not_holder  yes         lapsed      not_holder  deleted     dead
 holder          retry        not_found   not_holder  not_holder  yes         lapsed      not_holder  deleted     dead
+holder          bury         not_found   not_holder  not_holder  yes         lapsed      not_holder  deleted     dead
 holder          unreserve    not_found   not_holder  not_holder  yes         lapsed      not_holder  deleted     dead
 holder          ack          not_found   not_holder  not_holder  yes         lapsed      not_holder  deleted     dead
 holder          *            not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed
@@ -94,6 +96,7 @@ other_consumer  lease        not_found   not_due     yes         leased      yes
 other_consumer  extend       not_found   not_holder  not_holder  not_holder  not_holder  not_holder  deleted     dead
 other_consumer  release      not_found   not_holder  not_holder  not_holder  not_holder  not_holder  deleted     dead
 other_consumer  retry        not_found   not_holder  not_holder  not_holder  not_holder  not_holder  deleted     dead
+other_consumer  bury         not_found   not_holder  not_holder  not_holder  not_holder  not_holder  deleted     dead
 other_consumer  unreserve    not_found   not_holder  not_holder  not_holder  not_holder  not_holder  deleted     dead
 other_consumer  ack          not_found   not_holder  not_holder  not_holder  not_holder  not_holder  deleted     dead
 other_consumer  *            not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed not_allowed

@@ -105,6 +105,9 @@ class StorageLanes(Closing):
     def retry(self, topic_uid: int, leases: Sequence[tuple[Lease, int]]) -> Future[list[Outcome]]:
         return self._on_leases("retry", self._store.retry, topic_uid, leases)
 
+    def bury(self, topic_uid: int, leases: Sequence[tuple[Lease, str]]) -> Future[list[Outcome]]:
+        return self._on_leases("bury", self._store.bury, topic_uid, leases, _reason_bytes)
+
     def reserve(
         self,
         topic_uid: int,
@@ -132,6 +135,18 @@ class StorageLanes(Closing):
 
         return only(self._submit(self._deadline, object(), write, [None]))
 
+    def resume(
+        self, topic_uid: int, consumer: str, *, after: str = "", limit: int
+    ) -> Future[Grant]:
+        """What `Store.resume` answers, in its turn."""
+
+        def write(_: Sequence[None], now_ms: int) -> list[Grant]:
+            return [
+                self._store.resume(topic_uid, consumer, after=after, limit=limit, now_ms=now_ms)
+            ]
+
+        return only(self._submit(self._deadline, object(), write, [None]))
+
     def close(self) -> None:
         """Finishes what waits, then ends the threads. May be called twice."""
         for lane in self._lanes:
@@ -143,11 +158,12 @@ class StorageLanes(Closing):
         method: Callable[..., list[Outcome]],
         topic_uid: int,
         leases: Sequence[Any],
+        item_bytes: Callable[[Any], int] = lambda _: 0,
     ) -> Future[list[Outcome]]:
         def write(items: Sequence[Any], now_ms: int) -> list[Outcome]:
             return method(topic_uid, items, now_ms=now_ms)
 
-        return self._submit(self._deadline, (name, topic_uid), write, leases)
+        return self._submit(self._deadline, (name, topic_uid), write, leases, item_bytes)
 
     @staticmethod
     def _submit(
@@ -176,3 +192,11 @@ def _message_bytes(message: NewMessage) -> int:
         with suppress(TypeError):
             parts += chain.from_iterable(message.headers)
     return sum(len(part) for part in parts if isinstance(part, (bytes, str)))
+
+
+def _reason_bytes(item: object) -> int:
+    """The reason of a (lease, reason); like a message, it has not been checked yet."""
+    match item:
+        case (_, str() | bytes() as reason):
+            return len(reason)
+    return 0

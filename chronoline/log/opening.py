@@ -79,9 +79,16 @@ def open_parts(url: str, index: str | None = None) -> tuple[Objects, Index]:
 
 
 def parts_on_one_machine(url: str) -> list[str]:
-    """Which of a log's two parts only the processes of one machine can reach."""
+    """Which of a log's two parts only the processes of one machine can reach.
+
+    Both of them for a folder that names no index: that lies beside the objects.
+    """
+    in_folder = _scheme(url) == "file"
     index = parse_qs(urlsplit(url).query).get("index", [""])[0]
-    parts = {"objects": url.startswith("file:"), "index": index.startswith("sqlite:")}
+    parts = {
+        "objects": in_folder,
+        "index": _scheme(index) == "sqlite" if index else in_folder,
+    }
     return [part for part, is_there in parts.items() if is_there]
 
 

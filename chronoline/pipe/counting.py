@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from chronoline.pipe.receipts import LATENESS_BOUNDS_MS, LatenessHistogram
+from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
+from chronoline.pipe.receipts import SERVED, SKIPPED
+from chronoline.pipe.windows import windows_between
 
 _SUMMED = ("fired", "redelivered", "served", "skipped", "relayed", "restarts", "lag")
 
@@ -21,9 +23,9 @@ class Counters:
     redelivered: int = 0
     """Those among them whose earlier reservation had lapsed."""
     served: int = 0
-    """Windows that a lane served on time."""
+    """Windows that a lane served on time, with all of its tasks."""
     skipped: int = 0
-    """Windows to which no task came in time, or during which the store was away."""
+    """Windows to which not all tasks came in time, or during which the store was away."""
     relayed: int = 0
     """Dead letters that were moved to their topic."""
     restarts: int = 0
@@ -36,9 +38,9 @@ class Counters:
     """By how much the clock of the input's Kafka is ahead."""
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
 
-    def add_windows(self, observed: Mapping[str, Any]) -> None:
-        """Adds what was observed of a micro-batch of a lane."""
-        for name in ("fired", "redelivered", "served", "skipped"):
+    def add_messages(self, observed: Mapping[str, Any]) -> None:
+        """Adds the messages that were observed in a micro-batch of a lane."""
+        for name in ("fired", "redelivered"):
             setattr(self, name, getattr(self, name) + (observed[name] or 0))
         places = range(len(LATENESS_BOUNDS_MS) + 1)
         self.lateness.add([observed[f"late_{place}"] or 0 for place in places])
@@ -67,3 +69,32 @@ class Counters:
         if len(late) == len(counters.lateness.counts):
             counters.lateness.add(late)
         return counters
+
+
+class WindowCount:
+    """Counts the windows of one lane, each once: however many tasks shared it, or came to it again.
+
+    One that some of its tasks served and others did not is skipped. So is one that lies between two to which
+    tasks came.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self._lanes = lanes
+        self._last: int | None = None  # the last window that is counted
+
+    def add(self, observed: Mapping[str, Any], counters: Counters) -> None:
+        """Adds the windows of a micro-batch, as a rule one: tasks that start late may find themselves in the
+        next."""
+        first: int = observed["first_window"]
+        window: int = observed["window"]
+        last = first - self._lanes if self._last is None else self._last
+        if window <= last:  # while the store is away a window has several micro-batches
+            return
+        self._last = window
+        counters.skipped += windows_between(last, window, self._lanes)
+        if not (observed[SERVED] or observed[SKIPPED]):  # the pipe stops
+            return
+        if first < window or observed[SKIPPED]:
+            counters.skipped += 1
+        else:
+            counters.served += 1

@@ -1,4 +1,4 @@
-"""Who serves what among the pipes that live: the same everywhere that sees the same pipes.
+"""Who serves what among the pipes that live, the same everywhere that sees the same pipes.
 
 Views may differ for a moment. Then two pipes reach for the same messages, or the same partition, and the
 store gives each to one of them.
@@ -9,13 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from chronoline.core.ranges import BucketRange
-
-
-def deal_buckets(members: Iterable[str], me: str, buckets: int) -> BucketRange:
-    """The buckets of one member: neighbours, about as many as every other has. Empty if there are too few."""
-    names = sorted({*members, me})
-    place = names.index(me)
-    return BucketRange(place * buckets // len(names), (place + 1) * buckets // len(names))
 
 
 def split_range(whole: BucketRange, pieces: int) -> list[BucketRange]:

@@ -1,44 +1,85 @@
 """What librdkafka tells besides its answers: errors to whoever listens, and lines for the log.
 
-While a server is away it says the same many times a second; here it is said now and then.
+While a server is away it says the same many times a second; here it is said now and then. What is new is
+said at once: the clients of a process may be those of several clusters, each with a trouble of its own.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 SAY_EVERY_S = 10.0
+_MOST_SPEAKERS = 500
+_MOST_KINDS = 100
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(slots=True)
+class _Speaker:
+    """One client at one level and facility, and what was said of its lines."""
+
+    said_s: float = float("-inf")
+    unsaid: int = 0
+    kinds: set[str] = field(default_factory=set)
+    """Texts without the numbers in them, which are ports, times and counts."""
+
+    def is_new(self, text: str) -> bool:
+        """Whether such a line never came. One that comes in ever new words is not listened to for ever."""
+        kind = _NUMBER.sub("", text)
+        if kind in self.kinds or len(self.kinds) >= _MOST_KINDS:
+            return False
+        self.kinds.add(kind)
+        return True
 
 
 class Seldom(logging.Filter):
-    """Lets a line through if none of its level was said for a while, and says how many were not."""
+    """Lets a line through if it is new, or if its speaker said none for a while; says how many were not.
+
+    Clients come and go: of many the first is forgotten, and is new again.
+    """
 
     def __init__(self, every_s: float = SAY_EVERY_S) -> None:
         super().__init__()
         self._every_s = every_s
         self._lock = threading.Lock()
-        self._said_s: dict[int, float] = {}
-        self._unsaid: dict[int, int] = {}
+        self._speakers: dict[tuple[object, ...], _Speaker] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        level, now_s = record.levelno, time.monotonic()
+        text, now_s = record.getMessage(), time.monotonic()
         with self._lock:
-            if now_s < self._said_s.get(level, float("-inf")) + self._every_s:
-                self._unsaid[level] = self._unsaid.get(level, 0) + 1
+            speaker = self._speaker(record)
+            if not speaker.is_new(text) and now_s < speaker.said_s + self._every_s:
+                speaker.unsaid += 1
                 return False
-            self._said_s[level] = now_s
-            unsaid = self._unsaid.pop(level, 0)
+            speaker.said_s = now_s
+            unsaid, speaker.unsaid = speaker.unsaid, 0
         if unsaid:
-            record.msg, record.args = f"{record.getMessage()} (and {unsaid} more such lines)", ()
+            record.msg, record.args = f"{text} (and {unsaid} more such lines)", ()
         return True
+
+    def _speaker(self, record: logging.LogRecord) -> _Speaker:
+        key = (record.levelno, *_client(record))
+        if key not in self._speakers and len(self._speakers) >= _MOST_SPEAKERS:
+            del self._speakers[next(iter(self._speakers))]
+        return self._speakers.setdefault(key, _Speaker())
+
+
+def _client(record: logging.LogRecord) -> tuple[object, ...]:
+    """The facility and the name of the client: librdkafka's binding gives them, and then the text."""
+    match record.args:
+        case (facility, name, _):
+            return (facility, name)
+    return ()
 
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,6 @@ from prometheus_client.registry import Collector
 from chronoline.core.closing import Closing
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.pipe.counting import Counters
-from chronoline.pipe.receipts import LATENESS_BOUNDS_MS
 from chronoline.pipe.status import PipeStatus
 
 logger = logging.getLogger(__name__)
@@ -30,8 +29,8 @@ _COUNT_EVERY_S = 10.0
 _COUNTED = {
     "fired": "Messages that were published and acknowledged.",
     "redelivered": "Those among them whose earlier reservation had lapsed.",
-    "served": "Windows that a lane served on time.",
-    "skipped": "Windows to which no task came in time, or during which the store was away.",
+    "served": "Windows that a lane served on time, with all of its tasks.",
+    "skipped": "Windows to which not all tasks came in time, or during which the store was away.",
     "relayed": "Dead letters that were moved to their topic.",
     "restarts": "Queries that failed and were started again.",
 }
@@ -82,17 +81,8 @@ class PipeCollector(Collector):
         late = HistogramMetricFamily(
             "chronoline_lateness_seconds", "Lateness of first deliveries.", labels=names
         )
-        late.add_metric(values, self._buckets(), sum_value=None)
+        late.add_metric(values, self._counters.lateness.cumulative(), sum_value=None)
         yield late
-
-    def _buckets(self) -> list[tuple[str, float]]:
-        bounds = [*(str(bound / 1000) for bound in LATENESS_BOUNDS_MS), "+Inf"]
-        total = 0
-        buckets = []
-        for bound, count in zip(bounds, self._counters.lateness.counts, strict=True):
-            total += count
-            buckets.append((bound, float(total)))
-        return buckets
 
     def _shared(self, status: PipeStatus) -> Iterator[Metric]:
         """What belongs to the pipe as a whole: every process of it says the same."""

@@ -1,19 +1,22 @@
 """Receipts: what a lane says of what it did, as rows that flow through Spark.
 
-One row for each message that was published and acknowledged, and one for each window that was served or
-skipped.
+One row for each message that was published and acknowledged, and one of each task for its window: tasks that
+share a window say each what became of their piece.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
 
 FIRED, SERVED, SKIPPED, STOPPED = "fired", "served", "skipped", "stopped"
-"""A message was published; a window was served; a window was over before its lane came to it."""
+"""A message was published; a window was served.
+
+Skipped: it was over before its task came to it, or the store could not be reached and the task gave up.
+Stopped: somebody had asked the pipe to stop before the task began, and it did nothing.
+"""
 
 SCHEMA = pa.schema(
     [
@@ -32,9 +35,6 @@ DDL = (
     "redelivered BOOLEAN, node STRING"
 )
 
-LATENESS_BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 60_000)
-"""The bounds of the histogram: so many were at most so late."""
-
 
 class Fired(NamedTuple):
     id: str
@@ -44,7 +44,7 @@ class Fired(NamedTuple):
 
 
 def as_batch(fired: Sequence[Fired], *, outcome: str, window: int, node: str) -> pa.RecordBatch:
-    """The receipts of a window: one for each message, and one for the window."""
+    """The receipts of a task: one for each message, and one for its piece of the window."""
     count = len(fired)
     late = [each.fired_us / 1000 - each.due_ms for each in fired]
     columns = [
@@ -62,29 +62,3 @@ def as_batch(fired: Sequence[Fired], *, outcome: str, window: int, node: str) ->
 
 def _moments(moments_us: list[int]) -> pa.Array:
     return pa.array([*moments_us, None], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-
-
-@dataclass(slots=True)
-class LatenessHistogram:
-    """A histogram of lateness that can be added to, and asked for percentiles."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_BOUNDS_MS) + 1))
-    """How many lie within each bound and above the one before; the last are later than all bounds."""
-
-    def add(self, counts: Sequence[int]) -> None:
-        self.counts = [mine + more for mine, more in zip(self.counts, counts, strict=True)]
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts)
-
-    def percentile_ms(self, part: float) -> float | None:
-        """A bound that at least this part of all keep; None if there are none, inf beyond all bounds."""
-        if not self.total:
-            return None
-        seen = 0
-        for bound, count in zip((*LATENESS_BOUNDS_MS, float("inf")), self.counts, strict=True):
-            seen += count
-            if seen >= part * self.total:
-                return float(bound)
-        raise AssertionError("unreachable")

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from chronoline.clock import SystemClock
+from chronoline.core.dealing import deal_buckets
 from chronoline.core.errors import StoreUnavailable
 from chronoline.core.message import LeasedMessage
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.lanes.publishing import Confirm, PublishingLane
 from chronoline.lanes.window import LaneSettings
-from chronoline.pipe.dealing import deal_buckets, split_range
+from chronoline.pipe.dealing import split_range
 from chronoline.pipe.outputs.contract import OutRecord
 from chronoline.pipe.places import Place
 from chronoline.pipe.receipts import SERVED, SKIPPED, STOPPED, Fired, as_batch

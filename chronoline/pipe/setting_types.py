@@ -1,70 +1,20 @@
-"""What the values of settings may be, and how people write them."""
+"""What those values of a pipe's settings may be that no other settings have."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator
 
-from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import name_problem
-from chronoline.core.quantities import parse_duration_ms
 from chronoline.core.topic import check_topic_name
 from chronoline.log.opening import connection_string
+from chronoline.settings.types import lasting_store, scheme_of
 from chronoline.stores.opening import SCHEMES
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_SQLITE = "sqlite:///"
-_DIGITS = re.compile(r"[0-9]{1,18}")
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
-_LAST_PORT = 65_535
-_MOST_SHOWN = 40
-
-
-def _whole(value: object) -> int:
-    """A whole number, also as text, which is all that the environment has."""
-    if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
-        return int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ValueError(f"must be a whole number, not {shown(value)}")
-
-
-def _duration_ms(value: object) -> int:
-    """Such as 250ms or 5s; a bare number counts milliseconds, as the setting's name says."""
-    try:
-        return _whole(value)
-    except ValueError:
-        return _timespan_ms(value)
-
-
-def _timespan_ms(value: object) -> int:
-    """Such as 250ms or 5s. Bare numbers are refused: nobody could tell seconds from milliseconds."""
-    try:
-        if isinstance(value, str):
-            return parse_duration_ms(value, "")
-        if value == 0 and not isinstance(value, bool):
-            return 0
-    except InvalidInput:
-        pass
-    bare = isinstance(value, int) or (isinstance(value, str) and _DIGITS.fullmatch(value))
-    what = "has no unit" if bare and not isinstance(value, bool) else "is not a duration"
-    raise ValueError(f"{shown(value)} {what}; write 250ms, 5s, 15m or 1.5h")
-
-
-def _nothing(value: object) -> object:
-    """The environment cannot leave something out that the file says, but it can say it empty."""
-    return None if value == "" else value
-
-
-def _listed(value: object) -> object:
-    """A list, or text with commas between."""
-    if isinstance(value, str):
-        return [each.strip() for each in value.split(",") if each.strip()]
-    return value
 
 
 def _timeline(name: str) -> str:
@@ -78,31 +28,14 @@ def _header(name: str) -> str:
     return name
 
 
-def _address(text: str) -> str:
-    match = _ADDRESS.fullmatch(text)
-    if text and (match is None or not 0 < int(match[2]) <= _LAST_PORT):
-        raise ValueError(f"{shown(text)} is no address; write host:port, such as 127.0.0.1:9400")
-    return text
-
-
 def _store(url: str) -> str:
     """A relative file is made absolute: Spark's tasks may run in another folder."""
-    scheme = urlsplit(url[: url.find(":") + 1]).scheme
-    if scheme == "memory":
+    if scheme_of(url) == "memory":
         raise ValueError(
             "memory: is another store in each process, and Spark's tasks are processes of their own; "
             f"write {SCHEMES['sqlite']} or {SCHEMES['postgresql']}"
         )
-    if scheme not in ("sqlite", "postgresql", "postgres"):
-        raise ValueError(
-            f"is not the URL of a store; write {SCHEMES['sqlite']} or {SCHEMES['postgresql']}"
-        )
-    if scheme != "sqlite":
-        return url
-    path = unquote(url[len(_SQLITE) :])
-    if not url.startswith(_SQLITE) or not path or path == ":memory:" or "?" in url:
-        raise ValueError(f"names no file; write {SCHEMES['sqlite']}")
-    return _SQLITE + str(Path(path).absolute())
+    return lasting_store(url)
 
 
 def _log(place: str) -> str:
@@ -113,30 +46,7 @@ def _log(place: str) -> str:
     return connection_string(url)
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
-DurationMs = Annotated[int, BeforeValidator(_duration_ms)]
-TimespanMs = Annotated[int, BeforeValidator(_timespan_ms)]
-OptionalTimespanMs = Annotated[
-    Annotated[int, BeforeValidator(_timespan_ms)] | None, BeforeValidator(_nothing)
-]
-OptionalText = Annotated[str | None, BeforeValidator(_nothing)]
-Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 TimelineName = Annotated[str, AfterValidator(_timeline)]
 HeaderName = Annotated[str, AfterValidator(_header)]
-Address = Annotated[str, AfterValidator(_address)]
 StoreUrl = Annotated[str, AfterValidator(_store)]
 LogUrl = Annotated[str, AfterValidator(_log)]
-
-
-def shown(value: object) -> str:
-    """A value in an error: short. Never called with what may hold a password."""
-    text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
-
-
-def without_password(url: str) -> str:
-    """A URL to be shown: without what stands before its host, and without options that are secret."""
-    head, at, tail = url.rpartition("@")
-    if at:
-        url = f"{head.partition('://')[0]}://…@{tail}"
-    return re.sub(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", r"\1…", url)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, ValidationError
+from pydantic import Field, GetPydanticSchema, PrivateAttr, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
@@ -26,41 +26,33 @@ from chronoline.lanes.window import MOST_AHEAD_MS
 from chronoline.log.opening import parts_on_one_machine
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import Value, delivery_problem
-from chronoline.pipe.setting_problems import Problem, problems_of, refuse
-from chronoline.pipe.setting_sources import SettingPath, Table, gather
-from chronoline.pipe.setting_types import (
+from chronoline.pipe.setting_types import HeaderName, LogUrl, StoreUrl, TimelineName
+from chronoline.settings.model import SettingsTable
+from chronoline.settings.problems import Known, Problem, problems_of, refuse
+from chronoline.settings.sources import SettingPath, Sources, Table
+from chronoline.settings.types import (
     Address,
     DurationMs,
-    HeaderName,
     Listed,
-    LogUrl,
     OptionalText,
     OptionalTimespanMs,
-    StoreUrl,
-    TimelineName,
     TimespanMs,
     Whole,
     without_password,
 )
 
 DEFAULT_STORE = "sqlite:///chronoline-data/pipe.db"
+_SOURCES = Sources(prefix="CHRONOLINE_PIPE_", property_tables=("kafka", "producer", "conf"))
 _DAY_MS = 86_400_000
 _LONGEST_POSITION = len("-2147483647-9223372036854775807")
 _MOST_TOPIC_CHARACTERS = 128 - _LONGEST_POSITION
 """With a delay an id is topic, partition and offset, and has at most 128 characters."""
 
 
-class _Table(BaseModel):
-    # Inputs are left out of pydantic's own errors, should one ever be shown: they may hold a password.
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True
-    )
-
-
 # Tables
 
 
-class PlaceTable(_Table):
+class PlaceTable(SettingsTable):
     """Where a topic is: on Kafka, or on a log."""
 
     topic: str
@@ -87,7 +79,7 @@ class PlaceTable(_Table):
         return place
 
 
-class SparkTable(_Table):
+class SparkTable(SettingsTable):
     """The Spark session that a pipe starts."""
 
     master: OptionalText = None
@@ -122,7 +114,7 @@ PlaceSetting = Annotated[Place, GetPydanticSchema(_schema)]
 # All of them
 
 
-class PipeSettings(_Table):
+class PipeSettings(SettingsTable):
     """How a pipe behaves. Two pipes with the same name and store share the work."""
 
     name: TimelineName
@@ -185,6 +177,7 @@ class PipeSettings(_Table):
     clock_bound_ms: DurationMs = Field(default=CLOCK_BOUND_MS, ge=1, le=_DAY_MS)
     """Clocks of store or Kafka that differ by more are warned about."""
     spark: SparkTable = SparkTable()
+    _left_out: frozenset[str] = PrivateAttr(default=frozenset())
 
     @classmethod
     def load(
@@ -194,29 +187,38 @@ class PipeSettings(_Table):
         flags: Mapping[str, object] | None = None,
         *,
         unneeded: Iterable[str] = (),
+        optional: Iterable[str] = (),
     ) -> Self:
         """The settings of a file, of the environment and of flags; the latter win, setting by setting.
 
         In the environment `hold_ms` is `CHRONOLINE_PIPE_HOLD_MS`, and `topic` of `[input]` is
         `CHRONOLINE_PIPE_INPUT__TOPIC`. A flag is named as in the file, with a dot between table and setting;
-        one that is None was not given. `unneeded` are tables that the caller does not look at: they may be
-        missing. Raises `InvalidInput`, which names everything that is wrong.
+        one that is None was not given. Raises `InvalidInput`, which names everything that is wrong.
+
+        `unneeded` are tables that the caller does not look at, and `optional` are places that it can do
+        without, and then gets none of: `left_out` names them. What is in them cannot be wrong.
         """
-        gathered = gather(path, os.environ if environ is None else environ, flags or {})
-        for name in unneeded:
-            gathered.table.setdefault(name, _FILLERS[name])
+        gathered = _SOURCES.gather(path, os.environ if environ is None else environ, flags or {})
+        left_out = _leave_out(gathered.table, unneeded, optional)
+        ignored: set[SettingPath] = {(name,) for name in left_out}
         problems: list[Problem] = []
         try:
             settings = cls.model_validate(gathered.table)
-            problems += _cross_problems(settings, set())
+            problems += _cross_problems(settings, ignored)
         except ValidationError as error:
-            problems += problems_of(error.errors(include_url=False), _TABLES, _MISSING)
+            problems += problems_of(error.errors(include_url=False), _KNOWN)
             wrong = {problem.path for problem in problems}
-            problems += cls._other_problems(gathered.without(wrong), wrong)
+            problems += cls._other_problems(gathered.without(wrong), wrong | ignored)
         else:
             if not problems:
+                settings._left_out = left_out
                 return settings
         raise refuse(problems, gathered) from None
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Tables that nobody asked for: whatever they hold here is not what was given."""
+        return self._left_out
 
     @classmethod
     def _other_problems(cls, table: Table, wrong: set[SettingPath]) -> list[Problem]:
@@ -234,25 +236,48 @@ class PipeSettings(_Table):
             yield name, without_password(value) if name == "store" else value
 
 
-_TABLES: dict[SettingPath, type[BaseModel]] = {
-    (): PipeSettings,
-    ("input",): PlaceTable,
-    ("output",): PlaceTable,
-    ("dead_letters",): PlaceTable,
-    ("spark",): SparkTable,
-}
-_MISSING = {
-    "name": 'name the pipe, such as name = "reminders"',
-    "input": "say where records come from: a table [input] with topic, and log or kafka",
-    "output": "say where messages go: a table [output] with topic, and log or kafka",
-    "topic": "name the topic",
-}
+_KNOWN = Known(
+    owner="a pipe",
+    tables={
+        (): PipeSettings,
+        ("input",): PlaceTable,
+        ("output",): PlaceTable,
+        ("dead_letters",): PlaceTable,
+        ("spark",): SparkTable,
+    },
+    missing={
+        "name": 'name the pipe, such as name = "reminders"',
+        "input": "say where records come from: a table [input] with topic, and log or kafka",
+        "output": "say where messages go: a table [output] with topic, and log or kafka",
+        "topic": "name the topic",
+    },
+)
 # What has to be there and is not, so that the rest can be looked at all the same.
 _FILLERS: Table = {
     "name": "pipe",
     "input": {"topic": "in", "log": "file:///filler"},
     "output": {"topic": "out", "log": "file:///filler"},
 }
+
+
+def _leave_out(table: Table, unneeded: Iterable[str], optional: Iterable[str]) -> frozenset[str]:
+    """Takes out what the caller does not look at, half a table too; says what that was."""
+    given = table.keys() | _FILLERS.keys()
+    incomplete = (name for name in optional if not _is_complete(table.get(name)))
+    left_out = frozenset(name for name in (*unneeded, *incomplete) if name in given)
+    for name in left_out:
+        table.pop(name, None)
+        if name in _FILLERS:
+            table[name] = _FILLERS[name]
+    return left_out
+
+
+def _is_complete(table: object) -> bool:
+    try:
+        PlaceTable.model_validate(table).place()
+    except ValueError:
+        return False
+    return True
 
 
 def _touches(wrong: Iterable[SettingPath], name: str) -> bool:

@@ -9,6 +9,7 @@ from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.topic import Topic
 from chronoline.pipe.claiming import source_name
 from chronoline.pipe.counting import Counters
+from chronoline.pipe.existing import check_log
 from chronoline.pipe.inputs import open_input
 from chronoline.pipe.settings import PipeSettings
 from chronoline.stores.contract import Counts, Store
@@ -99,6 +100,7 @@ def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus
 def _ask_input(settings: PipeSettings) -> tuple[str, dict[int, int], str | None]:
     """The name of its accounts, where its partitions end, and what is wrong with it."""
     try:
+        check_log(settings.input)
         with open_input(settings.input, settings.name) as source:
             return source_name(settings, source.identity()), source.latest(), None
     except ChronolineError as error:

@@ -57,10 +57,11 @@ class PipeUpkeep:
         self._thread: threading.Thread | None = None
 
     def start(self, counters: Counters) -> None:
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._loop, args=(counters,), name="chronoline-upkeep", daemon=True
         )
-        self._thread.start()
+        thread.start()
+        self._thread = thread  # not before: one that could not be started cannot be waited for
 
     def stop(self) -> None:
         self._stop.set()

@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from chronoline.pipe.receipts import DDL, FIRED, LATENESS_BOUNDS_MS, SERVED, SKIPPED
+from chronoline.core.lateness import LATENESS_BOUNDS_MS
+from chronoline.pipe.receipts import DDL, FIRED, SERVED, SKIPPED
 from chronoline.pipe.serving import LaneWork
 from chronoline.spark.workers import prepare_worker
 
@@ -68,7 +69,10 @@ def start_lane(
 
 
 def observed(receipts: DataFrame) -> DataFrame:
-    """The receipts, with counts of them observed: fired by lateness, windows served and skipped."""
+    """The receipts, with counts of them observed: fired by lateness, tasks that served and that skipped.
+
+    And the first and the last window of them: the tasks of a micro-batch look at the clock each by itself.
+    """
     late = F.col("lateness_ms")
     first = (F.col("outcome") == FIRED) & ~F.col("redelivered")
     bounds = (float("-inf"), *map(float, LATENESS_BOUNDS_MS), float("inf"))
@@ -82,6 +86,7 @@ def observed(receipts: DataFrame) -> DataFrame:
         F.count_if(F.col("outcome") == SERVED).alias(SERVED),
         F.count_if(F.col("outcome") == SKIPPED).alias(SKIPPED),
         F.count_if(F.col("redelivered")).alias("redelivered"),
+        F.min("window").alias("first_window"),
         F.max("window").alias("window"),
         *histogram,
     )

@@ -37,7 +37,7 @@ from chronoline.core.topic import Topic
 from chronoline.lanes.window import LaneSettings
 from chronoline.pipe.claiming import Claiming, source_name
 from chronoline.pipe.clocks import ReadClock
-from chronoline.pipe.counting import Counters
+from chronoline.pipe.counting import Counters, WindowCount
 from chronoline.pipe.inputs import open_input
 from chronoline.pipe.metrics import MetricsServer, PipeCollector
 from chronoline.pipe.serving import LaneWork
@@ -45,13 +45,12 @@ from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.status import read_status
 from chronoline.pipe.timeline import fixed_problem, topic_settings
 from chronoline.pipe.upkeep import PipeUpkeep
-from chronoline.pipe.windows import windows_between
 from chronoline.spark import register
 from chronoline.spark.enqueue import IntakeWork, start_enqueue
 from chronoline.spark.expressions import Contract
 from chronoline.spark.firing import start_lane
 from chronoline.spark.kafka_clock import KafkaClock
-from chronoline.spark.queries import SPARK_IS_GONE, KeptQuery
+from chronoline.spark.queries import SPARK_IS_GONE, KeptQuery, longest_stillness_s
 from chronoline.spark.session import build_session, is_stopped, session_problems, slots_needed
 from chronoline.spark.workers import warm_up
 from chronoline.stores.members import Member
@@ -80,23 +79,17 @@ class Pipe(Closing):
         """Why it cannot go on; then others serve its share, and it should be started again."""
         self._clock = SystemClock()
         self._starts = 0
-        self._still = False
-        self._last_windows: dict[KeptQuery, int] = {}
+        self._threads: list[threading.Thread] = []
         self._closing = threading.Lock()
         self._ended = False
         with contextlib.ExitStack() as opened:
             self._open(opened, spark)
             self._exits = opened.pop_all()
-        self._upkeep.start(self.counters)
-        self._threads = [
-            threading.Thread(target=self._repeat, args=(work,), name=name, daemon=True)
-            for name, work in (
-                ("chronoline-heartbeat", self._show_life),
-                ("chronoline-supervisor", self._look_after),
-            )
-        ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            self._start_threads()
+        except BaseException:  # an interrupt among them: lanes run, and nobody else could end them
+            self.close()
+            raise
 
     def _open(self, opened: contextlib.ExitStack, spark: SparkSession | None) -> None:
         settings = self.settings
@@ -151,9 +144,20 @@ class Pipe(Closing):
             KeptQuery(f"lane {lane} of pipe {settings.name!r}", partial(self._start_lane, lane))
             for lane in range(settings.lanes)
         ]
+        self._windows = {lane: WindowCount(settings.lanes) for lane in self._lanes}
         for lane in self._lanes:
             opened.callback(lane.stop)
             lane.start()
+
+    def _start_threads(self) -> None:
+        self._upkeep.start(self.counters)
+        for name, work in (
+            ("chronoline-heartbeat", self._show_life),
+            ("chronoline-supervisor", self._look_after),
+        ):
+            thread = threading.Thread(target=self._repeat, args=(work,), name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)  # not before: `close` waits for those that run
 
     def close(self) -> None:
         """Ends the pipe: what it holds is fired or given back. May be called twice."""
@@ -268,15 +272,19 @@ class Pipe(Closing):
 
         A pipe whose lanes stand still does not live: others should serve its share.
         """
-        still_s = max(lane.still_s for lane in self._lanes)
-        self._still = still_s > self._longest_still_s
-        if self._still:
+        still_s = self._still_s()
+        if still_s > self._longest_still_s:
             logger.error("no heartbeat: the lanes have stood still for %d seconds", still_s)
             self._members = self._store.members(self.settings.name)
         else:
             self._members = self._beat()
         if any(member.name == self.node and member.stopping for member in self._members):
             self.stopped.set()
+
+    def _still_s(self) -> float:
+        """For how long the lanes have stood still: asked anew each time, since both threads go by it, and
+        each may have been busy for a while."""
+        return longest_stillness_s(self._lanes, suspicious_s=self._longest_still_s)
 
     def _look_after(self) -> None:
         if is_stopped(self._spark):  # by its cluster, or by whoever made the session
@@ -293,14 +301,12 @@ class Pipe(Closing):
 
     def _count(self, lane: KeptQuery) -> None:
         for observed in lane.observed():
-            self.counters.add_windows(observed)
-            window: int = observed["window"]
-            last = self._last_windows.get(lane, window)
-            self.counters.skipped += windows_between(last, window, self.settings.lanes)
-            self._last_windows[lane] = window
+            self.counters.add_messages(observed)
+            self._windows[lane].add(observed, self.counters)
 
     def _keep_input(self) -> None:
-        if self._still:  # others have its share, and shall have the input too
+        if self._still_s() > self._longest_still_s:
+            # Others have its share, and shall have the input too.
             self._enqueue.stop()
             self._claiming.release()
             return
@@ -339,11 +345,13 @@ class Pipe(Closing):
             self._claiming.release()
         except StoreError as error:
             logger.warning("what is held is left to lapse: %s", error)
-        if not self.failed:
-            try:
+        if self.failed:
+            return
+        try:
+            if not is_stopped(self._spark):
                 self._await_lanes()
-            except SPARK_IS_GONE as error:
-                logger.warning("Spark ended first; what is held is left to lapse: %s", error)
+        except SPARK_IS_GONE as error:
+            logger.warning("Spark ended first; what is held is left to lapse: %s", error)
 
     def _await_lanes(self) -> None:
         done = {lane: lane.done for lane in self._lanes}

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +45,6 @@ def build_session(settings: PipeSettings) -> SparkSession:
         "spark.python.worker.reuse": "true",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.sql.streaming.numRecentProgressUpdates": "10",  # all are fetched to see what is new
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
     }
     options = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
@@ -54,12 +57,37 @@ def build_session(settings: PipeSettings) -> SparkSession:
     conf |= java_properties(settings.spark.conf)
     builder = SparkSession.builder.master(str(master)).config(map=dict(conf))
     try:
-        return builder.getOrCreate()
+        with _handlers_kept():
+            return builder.getOrCreate()
     except Exception as error:  # of the JVM's, of the gateway's: it has no common root
         hint = ""
         if "spark.jars.packages" in conf:
             hint = ". If Maven cannot be asked, spark.jars names a folder with the connector's jars"
         raise InvalidInput(f"Spark does not start: {str(error).splitlines()[0]}{hint}") from error
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Whoever handled signals does so again at the end.
+
+    In the main thread a new context takes SIGINT for itself, and makes a KeyboardInterrupt of it, which may
+    come in the middle of anything. But our caller has said what a signal shall do, such as to ask the pipe to
+    stop. Only what is Spark's is replaced: a handler that was called meanwhile may have changed its own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # nobody else may change them, and so Spark does not
+        return
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            if handler is not None and _is_of_spark(signal.getsignal(each)):
+                signal.signal(each, handler)
+
+
+def _is_of_spark(handler: object) -> bool:
+    return str(getattr(handler, "__module__", "")).startswith("pyspark.")
 
 
 def _connector(settings: PipeSettings) -> dict[str, str]:
@@ -80,9 +108,9 @@ def _connector(settings: PipeSettings) -> dict[str, str]:
 
 
 def is_stopped(spark: SparkSession) -> bool:
-    """Whether its context has ended, though the JVM may live."""
+    """Whether its context has ended, though the JVM may live; who stops it in this process takes it away."""
     jvm_context: Any = spark.sparkContext._jsc
-    return bool(jvm_context.sc().isStopped())
+    return jvm_context is None or bool(jvm_context.sc().isStopped())
 
 
 def count_slots(spark: SparkSession, needed: int) -> int:
@@ -104,6 +132,8 @@ def count_slots(spark: SparkSession, needed: int) -> int:
 
 def session_problems(spark: SparkSession, settings: PipeSettings) -> list[str]:
     """What keeps a session from serving this pipe, in words."""
+    if is_stopped(spark):
+        return ["its session was stopped"]
     problems = []
     conf = spark.sparkContext.getConf()
     needed = slots_needed(settings)

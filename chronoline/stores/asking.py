@@ -10,6 +10,7 @@ from chronoline.core.limits import (
     id_problem,
     message_problem,
     name_problem,
+    reason_problem,
     time_problem,
     version_problem,
 )
@@ -49,12 +50,14 @@ class Asked(NamedTuple):
     """What is wrong with it as a whole."""
     until: Any = 0
     """The end of the lease, as its holder knows it."""
+    reason: Any = ""
+    """Why a message is buried."""
 
 
-def lease_item(lease: object, to: object) -> Asked:
+def lease_item(lease: object, to: object, reason: object = "") -> Asked:
     """What is asked for on a lease."""
     if isinstance(lease, Lease):
-        return Asked(lease.id, lease.consumer, lease.version, to, until=lease.until)
+        return Asked(lease.id, lease.consumer, lease.version, to, until=lease.until, reason=reason)
     return Asked(lease, "-", 0, 0, f"must be a Lease, not {type(lease).__name__}")
 
 
@@ -65,22 +68,36 @@ def pair_item(pair: object, form: str, name: str) -> Asked:
     return Asked(pair, name, 0, 0, f"must be a pair {form}, not {type(pair).__name__}")
 
 
+def move_item(pair: object) -> Asked:
+    """What is asked for by a lease and a new time."""
+    asked = pair_item(pair, "(lease, time)", "-")
+    return asked if asked.problem else lease_item(asked.id, asked.to)
+
+
+def burial_item(pair: object, now_ms: int) -> Asked:
+    """What is asked for by a lease and a reason."""
+    asked = pair_item(pair, "(lease, reason)", "-")
+    return asked if asked.problem else lease_item(asked.id, now_ms, asked.to)
+
+
 def change_batch(topic: Topic, items: Sequence[Asked], now_ms: int) -> Batch[Change]:
     """Changes that are asked for; the invalid ones refused."""
     check_batch(items, now_ms)
     batch: Batch[Change] = Batch(len(items))
-    for place, (message_id, name, version, to, wrong, until) in enumerate(items):
+    for place, (message_id, name, version, to, wrong, until, reason) in enumerate(items):
         problem = (
             wrong
             or id_problem(message_id)
             or name_problem("name", name)
             or version_problem(version)
             or time_problem("the new time", to)
+            or reason_problem(reason)
         )
         if problem:
             batch.refuse(place, message_id, problem)
         else:
             bucket = bucket_of(message_id, topic.settings.buckets)
             shortens = isinstance(until, int) and to < until
-            batch.add(place, message_id, Change(bucket, message_id, name, version, to, shortens))
+            change = Change(bucket, message_id, name, version, to, shortens, reason)
+            batch.add(place, message_id, change)
     return batch

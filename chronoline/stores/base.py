@@ -17,8 +17,10 @@ from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.topic import Topic
 from chronoline.stores.asking import (
     Asked,
+    burial_item,
     change_batch,
     lease_item,
+    move_item,
     new_message_batch,
     pair_item,
 )
@@ -192,6 +194,13 @@ class EngineStore(Looks):
     ) -> list[Outcome]:
         return self._change_leases(Operation.RETRY, topic_uid, leases, now_ms)
 
+    def bury(
+        self, topic_uid: int, leases: Sequence[tuple[Lease, str]], *, now_ms: int
+    ) -> list[Outcome]:
+        check_size(leases)
+        items = [burial_item(pair, now_ms) for pair in leases]
+        return self._change_all(Operation.BURY, topic_uid, items, now_ms)
+
     def unreserve(self, topic_uid: int, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
         check_size(leases)
         items = [lease_item(lease, now_ms) for lease in leases]
@@ -232,11 +241,7 @@ class EngineStore(Looks):
         now_ms: int,
     ) -> list[Outcome]:
         check_size(leases)
-        pairs = [pair_item(pair, "(lease, time)", "-") for pair in leases]
-        items = [
-            each if each.problem else lease_item(each.id, each.to)  # its first half is the lease
-            for each in pairs
-        ]
+        items = [move_item(pair) for pair in leases]
         return self._change_all(operation, topic_uid, items, now_ms)
 
     def _change_all(

@@ -24,6 +24,7 @@ LEASE_OPERATIONS = frozenset(
         Operation.EXTEND,
         Operation.RELEASE,
         Operation.RETRY,
+        Operation.BURY,
         Operation.UNRESERVE,
         Operation.ACK,
     }
@@ -53,6 +54,8 @@ class Change(NamedTuple):
     """The new time."""
     shortens: bool = False
     """Whether that is before the end of the lease, as its holder knows it."""
+    reason: str = ""
+    """Why a message is buried."""
 
 
 class StoredRow(NamedTuple):

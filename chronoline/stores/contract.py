@@ -289,6 +289,17 @@ class Store(Inputs, Members, Closing):
         """
 
     @abstractmethod
+    def bury(
+        self, topic_uid: int, leases: Sequence[tuple[Lease, str]], *, now_ms: int
+    ) -> list[Outcome]:
+        """Sends messages to the dead letters, for a reason that their consumer gives. Counts an attempt.
+
+        Guard: own live lease of this version. The reason is text of at most 1,000 characters, without NUL,
+        else the item is refused as `invalid`. A repeated bury of the same lease is refused as `dead`, like
+        a repeated retry that was the last.
+        """
+
+    @abstractmethod
     def unreserve(self, topic_uid: int, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
         """Gives messages back as they were: `ts = due`, not locked, attempts as they are.
 

@@ -11,6 +11,9 @@ import pytest
 
 from chronoline.testing import ManualClock, MemoryStore
 
+# By its name: the broker lies above this.
+pytest_plugins = ("chronoline.broker.testing",)
+
 
 @pytest.fixture
 def chronoline_clock() -> ManualClock:

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chronoline.cli.moments import parse_moment_ms, parse_start, show_moment
+from chronoline.cli.moments import parse_moment_ms, parse_start, parse_when_ms, show_moment
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS
 
@@ -59,3 +59,24 @@ def test_starts() -> None:
 def test_what_is_no_start_is_said_with_what_would_be(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"^--from .* is not a start: write earliest, latest,"):
         parse_start(text, "--from", NOON_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("now", NOON_MS),
+        ("+1h", NOON_MS + 3_600_000),
+        ("-10m", NOON_MS - 600_000),
+        ("2026-01-31T12:00:00Z", NOON_MS),
+        ("+418000w", MAX_TIME_MS),
+        ("-9999w", 0),
+    ],
+)
+def test_moments_from_now(text: str, ms: int) -> None:
+    assert parse_when_ms(text, "--to", NOON_MS) == ms
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1h", "+", "-", "+1", "2026-01-31"])
+def test_what_is_no_moment_from_now_is_said_with_what_would_be(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^--to '.*' is no moment: write now, \+1h, -10m,"):
+        parse_when_ms(text, "--to", NOON_MS)

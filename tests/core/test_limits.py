@@ -13,6 +13,7 @@ from chronoline.core.limits import (
     id_problem,
     message_problem,
     name_problem,
+    reason_problem,
     time_problem,
 )
 from chronoline.core.message import NewMessage
@@ -42,6 +43,25 @@ def test_names_that_are_kept_as_given(name: str) -> None:
 )
 def test_names_that_are_refused(name: object, problem: str) -> None:
     assert id_problem(name) == problem
+
+
+@pytest.mark.parametrize("reason", ["", "a", "x" * 1_000, "📅" * 1_000, "a\nb"])
+def test_reasons_that_are_kept_as_given(reason: str) -> None:
+    assert reason_problem(reason) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "problem"),
+    [
+        ("x" * 1_001, "reason has 1001 characters; at most 1000 are allowed"),
+        ("\ud800", "reason is not valid UTF-8"),
+        ("a\0b", "reason contains a NUL character"),
+        (None, "reason must be text, not NoneType"),
+        (b"a", "reason must be text, not bytes"),
+    ],
+)
+def test_reasons_that_are_refused(reason: object, problem: str) -> None:
+    assert reason_problem(reason) == problem
 
 
 @pytest.mark.parametrize("time_ms", [0, 1, MAX_TIME_MS])

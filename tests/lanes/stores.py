@@ -9,7 +9,8 @@ from chronoline.stores.contract import Capabilities, Store
 
 PATIENCE_S = 15
 CHANGES = frozenset(
-    {"create", "reschedule", "cancel", "reserve", "ack", "extend", "release", "retry", "unreserve"}
+    {"create", "reschedule", "cancel", "reserve", "ack"}
+    | {"extend", "release", "retry", "bury", "unreserve"}
 )
 
 

@@ -19,7 +19,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
-from chronoline.core.message import Header, NewMessage
+from chronoline.core.message import Header, Lease, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
 from chronoline.lanes.storage import StorageLanes
@@ -154,12 +154,12 @@ def test_deadline_work_takes_turns_with_bulk_work(
 def test_leases_go_through_all_their_operations(
     lanes: StorageLanes, store: Store, topic: Topic
 ) -> None:
-    answer(lanes.create(topic.uid, messages("m", 5)))
+    answer(lanes.create(topic.uid, messages("m", 6)))
     grant = lanes.reserve(
-        topic.uid, topic.all_buckets, consumer="c", limit=5, lease_ms=60_000
+        topic.uid, topic.all_buckets, consumer="c", limit=6, lease_ms=60_000
     ).result(PATIENCE_S)
     leases = [each.lease for each in grant.leased]
-    assert len(leases) == 5
+    assert len(leases) == 6
     later = leases[0].until + 60_000
     (extended,) = lanes.extend(topic.uid, [(leases[0], later)]).result(PATIENCE_S)
     assert store.lookup(topic.uid, [leases[0].id])[leases[0].id].ts == later
@@ -167,7 +167,9 @@ def test_leases_go_through_all_their_operations(
     assert answer(lanes.ack(topic.uid, [held, leases[0]])) == ["done", "deleted"]
     assert answer(lanes.release(topic.uid, [(leases[1], later)])) == ["done"]
     assert answer(lanes.retry(topic.uid, [(leases[2], later)])) == ["done"]
-    assert answer(lanes.unreserve(topic.uid, leases[3:])) == ["done", "done"]
+    assert answer(lanes.bury(topic.uid, [(leases[3], "no use")])) == ["done"]
+    assert [each.reason for each in store.dead_letters(topic.uid, limit=2)] == ["no use"]
+    assert answer(lanes.unreserve(topic.uid, leases[4:])) == ["done", "done"]
     assert answer(lanes.reschedule(topic.uid, [(leases[1].id, 5)], producer_group="default")) == [
         "done"
     ]
@@ -243,6 +245,24 @@ def test_a_queue_is_full_by_the_bytes_of_its_messages_too(store: Store, topic: T
     beside = lanes.create(topic.uid, [NewMessage(id="b", due=0, body=bytes(95))])
     tap.gate.set()
     assert [answer(each) for each in (first, waiting, beside)] == [["done"]] * 3
+    lanes.close()
+
+
+def test_a_queue_is_full_by_the_bytes_of_its_reasons_too(store: Store, topic: Topic) -> None:
+    tap = Tap(store)
+    lanes = StorageLanes(cast(Store, tap), most_bytes=1_000)
+    tap.gate.clear()
+    first = lanes.create(topic.uid, messages("first", 1))
+    tap.wait_until_entered()
+    lease = Lease(id="a", consumer="c", version=1, until=1)
+    waiting = lanes.bury(topic.uid, [(lease, "x" * 600)])
+    with pytest.raises(StoreBusy, match=r"600 bytes wait .* nothing was changed"):
+        lanes.bury(topic.uid, [(lease, "x" * 401)])
+    wrong = cast(list[tuple[Lease, str]], [(lease, 5), "ab", lease])
+    beside = lanes.bury(topic.uid, wrong)
+    tap.gate.set()
+    assert [answer(each) for each in (first, waiting)] == [["done"], ["not_found"]]
+    assert answer(beside) == ["invalid"] * 3
     lanes.close()
 
 

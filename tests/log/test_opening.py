@@ -15,7 +15,13 @@ from chronoline.log import Log
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.objects.local import LocalObjects
 from chronoline.log.objects.remote import RemoteObjects
-from chronoline.log.opening import connection_string, open_parts, prepare, template
+from chronoline.log.opening import (
+    connection_string,
+    open_parts,
+    parts_on_one_machine,
+    prepare,
+    template,
+)
 from chronoline.testing.dynamodb import DynamoDBServer
 from chronoline.testing.postgres import PostgresServer
 from chronoline.testing.s3 import S3Server
@@ -67,6 +73,23 @@ def test_a_folder_may_have_another_index(tmp_path: Path) -> None:
     assert opened.find_topic("t")
     opened.close()
     objects.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("file:///mnt/log", ["objects", "index"]),
+        ("FILE:///mnt/log", ["objects", "index"]),
+        ("file:///mnt/log?index=postgresql://host/db", ["objects"]),
+        ("file:///mnt/log?index=sqlite:////x.db", ["objects", "index"]),
+        ("s3://b?index=SQLITE:////x.db", ["index"]),
+        ("s3://b/p?index=sqlite%3A%2F%2F%2F%2Fx.db", ["index"]),
+        ("s3://b/p?index=dynamodb://table", []),
+        ("", []),
+    ],
+)
+def test_what_of_a_log_lies_on_one_machine(url: str, parts: list[str]) -> None:
+    assert parts_on_one_machine(url) == parts
 
 
 def test_a_bucket_with_an_index(s3_url: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from chronoline.core.errors import InvalidInput
 from chronoline.core.topic import TopicSettings
 from chronoline.log import Log
-from chronoline.pipe.checking import Finding, check_pipe
+from chronoline.pipe.checking import Finding, check_before_spark, check_pipe
 from chronoline.pipe.settings import PipeSettings
 from chronoline.stores.opening import open_store
 from chronoline.testing.kafka import KafkaServer
@@ -37,6 +37,7 @@ def test_a_pipe_that_could_run(tmp_path: Path) -> None:
     with Log(chosen.input.log) as log:
         log.create_topic("in", partitions=1)
         log.create_topic("out")
+    open_store(chosen.store).close()
     found = findings(chosen)
     assert all(each.fine for each in found.values()), found
     assert found["store"].words == "can be read and written"
@@ -47,6 +48,42 @@ def test_a_pipe_that_could_run(tmp_path: Path) -> None:
     with open_store(chosen.store) as store:  # nothing is left of the check
         assert store.list_topics() == []
         assert store.members("check of p") == []
+
+
+def test_what_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
+    found = findings(settings(tmp_path, store=f"sqlite:///{tmp_path}/new/pipe.db"))
+    assert found["store"].fine
+    assert found["store"].words == (
+        f"'{tmp_path}/new/pipe.db' is not there yet: the pipe will make it, and its folder"
+    )
+    assert f"there is no '{tmp_path}/log', and so there is no topic 'in'" in found["input"].words
+    assert f"there is no '{tmp_path}/log', and so there is no topic 'out'" in found["output"].words
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = findings(settings(tmp_path, store=f"sqlite:///{tmp_path}/file/new/pipe.db"))
+    assert not found["store"].fine
+    assert f"cannot be made: '{tmp_path}/file' cannot be written" in found["store"].words
+
+
+def test_before_spark_starts_everything_else_is_tried(tmp_path: Path) -> None:
+    found = list(check_before_spark(settings(tmp_path)))
+    assert [each.part for each in found] == ["store", "input", "output", "dead letters", "Java"]
+    assert [each.part for each in found if not each.fine] == ["input", "output"]
+    assert not any(each.bearable for each in found)
+
+
+def test_a_clock_that_is_wrong_keeps_no_pipe_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = settings(tmp_path)
+    open_store(chosen.store).close()
+    monkeypatch.setattr("chronoline.stores.sqlite.SqliteStore.clock_ms", lambda _: 1)
+    store = findings(chosen)["store"]
+    assert "set the clocks of both machines" in store.words
+    assert (store.fine, store.bearable) == (False, True)
 
 
 def test_everything_that_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

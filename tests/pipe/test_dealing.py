@@ -1,21 +1,12 @@
-"""Dealing: every bucket and every partition has exactly one pipe, the same everywhere."""
+"""Dealing: every partition has exactly one pipe, the same everywhere."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chronoline.core.ranges import BucketRange
-from chronoline.pipe.dealing import deal_buckets, deal_partitions, split_range
+from chronoline.pipe.dealing import deal_partitions, split_range
 
 names = st.sets(st.text(min_size=1, max_size=3), min_size=1, max_size=9)
-
-
-@given(names, st.integers(1, 300))
-def test_buckets_are_dealt_exactly_once_and_evenly(members: set[str], buckets: int) -> None:
-    shares = [deal_buckets(members, me, buckets) for me in members]
-    dealt = sorted(bucket for share in shares for bucket in range(*share))
-    assert dealt == list(range(buckets))
-    sizes = [share.stop - share.start for share in shares]
-    assert max(sizes) - min(sizes) <= 1
 
 
 @given(names, st.sets(st.integers(0, 100)))
@@ -35,5 +26,4 @@ def test_a_range_is_cut_into_neighbours(start: int, size: int, pieces: int) -> N
 
 
 def test_whoever_is_not_seen_yet_counts_itself() -> None:
-    assert deal_buckets(["a"], "b", 64) == (32, 64)
     assert deal_partitions([], "b", [3, 1]) == [1, 3]

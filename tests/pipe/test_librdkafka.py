@@ -6,6 +6,9 @@ import pytest
 
 from chronoline.pipe.librdkafka import Seldom
 
+LINE = "%s [%s] %s"  # as librdkafka's binding writes it
+REFUSED = "host:9092/bootstrap: Connect failed: Connection refused (after 3ms in state CONNECT)"
+
 
 def said(name: str, every_s: float, caplog: pytest.LogCaptureFixture) -> list[str]:
     logger = logging.getLogger(name)
@@ -36,3 +39,47 @@ def test_those_that_were_not_said_are_counted(
         monkeypatch.setattr("chronoline.pipe.librdkafka.time.monotonic", lambda s=moment_s: s)
         logger.error("FAIL at %d", moment_s)
     assert caplog.messages == ["FAIL at 0", "FAIL at 10 (and 2 more such lines)"]
+
+
+def test_another_client_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("clients")
+    logger.addFilter(Seldom(60))
+    for name in ("rdkafka#producer-1", "rdkafka#producer-2", "rdkafka#producer-1"):
+        logger.error(LINE, "FAIL", name, REFUSED)
+    assert [message.split()[1] for message in caplog.messages] == [
+        "[rdkafka#producer-1]",
+        "[rdkafka#producer-2]",
+    ]
+
+
+def test_what_a_client_never_said_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("kinds")
+    logger.addFilter(Seldom(60))
+    for text in (REFUSED, REFUSED.replace("3ms", "12ms"), "SSL handshake failed", REFUSED):
+        logger.error(LINE, "FAIL", "rdkafka#producer-1", text)
+    assert caplog.messages == [
+        f"FAIL [rdkafka#producer-1] {REFUSED}",
+        "FAIL [rdkafka#producer-1] SSL handshake failed (and 1 more such lines)",
+    ]
+
+
+def test_what_comes_in_ever_new_words_is_not_heard_for_ever(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chronoline.pipe.librdkafka._MOST_KINDS", 3)
+    logger = logging.getLogger("words")
+    logger.addFilter(Seldom(60))
+    for length in range(1, 9):
+        logger.error(LINE, "FAIL", "rdkafka#producer-1", "x" * length)
+    assert len(caplog.messages) == 3
+
+
+def test_of_many_clients_the_first_is_new_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chronoline.pipe.librdkafka._MOST_SPEAKERS", 2)
+    logger = logging.getLogger("many")
+    logger.addFilter(Seldom(60))
+    for number in (1, 2, 2, 3, 3, 1):
+        logger.error(LINE, "FAIL", f"rdkafka#producer-{number}", REFUSED)
+    assert [message.split()[1][-2] for message in caplog.messages] == ["1", "2", "3", "1"]

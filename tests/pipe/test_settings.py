@@ -373,6 +373,52 @@ def test_what_a_setting_does_not_take_is_said(flags: dict[str, Any], words: str)
     assert words in problem
 
 
+# What is not looked at
+
+
+REMOTE = {
+    "CHRONOLINE_PIPE_SPARK__MASTER": "spark://h:7077",
+    "CHRONOLINE_PIPE_STORE": "postgresql://h/d",
+}
+HALF = {"CHRONOLINE_PIPE_INPUT__KAFKA__SASL_JAAS_CONFIG": "x"}
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, REMOTE, HALF, {"CHRONOLINE_PIPE_INPUT": "x", "CHRONOLINE_PIPE_SPARK__X": "x"}]
+)
+def test_a_table_that_is_not_needed_may_be_missing_or_anything(environ: dict[str, str]) -> None:
+    unneeded = ("input", "output", "dead_letters", "spark")
+    settings = PipeSettings.load(None, environ, {"name": "p"}, unneeded=unneeded)
+    assert settings.name == "p"
+    assert settings.left_out >= {"input", "output"}
+
+
+def test_what_is_wrong_elsewhere_is_said_all_the_same() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        PipeSettings.load(None, HALF, {"hold_ms": 900, "lanes": 0}, unneeded=("input", "output"))
+    assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == [
+        "3 settings are wrong",
+        "- name",
+        "- lanes (flag lanes)",
+        "- failure_detection_interval_ms",
+    ]
+
+
+def test_a_place_that_is_optional_is_kept_if_it_is_complete() -> None:
+    def load_some(environ: dict[str, str], **flags: object) -> PipeSettings:
+        given = {"name": "p", "input": ON_KAFKA, **flags}
+        return PipeSettings.load(None, environ, given, optional=("output", "dead_letters"))
+
+    whole = load_some({}, output=LEAST["output"])
+    assert (whole.output.topic, whole.left_out) == ("out", frozenset())
+    assert load_some(REMOTE).left_out == {"output"}
+    half = load_some({}, output={"topic": "out"}, dead_letters={"topic": "d"})
+    assert half.left_out == {"output", "dead_letters"}
+    assert half.dead_letters is None
+    with pytest.raises(InvalidInput, match="is the same topic as input"):
+        load_some({}, output=ON_KAFKA)
+
+
 # Secrets
 
 SECRET = "hunter2"

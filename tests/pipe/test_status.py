@@ -36,6 +36,7 @@ def test_a_pipe_that_never_ran_has_nothing_and_says_what_is_missing(tmp_path: Pa
     assert found.lag is None
     assert found.input_problem is not None
     assert "there is no topic 'in' in the log; create it" in found.input_problem
+    assert list(tmp_path.iterdir()) == []  # a log that was mistyped is not made by looking
 
 
 def test_what_waits_what_was_taken_in_and_who_works_on_it(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.spark import queries
 from chronoline.spark.firing import OBSERVED
-from chronoline.spark.queries import KeptQuery
+from chronoline.spark.queries import KeptQuery, longest_stillness_s
 
 
 class Row:
@@ -31,11 +31,17 @@ class Query:
 
     def __init__(self) -> None:
         self.isActive = True
-        self.recentProgress: list[Progress] = []
+        self.ended: list[Progress] = []
+        self.fetched = 0
+
+    @property
+    def recentProgress(self) -> list[Progress]:
+        self.fetched += 1
+        return self.ended
 
     @property
     def lastProgress(self) -> Progress | None:
-        return self.recentProgress[-1] if self.recentProgress else None
+        return self.ended[-1] if self.ended else None
 
     def exception(self) -> Any:
         return None if self.isActive else "it broke\n\nand a long trace"
@@ -104,14 +110,66 @@ def test_one_that_fails_is_started_again_after_a_rest_that_grows(
 def test_what_was_observed_is_told_once(kept: KeptQuery, started: list[Query]) -> None:
     kept.keep()
     assert kept.done == -1
-    started[-1].recentProgress = [Progress(0, 3), Progress(1, None)]
+    started[-1].ended = [Progress(0, 3), Progress(1, None)]
     assert [each["fired"] for each in kept.observed()] == [3]
-    started[-1].recentProgress += [Progress(2, 4)]
+    started[-1].ended += [Progress(2, 4)]
     assert [each["fired"] for each in kept.observed()] == [4]
     assert kept.done == 2
     kept.stop()
     assert not kept.active
     assert list(kept.observed()) == []
     kept.start()
-    started[-1].recentProgress = [Progress(0, 5)]
+    started[-1].ended = [Progress(0, 5)]
     assert [each["fired"] for each in kept.observed()] == [5]
+
+
+def test_all_are_fetched_only_if_several_are_new(kept: KeptQuery, started: list[Query]) -> None:
+    kept.keep()
+    for number in range(3):
+        started[-1].ended.append(Progress(number, number))
+        assert [each["fired"] for each in kept.observed()] == [number]
+        assert list(kept.observed()) == []
+    assert started[-1].fetched == 0
+    started[-1].ended += [Progress(3, 3), Progress(4, 4)]
+    assert [each["fired"] for each in kept.observed()] == [3, 4]
+    assert started[-1].fetched == 1
+
+
+def test_stillness_is_looked_at_before_it_is_believed(
+    kept: KeptQuery, started: list[Query], time: Time
+) -> None:
+    def stillness_s() -> float:
+        return longest_stillness_s([kept], suspicious_s=20)
+
+    kept.keep()
+    started[-1].ended = [Progress(0, 1)]
+    assert list(kept.observed())
+    # Whoever observes it is busy for a while; it moves.
+    time.now_s += 15
+    started[-1].ended.append(Progress(1, 2))
+    assert stillness_s() == 15
+    time.now_s += 15
+    assert stillness_s() == 0
+    assert [each["fired"] for each in kept.observed()] == [2]
+    # It does not move, and a new start is no movement.
+    time.now_s += 30
+    assert stillness_s() == 30
+    started[-1].isActive = False
+    kept.keep()
+    time.now_s += 1
+    kept.keep()
+    assert kept.active
+    assert stillness_s() == 31
+    started[-1].ended = [Progress(0, 1)]
+    assert stillness_s() == 0
+
+
+def test_the_stillest_counts(kept: KeptQuery, started: list[Query], time: Time) -> None:
+    other = KeptQuery("another lane", kept._start)
+    for query in (kept, other):
+        query.start()
+    time.now_s += 30
+    started[0].ended = [Progress(0, 1)]
+    assert longest_stillness_s([kept, other], suspicious_s=20) == 30
+    started[1].ended = [Progress(0, 1)]
+    assert longest_stillness_s([kept, other], suspicious_s=20) == 0

@@ -11,7 +11,13 @@ from pyspark.sql import SparkSession
 from chronoline.core.errors import InvalidInput
 from chronoline.pipe.settings import PipeSettings
 from chronoline.spark.pipe import Pipe
-from chronoline.spark.session import build_session, count_slots, session_problems, slots_needed
+from chronoline.spark.session import (
+    build_session,
+    count_slots,
+    is_stopped,
+    session_problems,
+    slots_needed,
+)
 
 
 def settings(**more: Any) -> PipeSettings:
@@ -58,6 +64,14 @@ def test_what_would_break_promises_is_said(spark: SparkSession) -> None:
         "spark.python.worker.reuse",
         "spark.dynamicAllocation",
     ]
+
+
+def test_a_session_that_was_stopped_in_this_process_is_known_as_such(spark: SparkSession) -> None:
+    assert not is_stopped(spark)
+    stopped: Any = Context(spark)
+    stopped._jsc = None  # as pyspark leaves it
+    assert is_stopped(stopped)
+    assert session_problems(stopped, settings()) == ["its session was stopped"]
 
 
 def test_a_folder_without_jars_is_refused(tmp_path: Path) -> None:

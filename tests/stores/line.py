@@ -113,6 +113,9 @@ class Line:
     def retry(self, lease: Lease, to: int) -> str:
         return words(self.store.retry(self.uid, [(lease, to)], now_ms=self.now))[0]
 
+    def bury(self, lease: Lease, reason: str = "no use") -> str:
+        return words(self.store.bury(self.uid, [(lease, reason)], now_ms=self.now))[0]
+
     def unreserve(self, *leases: Lease) -> list[str]:
         return words(self.store.unreserve(self.uid, leases, now_ms=self.now))
 
@@ -123,7 +126,7 @@ class Line:
         """What a holder is told, whatever it tries."""
         to = self.now + LEASE_MS
         answers = {self.extend(lease, to), self.release(lease, to), self.retry(lease, to)}
-        return answers | {*self.unreserve(lease), *self.ack(lease)}
+        return answers | {self.bury(lease), *self.unreserve(lease), *self.ack(lease)}
 
     # Looking
 

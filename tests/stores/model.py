@@ -129,7 +129,7 @@ class Model:
         return True
 
     def hold(self, operation: str, lease: Lease, to: int, now: int) -> bool:
-        """What a holder does: extend, release, retry, unreserve or ack."""
+        """What a holder does: extend, release, retry, bury, unreserve or ack."""
         gone = self.find(lease.id, "gone")
         if operation == "ack" and gone is not None:
             same = gone.hand == lease.consumer and gone.version == lease.version + 1
@@ -141,10 +141,10 @@ class Model:
         too_soon = operation in ("extend", "release", "retry") and to < earliest + MIN_LEASE_MS
         if row.ts <= now or too_soon:
             return False
-        row.attempts += operation == "retry"
+        row.attempts += operation in ("retry", "bury")
         if operation == "ack":
             self._delete(lease.id, row, lease.consumer, now)
-        elif operation == "retry" and row.attempts >= self.max_attempts:
+        elif operation == "bury" or (operation == "retry" and row.attempts >= self.max_attempts):
             self._bury(lease.id, row, now)
         else:
             self._move(lease.id, row, operation, to)

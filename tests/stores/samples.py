@@ -31,8 +31,8 @@ def bucket(message_id: str) -> int:
 
 
 _CHANGES = [
-    *("extend", "release", "retry", "unreserve", "ack", "ack_remove", "cancel", "cancel_remove"),
-    *("reschedule", "redrive", "discard", "discard_remove"),
+    *("extend", "release", "retry", "bury", "unreserve", "ack", "ack_remove"),
+    *("cancel", "cancel_remove", "reschedule", "redrive", "discard", "discard_remove"),
 ]
 
 # Inputs and members: the same for both
@@ -68,6 +68,7 @@ _ITEM = {
     "name": CONSUMER,
     "version": NOW,
     "to": NOW + 60_000,
+    "reason": "no use",
     "now": NOW,
     "min_lease_ms": 10,
     "max_attempts": 20,
@@ -105,7 +106,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "due": _CELL | _LEASE | {"now": NOW},
     "due_at_version": _ITEM | _LEASE,
     "take": _ITEM | _LEASE | {"nos": "[1, 2]"},
-    "bury": _ITEM | _LEASE | _ROW,
+    "dead_letter": _ITEM | _LEASE | _ROW,
     "held_live": _LOOK | {"now": NOW},
     "resume": _ROW,
     **dict.fromkeys(
@@ -143,6 +144,7 @@ _ITEMS = {
     "name": [CONSUMER] * len(SMALL),
     "version": [NOW] * len(SMALL),
     "to": [NOW + 60_000] * len(SMALL),
+    "reason": ["no use"] * len(SMALL),
     "now": NOW,
     "min_lease_ms": 10,
     "max_attempts": 20,

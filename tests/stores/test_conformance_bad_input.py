@@ -34,6 +34,14 @@ BAD_TIMES: dict[str, Any] = {
     "nothing": None,
     "truth": True,
 }
+BAD_REASONS: dict[str, Any] = {
+    "1,001 characters": "x" * 1_001,
+    "lone surrogate": "a\ud800",
+    "NUL": "a\0b",
+    "bytes": b"a",
+    "number": 7,
+    "nothing": None,
+}
 BAD_FIELDS: dict[str, dict[str, Any]] = {
     "body over the limit": {"body": b"x" * (1024 * 1024 + 1)},
     "body of text": {"body": "x"},
@@ -111,6 +119,7 @@ def test_changes_with_a_bad_id(line: Line, case: str) -> None:
     assert words(store.extend(uid, [(broken, to), (held["a"], to)], now_ms=NOW)) == MIXED
     assert words(store.release(uid, [(broken, to), (held["b"], to)], now_ms=NOW)) == MIXED
     assert words(store.retry(uid, [(broken, to), (held["c"], to)], now_ms=NOW)) == MIXED
+    assert words(store.bury(uid, [(broken, "x"), (held["f"], "x")], now_ms=NOW)) == MIXED
     assert words(store.unreserve(uid, [broken, held["d"]], now_ms=NOW)) == MIXED
     assert words(store.ack(uid, [broken, held["e"]], now_ms=NOW)) == MIXED
     assert line.reschedule((bad, to), ("b", to)) == MIXED
@@ -147,6 +156,25 @@ def test_changes_to_a_bad_time(line: Line, case: str) -> None:
     assert line.retry(lease, bad) == "invalid"
     assert line.reschedule(("b", bad)) == ["invalid"]
     assert (line["a"], line["b"]) == before
+
+
+@pytest.mark.parametrize("case", BAD_REASONS)
+def test_a_bad_reason(line: Line, case: str) -> None:
+    line.put("a", "b")
+    bad, good = [each.lease for each in line.reserve().leased]
+    before = line[bad.id]
+    batch = [(bad, BAD_REASONS[case]), (good, "x")]
+    outcomes = line.store.bury(line.uid, batch, now_ms=NOW)
+    assert words(outcomes) == MIXED
+    assert "reason" in outcomes[0].reason
+    assert line[bad.id] == before
+
+
+@pytest.mark.parametrize("reason", ["", "x" * 1_000, "📅" * 1_000, " a\n\tb "])
+def test_a_reason_is_kept_as_given(line: Line, reason: str) -> None:
+    line.put("a")
+    assert line.bury(line.take(), reason) == "done"
+    assert [letter.reason for letter in line.dead()] == [reason]
 
 
 @pytest.mark.parametrize("version", [-1, 2**64, 1.5, "1", None])
@@ -194,6 +222,9 @@ BAD_CALLS: dict[str, Callable[[Line, Any], object]] = {
     "resume": lambda line, now: line.store.resume(line.uid, "c", limit=1, now_ms=now),
     "ack": lambda line, now: line.store.ack(
         line.uid, [Lease(id="a", consumer="c", version=1, until=1)], now_ms=now
+    ),
+    "bury": lambda line, now: line.store.bury(
+        line.uid, [(Lease(id="a", consumer="c", version=1, until=1), "x")], now_ms=now
     ),
     "bodies": lambda line, now: line.store.bodies(line.uid, ["a"], actor=System(), now_ms=now),
     "count": lambda line, now: line.store.count(
@@ -364,6 +395,8 @@ def test_items_of_the_wrong_kind_are_named_and_the_others_done(line: Line) -> No
         store.ack(uid, [wrong], now_ms=NOW),
         store.extend(uid, [wrong], now_ms=NOW),
         store.release(uid, [(wrong, NOW + 60)], now_ms=NOW),
+        store.bury(uid, [wrong], now_ms=NOW),
+        store.bury(uid, [(wrong, "x")], now_ms=NOW),
         store.reschedule(uid, [wrong], producer_group=OWNERS, now_ms=NOW),
     ):
         assert [outcome.refusal for outcome in lease_outcomes] == [Refusal.INVALID]

@@ -3,11 +3,12 @@
 import pytest
 
 from chronoline.core.message import DeadLetter, Lease
+from chronoline.core.outcome import Grant
 from chronoline.core.permissions import Producer, System
-from tests.stores.line import LEASE_MS, NOW, OWNERS, Line, MakeLine, ids, new, words
+from tests.stores.line import LEASE_MS, NOW, OWNERS, Line, MakeLine, ids, leases_of, new, words
 
 
-def bury(line: Line, *message_ids: str) -> None:
+def exhaust(line: Line, *message_ids: str) -> None:
     """Sends messages of a topic with one attempt to the dead letters."""
     for message_id in message_ids:
         lease = line.lease((message_id, line[message_id].version)).leased[0].lease
@@ -91,6 +92,83 @@ def test_a_rescheduled_lapse_that_was_the_last_attempt(make_line: MakeLine) -> N
     assert words(line.reserve().refused) == ["dead"]
 
 
+# Bury
+
+
+@pytest.mark.parametrize("max_attempts", [1, 3])
+def test_a_buried_message_is_a_dead_letter_with_its_consumers_reason(
+    make_line: MakeLine, max_attempts: int
+) -> None:
+    line = make_line(max_attempts=max_attempts)
+    line.put("a", due=NOW - 5, key=b"k", body=b"x" * 5_000)
+    lease = line.take()
+    line.now += 7
+    (outcome,) = line.store.bury(line.uid, [(lease, "no such user: 📅")], now_ms=line.now)
+    assert outcome.done
+    assert outcome.version == lease.version + 1
+    assert "a" not in line
+    (letter,) = line.dead()
+    message = letter.message
+    assert (letter.reason, letter.died) == ("no such user: 📅", line.now)
+    assert (message.attempts, message.due, message.version) == (1, NOW - 5, outcome.version)
+    assert (message.lock_consumer, message.key) == (None, b"k")
+    bodies = line.store.bodies(line.uid, ["a"], actor=System(), now_ms=line.now)
+    assert bodies.found == {"a": b"x" * 5_000}
+    line.now = lease.until
+    assert line.reserve() == Grant()
+
+
+def test_burying_is_counted_with_lapses_and_retries(make_line: MakeLine) -> None:
+    line = make_line(max_attempts=20)
+    line.put("a")
+    line.retry(line.take(), NOW + 10)
+    line.now = NOW + 10
+    line.now = line.take().until
+    assert line.bury(line.take()) == "done"
+    assert [letter.message.attempts for letter in line.dead()] == [3]
+
+
+def test_a_batch_is_buried_each_for_its_own_reason(line: Line) -> None:
+    line.put("a", "b", "c")
+    held = {each.id: each for each in leases_of(line.reserve())}
+    reasons = {"c": "one", "a": "", "b": "two"}
+    batch = [(held[each], reason) for each, reason in reasons.items()]
+    assert words(line.store.bury(line.uid, batch, now_ms=NOW)) == ["done"] * 3
+    assert {letter.message.id: letter.reason for letter in line.dead()} == reasons
+
+
+@pytest.mark.parametrize("first", ["bury", "retry"])
+def test_a_repeated_bury_is_refused_like_a_repeated_last_retry(
+    make_line: MakeLine, first: str
+) -> None:
+    line = make_line(max_attempts=1)
+    line.put("a")
+    lease = line.take()
+    if first == "bury":
+        batch = [(lease, "one"), (lease, "two")]
+        assert words(line.store.bury(line.uid, batch, now_ms=NOW)) == ["done", "dead"]
+    else:
+        batch_of_moves = [(lease, NOW + 10), (lease, NOW + 20)]
+        assert words(line.store.retry(line.uid, batch_of_moves, now_ms=NOW)) == ["done", "dead"]
+    before = line.dead()
+    assert line.bury(lease, "three") == "dead"
+    assert line.stale_answers(lease) == {"dead"}
+    assert line.dead() == before
+
+
+def test_a_buried_message_is_put_back_and_buried_again(line: Line) -> None:
+    line.put("a")
+    for reason in ("one", "two"):
+        stale = line.take()
+        assert line.bury(stale, reason) == "done"
+        assert [letter.reason for letter in line.dead()] == [reason]
+        assert line.redrive("a", due=line.now) == ["done"]
+        assert line["a"].attempts == 0
+        assert line.stale_answers(stale) == {"not_holder"}
+    assert line.dead() == []
+    assert line.ack(line.take()) == ["done"]
+
+
 # Expires and lateness
 
 
@@ -160,7 +238,7 @@ def test_dead_letters_keep_the_message_and_are_listed_oldest_first(make_line: Ma
     line = make_line(max_attempts=1)
     for message_id in ("b", "c", "a"):
         line.put(message_id, key=b"k", headers=(("h", b"1"), ("h", None)), body=b"x")
-        bury(line, message_id)
+        exhaust(line, message_id)
         line.now += 1
     letters = line.dead()
     assert ids(letters) == ["b", "c", "a"]
@@ -183,7 +261,7 @@ def test_dead_letters_come_in_pages_whatever_becomes_of_those_that_were_seen(
     groups = [["c", "é", "a"], ["B"], ["📅", "b", "_", "Z"]]  # each died at one moment
     for names in groups:
         line.put(*names, due=line.now)
-        bury(line, *names)
+        exhaust(line, *names)
         line.now += 1
     seen: list[str] = []
     last: DeadLetter | None = None
@@ -219,7 +297,7 @@ def test_a_dead_letter_can_only_be_put_back_or_discarded(make_line: MakeLine, ca
 def test_redrive_puts_a_dead_letter_back(make_line: MakeLine) -> None:
     line = make_line(max_attempts=1)
     line.put("a", key=b"k", body=b"x")
-    bury(line, "a")
+    exhaust(line, "a")
     version = line.dead()[0].message.version
     (outcome,) = line.store.redrive(line.uid, ["a"], due=NOW + 70, now_ms=NOW)
     message = line["a"]
@@ -250,7 +328,7 @@ def test_redrive_drops_an_expires_that_would_keep_it_from_being_delivered(
 ) -> None:
     line = make_line(max_attempts=1)
     line.put("a", expires=NOW + 500)
-    bury(line, "a")
+    exhaust(line, "a")
     assert line.redrive("a", due=due) == ["done"]
     assert line["a"].expires == expires
     line.now = due
@@ -268,7 +346,7 @@ def test_an_expired_message_can_be_put_back_now(line: Line) -> None:
 def test_discard_deletes_dead_letters(make_line: MakeLine) -> None:
     line = make_line(max_attempts=1)
     line.put("a", "b")
-    bury(line, "a", "b")
+    exhaust(line, "a", "b")
     assert line.discard("a") == ["done"]
     assert ids(line.dead()) == ["b"]
     assert "a" not in line
@@ -282,7 +360,7 @@ def test_only_what_is_dead_is_put_back_or_discarded(make_line: MakeLine, call: s
     line.put("acked")
     line.ack(line.take())
     line.put("dead")
-    bury(line, "dead")
+    exhaust(line, "dead")
     line.put("leased")
     line.take()
     before = line.put("waiting", due=NOW + 5), line["leased"]

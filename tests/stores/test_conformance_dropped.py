@@ -25,6 +25,7 @@ CALLS: dict[str, Callable[[Line], object]] = {
     "extend": lambda line: line.extend(LEASE, LATER),
     "release": lambda line: line.release(LEASE, LATER),
     "retry": lambda line: line.retry(LEASE, LATER),
+    "bury": lambda line: line.bury(LEASE),
     "unreserve": lambda line: line.unreserve(LEASE),
     "ack": lambda line: line.ack(LEASE),
     "select": lambda line: line.store.select(

@@ -1,4 +1,4 @@
-"""What a holder does with its lease: extend, release, retry, unreserve, ack, resume."""
+"""What a holder does with its lease: extend, release, retry, bury, unreserve, ack, resume."""
 
 from collections.abc import Callable
 
@@ -17,6 +17,7 @@ ALL: dict[str, Callable[[Line, Lease], str]] = {
     "extend": lambda line, lease: line.extend(lease, line.now + LEASE_MS),
     "release": lambda line, lease: line.release(lease, line.now + LEASE_MS),
     "retry": lambda line, lease: line.retry(lease, line.now + LEASE_MS),
+    "bury": lambda line, lease: line.bury(lease),
     "unreserve": lambda line, lease: line.unreserve(lease)[0],
     "ack": lambda line, lease: line.ack(lease)[0],
 }
@@ -89,7 +90,8 @@ def test_a_batch_is_answered_in_its_order(line: Line, operation: str) -> None:
     unknown = Lease(id="x", consumer="c", version=1, until=NOW)
     batch = [held["c"], unknown, held["a"], held["b"]]
     method = getattr(line.store, operation)
-    items = [(each, NOW + 500) for each in batch] if operation in GIVE_BACK else batch
+    beside = {"bury": "no use", **dict.fromkeys(GIVE_BACK, NOW + 500)}.get(operation)
+    items = batch if beside is None else [(each, beside) for each in batch]
     outcomes = method(line.uid, items, now_ms=NOW)
     assert [(each.id, each.refusal) for each in outcomes] == [
         ("c", None),

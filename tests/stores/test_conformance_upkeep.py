@@ -114,11 +114,13 @@ def test_a_purge_leaves_live_messages_and_leases_alone(make_line: MakeLine) -> N
     assert ids(line.dead()) == ["dead"]
 
 
-def test_dead_letters_of_topics_that_keep_none_are_purged(make_line: MakeLine) -> None:
+@pytest.mark.parametrize("by", ["retry", "bury"])
+def test_dead_letters_of_topics_that_keep_none_are_purged(make_line: MakeLine, by: str) -> None:
     keeping, other = make_line(max_attempts=1), make_line(max_attempts=1, dead_letters=False)
     for line in (keeping, other):
         line.put("dead")
-        line.retry(line.take(), NOW + 100)
+        lease = line.take()
+        assert (line.bury(lease) if by == "bury" else line.retry(lease, NOW + 100)) == "done"
         line.put("alive")
     other.now = NOW + 2 + SETTLED_AFTER_MS
     assert other.purge() == 0  # its version might be given out again by a clock that is behind

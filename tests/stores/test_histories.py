@@ -35,7 +35,7 @@ aheads = st.sampled_from([0, 20])
 lease_lengths = st.sampled_from([10, 30, 100, 300, 300])
 lives = st.sampled_from([None, None, 1, 60])
 picks = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3, 5, 8])
-lease_operations = st.sampled_from(["extend", "release", "retry", "unreserve", "ack"])
+lease_operations = st.sampled_from(["extend", "release", "retry", "bury", "unreserve", "ack"])
 topic_numbers = count()
 
 
@@ -199,8 +199,8 @@ class Histories(RuleBasedStateMachine):
             self._hold(uid, lease, self.now + offset, operation)
 
     def _hold(self, uid: int, lease: Lease, to: int, operation: str) -> None:
-        timed = operation in ("extend", "release", "retry")
-        items = [(lease, to)] if timed else [lease]
+        beside = {"extend": to, "release": to, "retry": to, "bury": "no use"}.get(operation)
+        items = [lease if beside is None else (lease, beside)]
         try:
             outcomes = getattr(self.store, operation)(uid, items, now_ms=self.now)
         except TopicNotFound:

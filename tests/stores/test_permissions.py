@@ -49,6 +49,7 @@ ROLES: dict[Operation, tuple[Role, ...]] = {
     Operation.EXTEND: CONSUMERS,
     Operation.RELEASE: CONSUMERS,
     Operation.RETRY: CONSUMERS,
+    Operation.BURY: CONSUMERS,
     Operation.UNRESERVE: CONSUMERS,
     Operation.ACK: CONSUMERS,
     Operation.RESCHEDULE: PRODUCERS,
@@ -68,6 +69,7 @@ METHODS: dict[str, Operation | None] = {
     "extend": Operation.EXTEND,
     "release": Operation.RELEASE,
     "retry": Operation.RETRY,
+    "bury": Operation.BURY,
     "unreserve": Operation.UNRESERVE,
     "ack": Operation.ACK,
     "reschedule": Operation.RESCHEDULE,
@@ -81,6 +83,13 @@ METHODS: dict[str, Operation | None] = {
     **dict.fromkeys(("create_topic", "ensure_topic", "get_topic", "find_topic")),
     **dict.fromkeys(("list_topics", "drop_topic")),
 }
+BESIDE_LEASE: dict[Operation, int | str] = {
+    Operation.EXTEND: LATER,
+    Operation.RELEASE: LATER,
+    Operation.RETRY: LATER,
+    Operation.BURY: "no use",
+}
+"""What a holder says beside its lease."""
 PAIRS = [(role, operation) for operation, roles in ROLES.items() for role in roles]
 
 
@@ -173,8 +182,8 @@ def with_lease(met: Met, operation: Operation, consumer: str) -> Refusal | None:
     version = met.version - 1 if met.state is State.DELETED else met.version
     lease = Lease(id=ID, consumer=consumer, version=version, until=LATER)
     method = getattr(met.line.store, operation.value)
-    timed = operation in (Operation.EXTEND, Operation.RELEASE, Operation.RETRY)
-    return only(method(met.line.uid, [(lease, LATER) if timed else lease], now_ms=met.line.now))
+    item = (lease, BESIDE_LEASE[operation]) if operation in BESIDE_LEASE else lease
+    return only(method(met.line.uid, [item], now_ms=met.line.now))
 
 
 def leased(met: Met, consumer: str) -> Refusal | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from chronoline.cli.pipe.checking import check
+from chronoline.cli.pipe.dead_letters import dead
 from chronoline.cli.pipe.running import run
 from chronoline.cli.pipe.status import status
 from chronoline.cli.pipe.stopping import stop
@@ -29,3 +30,4 @@ app.command()(run)
 app.command()(check)
 app.command()(status)
 app.command()(stop)
+app.command()(dead)

@@ -20,7 +20,7 @@ from chronoline.cli.pipe.options import (
     StoreUrl,
     load,
 )
-from chronoline.cli.pipe.showing import place_line
+from chronoline.cli.pipe.showing import heading
 from chronoline.core.errors import InvalidInput, MissingExtra
 from chronoline.pipe.checking import check_pipe
 from chronoline.pipe.settings import PipeSettings
@@ -42,6 +42,8 @@ def check(
     """Check the settings, that everything can be reached, and Spark's slots. Nothing is sent or taken in.
 
     chronoline pipe check --config pipe.toml
+
+    No folder and no file is made: what a run would make is said.
     """
     settings = load(
         config,
@@ -57,12 +59,13 @@ def check(
     )
     logging.getLogger("chronoline").addHandler(logging.NullHandler())  # the findings say it
     console = Console()
-    console.print(f"[bold]{settings.name}[/]: {place_line(settings)}", highlight=False)
+    console.print(heading(settings), soft_wrap=True)
     wrong = 0
-    for part, words, fine in check_pipe(settings, lambda: _spark(settings)):
-        console.print("[green]✓[/]" if fine else "[red]✗[/]", end=" ")
-        console.print(f"{part}: {words}", markup=False, highlight=False, soft_wrap=True)
-        wrong += not fine
+    for finding in check_pipe(settings, lambda: _spark(settings)):
+        console.print("[green]✓[/]" if finding.fine else "[red]✗[/]", end=" ")
+        line = f"{finding.part}: {finding.words}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        wrong += not finding.fine
     if wrong:
         raise typer.Exit(1)
 

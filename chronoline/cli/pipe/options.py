@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,9 @@ from chronoline.core.errors import InvalidInput
 from chronoline.pipe.settings import PipeSettings
 
 _KAFKA = "kafka://"
+_PLACES = ("input", "output", "dead_letters")
+_TABLES = {**dict.fromkeys(_PLACES, "topic"), "spark": "master"}
+"""What is no setting, but has such as these in it."""
 _PLACE_HELP = "kafka://HOST:PORT,HOST:PORT/TOPIC, or TOPIC@LOG with a log's URL or folder."
 
 Config = Annotated[
@@ -58,39 +61,31 @@ Setting = Annotated[
 def load(
     config: Path | None,
     setting: list[str] | None = None,
+    *,
     unneeded: Iterable[str] = (),
+    optional: Iterable[str] = (),
     **flags: str | None,
 ) -> PipeSettings:
     """The settings of a command. Flags are named as the settings; places are written in one word.
 
-    `unneeded` are those that the command does not look at: they may be missing.
+    `unneeded` and `optional` are those of `PipeSettings.load`. What is set one by one goes into a place that
+    a flag names, and is looked at with it.
     """
-    given: dict[str, Any] = {}
-    for each in setting or ():
-        _set(given, each)
-    for name, value in flags.items():
-        if value is not None:
-            is_place = name in ("input", "output", "dead_letters")
-            given[name] = _merged(_place(value), given.get(name, {})) if is_place else value
-    return PipeSettings.load(config, os.environ, given, unneeded=unneeded)
+    given = {name: value for name, value in flags.items() if value is not None}
+    places = {name: _place(given.pop(name)) for name in _PLACES if name in given}
+    laid: dict[str, object] = {**places, **dict(_named(each) for each in setting or ()), **given}
+    return PipeSettings.load(config, os.environ, laid, unneeded=unneeded, optional=optional)
 
 
-def _merged(table: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """What is set one by one goes into the table, and is looked at with it."""
-    for name, value in more.items():
-        both = isinstance(value, dict) and isinstance(table.get(name), dict)
-        table[name] = _merged(table[name], value) if both else value
-    return table
-
-
-def _set(given: dict[str, Any], text: str) -> None:
-    name, equals, value = text.partition("=")
+def _named(setting: str) -> tuple[str, str]:
+    name, equals, value = setting.partition("=")
     if not equals or not name:
-        raise InvalidInput(f"--set takes NAME=VALUE, not {text!r}")
-    *tables, last = name.split(".")
-    for table in tables:
-        given = given.setdefault(table, {})
-    given[last] = value
+        raise InvalidInput(f"--set takes NAME=VALUE, not {setting!r}")
+    table = name.replace("-", "_")
+    if table in _TABLES:
+        inside = f"{table}.{_TABLES[table]}"
+        raise InvalidInput(f"--set {name}=… names a table; name a setting in it, such as {inside}")
+    return name, value
 
 
 def _place(text: str) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import queue
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -26,16 +28,21 @@ from chronoline.cli.pipe.options import (
     StoreUrl,
     load,
 )
-from chronoline.cli.pipe.showing import place_line, progress_line
+from chronoline.cli.pipe.showing import heading, progress_line
 from chronoline.core.errors import ChronolineError, MissingExtra
+from chronoline.pipe.checking import check_before_spark
 
 if TYPE_CHECKING:
     from chronoline.pipe.settings import PipeSettings
     from chronoline.spark.pipe import Pipe
 
-_SHOW_EVERY_S = 1.0
-_LOG_EVERY = 10
-"""Without a terminal every so many of these a line is printed."""
+logger = logging.getLogger(__name__)
+
+_LOOKS_A_SECOND = 5
+_LOOK_EVERY_S = 1 / _LOOKS_A_SECOND
+"""How soon it is seen that the pipe was asked to stop in the store; a signal wakes."""
+_LOG_EVERY_S = 10
+"""Without a terminal a line is printed so often; a terminal shows one each second."""
 
 
 def run(
@@ -55,6 +62,11 @@ def run(
 
     chronoline pipe run --config pipe.toml
     chronoline pipe run --name first --input in@./log --output out@./log --delay 5s
+
+    It then fires what is due and gives back the rest, which takes some
+    seconds. A second Ctrl-C or SIGTERM ends it at once; what it held is
+    fired after hold_ms, by another. What is wrong with the store or with
+    topics is said before Spark starts.
     """
     settings = load(
         config,
@@ -70,60 +82,91 @@ def run(
     )
     _log_to_stderr()
     console = Console(stderr=True)
-    console.print(f"[bold]{settings.name}[/]: {place_line(settings)}", highlight=False)
-    console.print("starting Spark …")
+    console.print(heading(settings), soft_wrap=True)
+    _check(settings)
+    pipe_class = _import_pipe()
+    console.print("starting Spark … (Ctrl-C ends the pipe after that, a second one at once)")
     told = _Told()
-    # Twice: Spark puts a handler of its own in place when it starts.
-    with _asking(told), _open(settings) as pipe, _asking(told):
-        told.tell(pipe)
+    with _asking(told), _open(pipe_class, settings) as pipe:
         console.print(f"running as node {pipe.node}; Ctrl-C ends it", highlight=False)
-        _watch(console, pipe)
+        _watch(console, pipe, told)
         console.print("ending: what is due is fired, the rest given back …")
     console.print(progress_line(pipe.counters))
     if pipe.failed:
         raise ChronolineError(f"{pipe.failed}; start the pipe again")
 
 
-def _open(settings: PipeSettings) -> Pipe:
+def _check(settings: PipeSettings) -> None:
+    """Tells of a wrong topic within a second: Spark takes many to start, and does not know better."""
+    wrong = []
+    for finding in check_before_spark(settings):
+        if finding.bearable:
+            logger.warning("starting all the same: %s: %s", finding.part, finding.words)
+        elif not finding.fine:
+            wrong.append(f"- {finding.part}: {finding.words}")
+    if wrong:
+        raise ChronolineError("\n".join(["the pipe cannot run:", *wrong]))
+
+
+# Starting
+
+
+def _import_pipe() -> type[Pipe]:
     try:
         from chronoline.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
     except ModuleNotFoundError as error:
         raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
+    return Pipe
+
+
+def _open(pipe_class: type[Pipe], settings: PipeSettings) -> Pipe:
     try:
-        return Pipe(settings)
-    except KeyboardInterrupt:  # by Spark's own handler
-        raise ChronolineError("ended while starting; nothing was begun") from None
+        return pipe_class(settings)
+    except KeyboardInterrupt:  # by a handler that Spark has for a moment
+        raise ChronolineError("ended while starting") from None
+
+
+# Signals
 
 
 class _Told:
-    """Whether a signal asked for the end; the pipe hears of it as soon as there is one.
+    """Whether a signal asked for the end.
 
-    An exception in the middle of a start would leave Spark's two halves at odds: a start goes on to its end.
+    A handler runs between any two steps of the main thread, also in the middle of `Event.wait`, for whose
+    lock `Event.set` would then wait without an end. A flag can be set at any moment, and so can a
+    `SimpleQueue` be put to, which wakes the main thread at once.
+
+    Nor does it raise: an exception in the middle of a start would leave Spark's two halves at odds. A start
+    goes on to its end.
     """
 
     def __init__(self) -> None:
-        self._asked = False
-        self._pipe: Pipe | None = None
+        self.asked = False
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def ask(self) -> None:
-        self._asked = True
-        if self._pipe is not None:
-            self._pipe.stopped.set()
+        self.asked = True
+        self._bell.put(None)
 
-    def tell(self, pipe: Pipe) -> None:
-        self._pipe = pipe
-        if self._asked:
-            pipe.stopped.set()
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it was asked, before or within this time."""
+        with suppress(queue.Empty):
+            self._bell.get(timeout=timeout_s)
+        return self.asked
 
 
 @contextmanager
 def _asking(told: _Told) -> Iterator[None]:
-    """Both signals ask the pipe to stop; a second one ends the process as usual."""
+    """The first signal asks the pipe to stop; a second one ends the process as usual, also while it stops."""
     before: dict[int, Any] = {}
 
     def end(number: int, _: object) -> None:
+        again = told.asked
         told.ask()
-        signal.signal(number, before[number])
+        for each, handler in before.items():
+            signal.signal(each, _usual(handler))
+        if again:  # Spark, which had a handler of its own while it started, put this one back
+            signal.raise_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         before[number] = signal.signal(number, end)
@@ -134,19 +177,41 @@ def _asking(told: _Told) -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _watch(console: Console, pipe: Pipe) -> None:
+def _usual(handler: Any) -> Any:
+    """Python would turn a Ctrl-C into an exception, of which all threads and Spark tell at length."""
+    return signal.SIG_DFL if handler is signal.default_int_handler else handler
+
+
+# Watching
+
+
+def _watch(console: Console, pipe: Pipe, told: _Told) -> None:
     if not console.is_terminal:
-        ticks = 0
-        while not pipe.stopped.wait(_SHOW_EVERY_S):
-            ticks += 1
-            if ticks % _LOG_EVERY == 0:
+        for second in _seconds(pipe, told):
+            if second % _LOG_EVERY_S == 0:
                 console.print(progress_line(pipe.counters))
         return
     with Live(Text(""), console=console, transient=True, auto_refresh=False) as live:
-        while not pipe.stopped.wait(_SHOW_EVERY_S):
+        for _ in _seconds(pipe, told):
             live.update(progress_line(pipe.counters), refresh=True)
+
+
+def _seconds(pipe: Pipe, told: _Told) -> Iterator[int]:
+    """Counts seconds until the pipe is asked to stop, here or in the store, or has failed."""
+    for look in itertools.count(1):
+        if told.wait(_LOOK_EVERY_S) or pipe.stopped.is_set():
+            return
+        if look % _LOOKS_A_SECOND == 0:
+            yield look // _LOOKS_A_SECOND
 
 
 def _log_to_stderr() -> None:
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("chronoline").setLevel(logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Spark's gateway tells of a Ctrl-C as of an error, with its trace."""
+    return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from chronoline.core.lateness import LatenessHistogram
 from chronoline.pipe.counting import Counters
 from chronoline.pipe.places import Place
-from chronoline.pipe.receipts import LatenessHistogram
 from chronoline.pipe.settings import PipeSettings
 
 _SECOND_MS = 1_000
 
 
-def place_line(settings: PipeSettings) -> str:
-    """From where to where, and where messages wait in between."""
-    kind = settings.store.partition(":")[0]
-    return f"{_place(settings.input)} → {kind} → {_place(settings.output)}"
+def heading(settings: PipeSettings) -> Text:
+    """Its name, from where to where, and where messages wait in between."""
+    stops = [_place(settings.input), settings.store.partition(":")[0]]
+    if "output" not in settings.left_out:
+        stops.append(_place(settings.output))
+    return Text.assemble((settings.name, "bold"), ": ", " → ".join(stops))
 
 
 def _place(place: Place) -> str:

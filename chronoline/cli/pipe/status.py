@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from chronoline.cli.pipe.opening import open_known_store, timeline_of
 from chronoline.cli.pipe.options import (
     Config,
     InputPlace,
@@ -19,10 +21,10 @@ from chronoline.cli.pipe.options import (
     StoreUrl,
     load,
 )
-from chronoline.cli.pipe.showing import bound, place_line
+from chronoline.cli.pipe.showing import bound, heading
 from chronoline.clock import SystemClock
+from chronoline.pipe.counting import Counters
 from chronoline.pipe.status import MOST_DEAD_LETTERS, PipeStatus, read_status
-from chronoline.stores.opening import open_store
 
 _SHOWN = 8
 """So much of a node's id tells it from the others; --json has all of it."""
@@ -41,27 +43,32 @@ def status(
     """Show what waits, what was fired, how late, and who works on it.
 
     chronoline pipe status --config pipe.toml
+
+    It asks the store and the input, whether or not a process runs. For a
+    pipe that has never run it says so, and ends with exit code 1.
     """
     settings = load(
         config,
         setting,
-        ("output",),
+        optional=("output", "dead_letters"),
         name=name,
         store=store,
         input=input_place,
         output=output_place,
     )
-    with open_store(settings.store) as opened:
+    with open_known_store(settings) as opened:
+        timeline_of(settings, opened)
         found = read_status(settings, opened, SystemClock().now_ms())
     if as_json:
         print(json.dumps(_as_json(found)))
         return
     console = Console()
-    console.print(f"[bold]{settings.name}[/]: {place_line(settings)}", highlight=False)
+    console.print(heading(settings), soft_wrap=True)
     console.print(_messages(found))
-    console.print(_nodes(found))
+    console.print(_processes(found))
     if found.input_problem:
-        console.print(f"[yellow]The lag is not known: {found.input_problem}[/]")
+        words = Text(f"The lag is not known: {found.input_problem}", style="yellow")
+        console.print(words, soft_wrap=True)  # with a command to copy, perhaps
 
 
 def _as_json(found: PipeStatus) -> dict[str, Any]:
@@ -110,7 +117,11 @@ def _messages(found: PipeStatus) -> Table:
         ("waiting", f"{found.on_timeline.waiting:,}"),
         ("ready", f"{found.on_timeline.processing:,}", "reserved by a lane"),
         ("overdue", f"{found.on_timeline.available:,}", "due, and nobody has them"),
-        ("dead letters", f"{found.dead_letters:,}{more}", "kept in the store"),
+        (
+            "dead letters",
+            f"{found.dead_letters:,}{more}",
+            "kept in the store: see `chronoline pipe dead`",
+        ),
         ("taken in", f"{tally.accepted:,}", "records that became messages"),
         ("ignored", f"{tally.ignored:,}", "their ids were waiting already"),
         ("rejected", f"{tally.rejected:,}", "malformed: they went to the dead letters"),
@@ -124,31 +135,29 @@ def _messages(found: PipeStatus) -> Table:
     return table
 
 
-def _nodes(found: PipeStatus) -> Table:
-    table = Table(title="Processes, since their start")
-    for name in (
-        "node",
-        "state",
-        "fired",
-        "redelivered",
-        "late p50",
-        "p99",
-        "p99.9",
-        "windows",
-        "skipped",
-    ):
-        table.add_column(name, overflow="fold")
+def _processes(found: PipeStatus) -> Table | str:
+    """In lines instead of many columns, which a narrow terminal would fold within words."""
+    if not found.nodes:
+        return "No process of it runs."
+    table = Table(
+        title="Processes, and what they counted since their start",
+        title_justify="left",
+        show_header=False,
+        box=None,
+    )
     for node in found.nodes:
-        counted = node.counters
         state = "stopping" if node.stopping else "alive" if node.alive else "dead"
-        late = (bound(counted.lateness, part) for part in (0.5, 0.99, 0.999))
-        table.add_row(
-            node.name[:_SHOWN],
-            state,
-            f"{counted.fired:,}",
-            f"{counted.redelivered:,}",
-            *late,
-            f"{counted.served:,}",
-            f"{counted.skipped:,}",
-        )
+        table.add_row(node.name[:_SHOWN], state, _counted(node.counters))
     return table
+
+
+def _counted(counters: Counters) -> str:
+    late = {
+        name: bound(counters.lateness, part)
+        for name, part in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
+    }
+    return (
+        f"fired {counters.fired:,}, redelivered {counters.redelivered:,}; "
+        f"windows {counters.served:,}, skipped {counters.skipped:,}\n"
+        f"late {', '.join(f'{name} {words}' for name, words in late.items())}"
+    )

@@ -6,8 +6,11 @@ from typing import Annotated
 
 import typer
 
+from chronoline.cli.pipe.opening import NOT_IN_THE_STORE, open_known_store, shown_store
 from chronoline.cli.pipe.options import Config, Name, Setting, StoreUrl, load
-from chronoline.stores.opening import open_store
+from chronoline.clock import SystemClock
+from chronoline.core.errors import ChronolineError
+from chronoline.pipe.settings import PipeSettings
 
 
 def stop(
@@ -23,8 +26,25 @@ def stop(
 
     chronoline pipe stop --config pipe.toml
     chronoline pipe stop --name first
+
+    It does not wait for them. If none lives, it says so and ends with exit code 1.
     """
-    settings = load(config, setting, ("input", "output"), name=name, store=store)
-    with open_store(settings.store) as opened:
-        asked = opened.ask_to_stop(settings.name, node)
+    settings = load(config, setting, unneeded=NOT_IN_THE_STORE, name=name, store=store)
+    with open_known_store(settings) as opened:
+        opened.ask_to_stop(settings.name, node)
+        members = opened.members(settings.name)
+    now_ms = SystemClock().now_ms()
+    asked = sum(each.alive(now_ms) and node in (None, each.name) for each in members)
+    if not asked:
+        raise _nobody(settings, node)
     print(f"asked {asked} {'process' if asked == 1 else 'processes'} to stop")
+
+
+def _nobody(settings: PipeSettings, node: str | None) -> ChronolineError:
+    which, hint = "", ""
+    if node is not None:
+        which, hint = f" {node!r}", ": `chronoline pipe status --json` shows whole ids"
+    return ChronolineError(
+        f"no living process{which} of the pipe {settings.name!r} is known to the store "
+        f"{shown_store(settings)}{hint}"
+    )

@@ -17,7 +17,7 @@ class Entry:
     message: Message
     body: bytes | None
     life: Life = Life.LIVE
-    death: DeathReason | None = None
+    death: str | None = None
 
     def row(self) -> StoredRow:
         m = self.message
@@ -55,6 +55,8 @@ def apply(operation: Operation, entry: Entry, change: Change, topic: Topic, now_
             bury(entry, old.attempts + 1, DeathReason.ATTEMPTS, now_ms)
         case Operation.RETRY:
             entry.message = replace(moved, attempts=old.attempts + 1)
+        case Operation.BURY:
+            bury(entry, old.attempts + 1, change.reason, now_ms)
         case Operation.RESCHEDULE:
             lapsed = old.lock_consumer is not None
             entry.message = replace(moved, attempts=old.attempts + lapsed)
@@ -87,7 +89,7 @@ def take(entry: Entry, topic: Topic, request: LeaseRequest) -> Taken:
     return Taken(entry.message, entry.body, lapsed, death, old.lock_consumer)
 
 
-def bury(entry: Entry, attempts: int, death: DeathReason, now_ms: int) -> None:
+def bury(entry: Entry, attempts: int, death: str, now_ms: int) -> None:
     entry.life, entry.death = Life.DEAD, death
     entry.message = replace(
         entry.message,

@@ -263,7 +263,7 @@ class MemoryStore(MemoryInputs):
 
         with self._open():
             dead = [
-                DeadLetter(message=entry.message, reason=entry.death.value, died=entry.message.ts)
+                DeadLetter(message=entry.message, reason=str(entry.death), died=entry.message.ts)
                 for entry in (self._entries(topic) or {}).values()
                 if entry.death is not None
             ]

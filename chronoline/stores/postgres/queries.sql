@@ -195,6 +195,18 @@ WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 =
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
+-- name: bury
+-- Sends messages to the dead letters, for reasons that their holder gives.
+UPDATE chronoline.messages m SET
+    life = 2, ts = %(now)s, death = b.reason, attempts = m.attempts + 1, lock_consumer = NULL,
+    version = m.version + 1
+FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
+    %(version)b::bigint[], %(reason)b::text[]) AS b(topic, bucket, id, name, version, reason)
+WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+    AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
+    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+RETURNING m.id, m.version;
+
 -- name: unreserve
 -- Gives messages back as they were.
 UPDATE chronoline.messages m SET

@@ -91,7 +91,7 @@ WHERE no IN (SELECT value FROM json_each(:nos))
 RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
     body, apart, no;
 
--- name: bury
+-- name: dead_letter
 -- Sends a message to the dead letters instead.
 UPDATE messages SET
     life = 2, ts = :now, lock_consumer = NULL, version = version + 1,
@@ -138,6 +138,15 @@ UPDATE messages SET
     due = CASE WHEN attempts + 1 >= :max_attempts THEN due ELSE :to END
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND lock_consumer = :name AND version = :version AND ts > :now AND :to >= :now + :min_lease_ms
+RETURNING version;
+
+-- name: bury
+-- Sends a message to the dead letters, for a reason that its holder gives.
+UPDATE messages SET
+    life = 2, ts = :now, death = :reason, attempts = attempts + 1, lock_consumer = NULL,
+    version = version + 1
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
+    AND lock_consumer = :name AND version = :version AND ts > :now
 RETURNING version;
 
 -- name: unreserve

@@ -416,7 +416,7 @@ def _take(
         body = _body(connection, row)
         taken.append(Taken(read_message(row), body, holder is not None, None, holder))
     for no, holder in holders.items():
-        row = connection.execute(_QUERIES["bury"], values | {"no": no}).fetchone()
+        row = connection.execute(_QUERIES["dead_letter"], values | {"no": no}).fetchone()
         death = DeathReason(row[MESSAGE_WIDTH])
         taken.append(Taken(read_message(row), None, holder is not None, death, holder))
     return taken

@@ -1,13 +1,15 @@
-"""A pipe with other settings than the contract's: a plain delay, other headers, ids that stay taken."""
+"""A pipe with other settings than the contract's, and one that cannot do as it should."""
 
 from __future__ import annotations
+
+import threading
 
 import pytest
 from pyspark.sql import SparkSession
 
 from chronoline.pipe.intake import REASON_HEADER
 from chronoline.spark.pipe import Pipe
-from tests.spark.pipes.places import Embedded, Place, Record
+from tests.spark.pipes.places import PATIENCE_S, Embedded, Place, Record
 from tests.spark.pipes.scene import DEADLINE, HOUR_MS, ID, Scene, now_ms, rfc_3339, until
 
 pytestmark = pytest.mark.timeout(300)
@@ -25,6 +27,7 @@ def test_a_plain_delay_other_headers_and_ids_that_stay_taken(
             id_header="my-id",
             deadline_header="my-due",
             action_header="my-action",
+            ranges=2,
         )
         with Pipe(settings, spark) as pipe:
             sent_ms = now_ms()
@@ -64,6 +67,9 @@ def test_a_plain_delay_other_headers_and_ids_that_stay_taken(
             assert scene.relayed() == {}
             assert ("tag", wrong.encode()) in letter.message.headers
             pipe.close()  # twice is fine
+        # The first of them may have begun before. Two tasks share each, and it counts once.
+        windows = (now_ms() - sent_ms) // settings.window_ms + settings.lanes + 1
+        assert 0 < pipe.counters.served + pipe.counters.skipped <= windows
         assert scene.held() == 0
         assert scene.status().nodes == ()
 
@@ -87,3 +93,63 @@ def test_a_pipe_that_stands_still_leaves_its_input_to_others_and_hears_of_a_stop
             scene.store.ask_to_stop(scene.name, pipe.node)
             until(pipe.stopped.is_set, "it stops")
         assert pipe.failed is None
+
+
+def test_a_pipe_whose_supervisor_is_busy_lives_and_keeps_its_input(
+    embedded: Embedded,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    busy, go_on = threading.Event(), threading.Event()
+
+    def ask_slowly() -> list[int]:
+        busy.set()
+        go_on.wait(PATIENCE_S)
+        return [0, 1]
+
+    with Scene(embedded) as scene, Pipe(scene.settings(hold_ms=30_000), spark) as pipe:
+
+        def fences() -> dict[int, int]:
+            return {each: claim.fence for each, claim in pipe._claiming.claims.items()}
+
+        def alive_until_ms() -> int:
+            (member,) = scene.store.members(scene.name)
+            return member.until_ms
+
+        until(lambda: len(fences()) == 2, "it takes in all partitions")
+        held = fences()
+        monkeypatch.setattr(pipe._input, "partitions", ask_slowly)
+        pipe._look_at_partitions_s = 0.0
+        assert busy.wait(PATIENCE_S)
+        until(lambda: all(lane.done > lane._seen for lane in pipe._lanes), "lanes move unseen")
+        for lane in pipe._lanes:
+            lane._moved_s -= 1_000  # as if it had been busy for so long
+        beat_ms = alive_until_ms()
+        until(lambda: alive_until_ms() > beat_ms, "it shows life", patience_s=20)
+        seen = {lane: lane._seen for lane in pipe._lanes}
+        go_on.set()
+        until(lambda: all(lane._seen > seen[lane] for lane in seen), "the supervisor looks again")
+        assert fences() == held
+    assert "no heartbeat" not in caplog.text
+
+
+def test_a_pipe_that_gets_no_thread_leaves_nothing_behind(
+    embedded: Embedded, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def start_most(thread: threading.Thread) -> None:
+        if thread.name == "chronoline-supervisor":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with Scene(embedded) as scene:
+        monkeypatch.setattr(threading.Thread, "start", start_most)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            Pipe(scene.settings(), spark)
+        assert scene.status().nodes == ()
+        running = [query.name or "" for query in spark.streams.active]
+        assert not [name for name in running if name.startswith(f"{scene.name}:")]
+        names = {thread.name for thread in threading.enumerate()}
+        assert names.isdisjoint({"chronoline-heartbeat", "chronoline-upkeep"})

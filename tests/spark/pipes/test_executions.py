@@ -18,6 +18,7 @@ from tests.spark.pipes.scene import until
 
 RANGES = 2
 WINDOWS = 4
+WINDOW = 7
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class NotedWork:
         with Path(self.notes).open("a") as notes:
             notes.write(f"{piece} {attempt}\n")
         fired = [Fired(f"{piece}-{attempt}", 0, 1_500, False)]
-        return as_batch(fired, outcome=SERVED, window=0, node="node")
+        return as_batch(fired, outcome=SERVED, window=WINDOW, node="node")
 
 
 @pytest.mark.parametrize("archived", [True, False])
@@ -64,6 +65,7 @@ def test_each_unit_runs_once(spark: SparkSession, tmp_path: Path, archived: bool
         assert observed["windows"] <= count <= observed["windows"] + 2
     assert observed["fired"] == observed["served"] == observed["windows"] * RANGES
     assert observed["late"] == observed["fired"]
+    assert observed["first_window"] == observed["window"] == WINDOW * observed["windows"]
     if archived:
         rows = spark.read.parquet(cast(str, receipts)).select("id", "outcome").collect()
         assert len({row.id for row in rows}) == len(rows) >= observed["fired"]
@@ -76,4 +78,5 @@ def _observed(progress: Any) -> Counter[str]:
         row = each.observedMetrics[OBSERVED].asDict()
         late = row["late_1"]  # 1.5 ms is above the first bound and within the second
         counted.update(windows=1, fired=row["fired"], served=row["served"], late=late)
+        counted.update(first_window=row["first_window"], window=row["window"])
     return counted

@@ -3,8 +3,8 @@
 Each source is brought into the same shape, nested tables with the names of the file, and laid over those
 before it, setting by setting. Which source a setting came from is remembered, so that an error can say it.
 
-Tables of properties (`kafka`, `producer`, `conf`) have dotted names. In TOML `bootstrap.servers = …` without
-quotes makes tables within tables: they are put together again, so that both ways of writing mean the same.
+Tables of properties (such as `kafka`) have dotted names. In TOML `bootstrap.servers = …` without quotes makes
+tables within tables: they are put together again, so that both ways of writing mean the same.
 """
 
 from __future__ import annotations
@@ -13,29 +13,35 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from chronoline.core.errors import InvalidInput
 
-PREFIX = "CHRONOLINE_PIPE_"
-CONFIG_VARIABLE = f"{PREFIX}CONFIG"
-"""Names the file where none is given."""
-PROPERTY_TABLES = ("kafka", "producer", "conf")
-
 Table = dict[str, Any]
 SettingPath = tuple[str, ...]
+
+
+class Origin(NamedTuple):
+    """What gave a setting: a file or a variable by its name, a flag by the setting that it is for."""
+
+    kind: Literal["file", "variable", "flag"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"flag {self.name}" if self.kind == "flag" else self.name
 
 
 @dataclass(slots=True)
 class Gathered:
     """The settings as they were given, not yet looked at."""
 
+    property_tables: tuple[str, ...] = ()
     table: Table = field(default_factory=dict)
-    origins: dict[SettingPath, str] = field(default_factory=dict)
+    origins: dict[SettingPath, Origin] = field(default_factory=dict)
 
-    def lay(self, path: SettingPath, value: object, origin: str) -> None:
+    def lay(self, path: SettingPath, value: object, origin: Origin) -> None:
         """Puts a setting over what was there; a table is laid setting by setting."""
-        if path and path[-1] in PROPERTY_TABLES and isinstance(value, Mapping):
+        if path and path[-1] in self.property_tables and isinstance(value, Mapping):
             value = _flat(value)
         if isinstance(value, Mapping):
             self._table(path)
@@ -45,7 +51,7 @@ class Gathered:
             self._table(path[:-1])[path[-1]] = value
         self.origins[path] = origin
 
-    def origin(self, path: SettingPath) -> str | None:
+    def origin(self, path: SettingPath) -> Origin | None:
         """What gave a setting, or the table around it."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.origins:
@@ -66,22 +72,53 @@ class Gathered:
         return table
 
 
-def gather(
-    path: str | Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
-) -> Gathered:
-    """Everything that is given. Raises `InvalidInput` if the file cannot be read."""
-    gathered = Gathered()
-    path = path or environ.get(CONFIG_VARIABLE) or None
-    if path is not None:
-        for name, value in _file(Path(path)).items():
-            gathered.lay((name,), value, Path(path).name)
-    for variable in sorted(environ):
-        if variable.startswith(PREFIX) and variable != CONFIG_VARIABLE:
-            gathered.lay(_variable_path(variable), _value(environ[variable]), variable)
-    for flag, given in flags.items():
-        if given is not None:
-            gathered.lay(_dotted_path(flag), given, f"flag {flag}")
-    return gathered
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """How settings of one kind are named in the environment, and which of their tables hold properties."""
+
+    prefix: str
+    """Of variables, such as `CHRONOLINE_PIPE_`."""
+    property_tables: tuple[str, ...] = ()
+
+    @property
+    def config_variable(self) -> str:
+        """Names the file where none is given."""
+        return f"{self.prefix}CONFIG"
+
+    def gather(
+        self, path: str | Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
+    ) -> Gathered:
+        """Everything that is given. Raises `InvalidInput` if the file cannot be read."""
+        gathered = Gathered(self.property_tables)
+        path = path or environ.get(self.config_variable) or None
+        if path is not None:
+            origin = Origin("file", Path(path).name)
+            for name, value in _file(Path(path)).items():
+                gathered.lay((name,), value, origin)
+        for variable in sorted(environ):
+            if variable.startswith(self.prefix) and variable != self.config_variable:
+                origin = Origin("variable", variable)
+                gathered.lay(self._variable_path(variable), _value(environ[variable]), origin)
+        for flag, given in flags.items():
+            if given is not None:
+                gathered.lay(self._dotted_path(flag), given, Origin("flag", flag))
+        return gathered
+
+    def _variable_path(self, variable: str) -> SettingPath:
+        """`CHRONOLINE_PIPE_INPUT__KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers` in `[input.kafka]`."""
+        names = variable.removeprefix(self.prefix).lower().split("__")
+        for place, name in enumerate(names[:-1]):
+            if name in self.property_tables:
+                return (*names[: place + 1], ".".join(names[place + 1 :]).replace("_", "."))
+        return tuple(names)
+
+    def _dotted_path(self, flag: str) -> SettingPath:
+        """`input.kafka.bootstrap.servers` is `bootstrap.servers` in `[input.kafka]`."""
+        names = flag.split(".")
+        for place, name in enumerate(names[:-1]):
+            if name in self.property_tables:
+                return (*names[: place + 1], ".".join(names[place + 1 :]).removeprefix("kafka."))
+        return tuple(name.replace("-", "_") for name in names)
 
 
 def _file(path: Path) -> Table:
@@ -93,24 +130,6 @@ def _file(path: Path) -> Table:
         raise InvalidInput(f"the settings {str(path)!r} are not text in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"the settings {str(path)!r} are no TOML: {error}") from None
-
-
-def _variable_path(variable: str) -> SettingPath:
-    """`CHRONOLINE_PIPE_INPUT__KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers` in `[input.kafka]`."""
-    names = variable.removeprefix(PREFIX).lower().split("__")
-    for place, name in enumerate(names[:-1]):
-        if name in PROPERTY_TABLES:
-            return (*names[: place + 1], ".".join(names[place + 1 :]).replace("_", "."))
-    return tuple(names)
-
-
-def _dotted_path(flag: str) -> SettingPath:
-    """`input.kafka.bootstrap.servers` is `bootstrap.servers` in `[input.kafka]`."""
-    names = flag.split(".")
-    for place, name in enumerate(names[:-1]):
-        if name in PROPERTY_TABLES:
-            return (*names[: place + 1], ".".join(names[place + 1 :]))
-    return tuple(name.replace("-", "_") for name in names)
 
 
 def _value(text: str) -> object:

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from chronoline.core.errors import InvalidInput
-from chronoline.pipe.setting_sources import Gathered, SettingPath
-from chronoline.pipe.setting_types import shown
-
-Tables = Mapping[SettingPath, type[BaseModel]]
-"""The settings of each table; of the outermost at ()."""
-
+from chronoline.settings.sources import Gathered, SettingPath
+from chronoline.settings.types import shown
 
 _AFTER_OTHERS = "default_factory_not_called"  # a default that depends on a setting that is wrong
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """The settings that there are."""
+
+    owner: str
+    """Whose they are, such as `a pipe`."""
+    tables: Mapping[SettingPath, type[BaseModel]]
+    """The settings of each table; of the outermost at ()."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """What to write for a setting that has to be there."""
 
 
 class Problem(NamedTuple):
@@ -29,16 +38,14 @@ class Problem(NamedTuple):
     words: str
 
 
-def problems_of(
-    errors: Iterable[ErrorDetails], tables: Tables, missing: Mapping[str, str]
-) -> list[Problem]:
-    """One problem for each error. `missing` says what to write for a setting that has to be there."""
+def problems_of(errors: Iterable[ErrorDetails], known: Known) -> list[Problem]:
+    """One problem for each error."""
     problems = []
     for error in errors:
         if error["type"] == _AFTER_OTHERS:
             continue
         path = tuple(str(name) for name in error["loc"])
-        problems.append(Problem(path, _words(error, path, tables, missing)))
+        problems.append(Problem(path, _words(error, path, known)))
     return problems
 
 
@@ -54,31 +61,31 @@ def _line(problem: Problem, gathered: Gathered) -> str:
     return f"{'.'.join(problem.path)}{f' ({origin})' if origin else ''}: {problem.words}"
 
 
-def _words(
-    error: ErrorDetails, path: SettingPath, tables: Tables, missing: Mapping[str, str]
-) -> str:
+def _words(error: ErrorDetails, path: SettingPath, known: Known) -> str:
     context = error.get("ctx", {})
     words = {
         "value_error": "{error}",
-        "missing": f"is missing; {missing.get(path[-1], 'it has to be given')}",
+        "missing": f"is missing; {known.missing.get(path[-1], 'it has to be given')}",
         "greater_than_equal": "must be at least {ge}, not {input}",
         "less_than_equal": "must be at most {le}, not {input}",
         "literal_error": "must be {expected}, not {input}",
         "string_type": "must be text",
+        "bool_parsing": "must be true or false, not {input}",
+        "bool_type": "must be true or false",
         "model_type": "must be a table",
         "dict_type": "must be a table",
         "tuple_type": "must be a list of texts",
     }
     if error["type"] == "extra_forbidden":
-        return f"is no setting; {_hint(path, tables)}"
+        return f"is no setting; {_hint(path, known)}"
     pattern = words.get(error["type"], "is not what this setting takes")
     return pattern.format(**{**context, "input": shown(error["input"])})
 
 
-def _hint(path: SettingPath, tables: Tables) -> str:
-    known = [info.alias or name for name, info in tables[path[:-1]].model_fields.items()]
-    near = difflib.get_close_matches(path[-1], known, n=1)
+def _hint(path: SettingPath, known: Known) -> str:
+    names = [info.alias or name for name, info in known.tables[path[:-1]].model_fields.items()]
+    near = difflib.get_close_matches(path[-1], names, n=1)
     if near:
         return f"did you mean {near[0]}?"
-    within = f"[{'.'.join(path[:-1])}]" if path[:-1] else "a pipe"
-    return f"those of {within} are {', '.join(known)}"
+    within = f"[{'.'.join(path[:-1])}]" if path[:-1] else known.owner
+    return f"those of {within} are {', '.join(names)}"

@@ -1,0 +1,107 @@
+"""The bench `broker`: from a producer through a broker to consumers, beside two queues that people use.
+
+The broker, the peers, the producer and every consumer run on this machine, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chronoline.bench.brokers.skip_locked import POLL_S
+from chronoline.bench.brokers.stage import Stage
+from chronoline.bench.cases.broker_creates import CreateSizes, measure_creates
+from chronoline.bench.cases.broker_instant import InstantSizes, measure_instant
+from chronoline.bench.cases.broker_lateness import LatenessSizes, measure_lateness
+from chronoline.bench.cases.broker_leases import LeaseSizes, measure_leases
+from chronoline.bench.cases.broker_waiting import WaitingSizes, measure_waiting
+from chronoline.bench.engines.postgres import shared_buffers_mb
+from chronoline.bench.messages import BODY_BYTES
+from chronoline.bench.session import Session
+from chronoline.core.errors import ChronolineError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is measured."""
+
+    lateness: LatenessSizes
+    creates: CreateSizes
+    leases: LeaseSizes
+    instant: InstantSizes
+    waiting: WaitingSizes
+
+
+FULL = Sizes(
+    lateness=LatenessSizes(
+        rounds=3, loads=((100, 1), (100, 4), (1_000, 1), (1_000, 4)), steady_s=8, delay_s=2
+    ),
+    creates=CreateSizes(rounds=5, messages=50_000, seconds=3),
+    leases=LeaseSizes(rounds=3, messages=20_000, consumers=(1, 4)),
+    instant=InstantSizes(rounds=3, messages=100_000),
+    waiting=WaitingSizes(
+        waiting=1_000_000, rounds=3, steady_s=8, delay_s=2, soak_s=600, look_every_s=10
+    ),
+)
+QUICK = Sizes(
+    lateness=LatenessSizes(rounds=1, loads=((1_000, 4),), steady_s=2, delay_s=1, with_table=False),
+    creates=CreateSizes(rounds=1, messages=10_000, seconds=0.5),
+    leases=LeaseSizes(rounds=1, messages=4_000, consumers=(4,)),
+    instant=InstantSizes(rounds=1, messages=5_000),
+    waiting=WaitingSizes(
+        waiting=50_000,
+        rounds=1,
+        steady_s=1.5,
+        delay_s=1,
+        soak_s=3,
+        look_every_s=0.25,
+        engines=("sqlite",),
+    ),
+)
+
+
+def measure(session: Session) -> None:
+    measure_sizes(session, QUICK if session.quick else FULL)
+
+
+def measure_sizes(session: Session, sizes: Sizes) -> None:
+    """The cases that were asked for, in the order in which they stand below; all if none was."""
+    session.notes += _notes()
+    with Stage(session) as stage:
+        cases: dict[str, Callable[[], None]] = {
+            "lateness": lambda: measure_lateness(stage, sizes.lateness),
+            "creates": lambda: measure_creates(stage, sizes.creates),
+            "leases": lambda: measure_leases(stage, sizes.leases),
+            "instant": lambda: measure_instant(stage, sizes.instant),
+            "waiting": lambda: measure_waiting(stage, sizes.waiting),
+        }
+        for name, measure_case in cases.items():
+            if name in (session.cases or cases):
+                _measure_case(stage, name, measure_case)
+        theirs = stage.peers
+    session.notes.append(
+        f"of the peers' messages {theirs.lost:,} were lost, {theirs.duplicated:,} came twice,"
+        f" {theirs.early:,} early; they are not in our counts"
+    )
+
+
+def _measure_case(stage: Stage, name: str, measure_case: Callable[[], None]) -> None:
+    """What was measured before is not lost if a case fails, nor are those after it."""
+    try:
+        measure_case()
+    except ChronolineError as error:
+        stage.session.failures.append(f"case {name} failed: {error}")
+        stage.renew_agents()
+
+
+def _notes() -> tuple[str, ...]:
+    return (
+        f"bodies of {BODY_BYTES} bytes; everything runs on the same cores, producers and consumers included",
+        "late: from when a message is due until a consumer has it; of what fell due while as much fell due as"
+        " was put; medians of the rounds",
+        "beanstalkd flushes every write. Its delays are whole seconds, counted from when it takes a job in:"
+        " so all messages have the same delay, and are spread by when they are put, to each of them alike",
+        "the hand-written queue: one table with an index on due; SELECT … FOR UPDATE SKIP LOCKED, DELETE, in"
+        f" one transaction; polled each {POLL_S * 1000:g} ms, at once while there is more",
+        f"PostgreSQL's settings are its defaults, but shared_buffers: {shared_buffers_mb()} MB",
+    )

@@ -1,0 +1,201 @@
+"""The carrier: what producers and consumers ask for, whatever the wire on which they ask.
+
+Everything is answered with an outcome for each id, or raises one error for all of it. Who may do what is the
+store's to check, in the write itself; here a producer acts for its group and a consumer for its name, as the
+edge found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Literal
+
+from chronoline.broker.access import Result, StoreAccess
+from chronoline.broker.loaders import Loaders
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.topics import Topics
+from chronoline.clock import Clock
+from chronoline.core.errors import TopicNotFound
+from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.message import DeadLetter, Lease, Message, NewMessage
+from chronoline.core.outcome import Outcome
+from chronoline.core.permissions import Actor
+from chronoline.core.topic import Topic
+from chronoline.lanes.storage import StorageLanes
+from chronoline.stores.contract import Bodies, Counts, ForecastStep, Store
+
+Move = Literal["extend", "release", "retry"]
+
+
+class Carrier:
+    """One for each node."""
+
+    def __init__(
+        self,
+        access: StoreAccess,
+        topics: Topics,
+        loaders: Loaders,
+        clock: Clock,
+        metrics: BrokerMetrics,
+    ) -> None:
+        self._access = access
+        self._topics = topics
+        self._loaders = loaders
+        self._clock = clock
+        self._metrics = metrics
+
+    # Producers
+
+    async def create(
+        self, topic_uid: int, messages: Sequence[NewMessage], *, replace: bool = False
+    ) -> list[Outcome]:
+        return await self._change(
+            "create",
+            topic_uid,
+            lambda lanes: lanes.create(
+                topic_uid, messages, if_exists="replace" if replace else "refuse"
+            ),
+        )
+
+    async def reschedule(
+        self, topic_uid: int, moves: Sequence[tuple[str, int]], *, producer_group: str
+    ) -> list[Outcome]:
+        return await self._change(
+            "reschedule",
+            topic_uid,
+            lambda lanes: lanes.reschedule(topic_uid, moves, producer_group=producer_group),
+        )
+
+    async def cancel(
+        self, topic_uid: int, ids: Sequence[str], *, producer_group: str
+    ) -> list[Outcome]:
+        return await self._change(
+            "cancel",
+            topic_uid,
+            lambda lanes: lanes.cancel(topic_uid, ids, producer_group=producer_group),
+        )
+
+    # Consumers
+
+    async def ack(self, topic_uid: int, leases: Sequence[Lease]) -> list[Outcome]:
+        outcomes = await self._change("ack", topic_uid, lambda lanes: lanes.ack(topic_uid, leases))
+        self._loaders.settled(topic_uid, leases)
+        return outcomes
+
+    async def move(
+        self, move: Move, topic_uid: int, leases: Sequence[tuple[Lease, int]]
+    ) -> list[Outcome]:
+        """Extends leases to a moment, or gives messages back to be due at it."""
+        outcomes = await self._change(
+            move, topic_uid, lambda lanes: getattr(lanes, move)(topic_uid, leases)
+        )
+        if move == "extend":
+            self._loaders.extended(topic_uid, leases, outcomes)
+        else:
+            self._loaders.settled(topic_uid, [lease for lease, _ in leases])
+        return outcomes
+
+    async def bury(self, topic_uid: int, leases: Sequence[tuple[Lease, str]]) -> list[Outcome]:
+        """Sends messages to the dead letters, each for a reason."""
+        outcomes = await self._change(
+            "bury", topic_uid, lambda lanes: lanes.bury(topic_uid, leases)
+        )
+        self._loaders.settled(topic_uid, [lease for lease, _ in leases])
+        return outcomes
+
+    # Looking
+
+    async def lookup(self, topic_uid: int, ids: Sequence[str]) -> dict[str, Message]:
+        return await self._look("lookup", topic_uid, lambda store: store.lookup(topic_uid, ids))
+
+    async def bodies(self, topic_uid: int, ids: Sequence[str], actor: Actor) -> Bodies:
+        now_ms = self._clock.now_ms()
+        return await self._look(
+            "bodies",
+            topic_uid,
+            lambda store: store.bodies(topic_uid, ids, actor=actor, now_ms=now_ms),
+        )
+
+    async def count(self, topic_uid: int, *, start: int, end: int | None) -> Counts:
+        topic = await self._topics.get(topic_uid)
+        now_ms = self._clock.now_ms()
+        return await self._look(
+            "count",
+            topic_uid,
+            lambda store: store.count(
+                topic_uid,
+                topic.all_buckets,
+                start=start,
+                end=MAX_TIME_MS if end is None else end,
+                now_ms=now_ms,
+            ),
+        )
+
+    async def forecast(
+        self, topic_uid: int, *, start: int, end: int, step_ms: int
+    ) -> list[ForecastStep]:
+        topic = await self._topics.get(topic_uid)
+        now_ms = self._clock.now_ms()
+        return await self._look(
+            "forecast",
+            topic_uid,
+            lambda store: store.forecast(
+                topic_uid, topic.all_buckets, start=start, end=end, step_ms=step_ms, now_ms=now_ms
+            ),
+        )
+
+    async def dead_letters(
+        self, topic_uid: int, *, after: DeadLetter | None, limit: int
+    ) -> list[DeadLetter]:
+        return await self._look(
+            "dead_letters",
+            topic_uid,
+            lambda store: store.dead_letters(topic_uid, after=after, limit=limit),
+        )
+
+    async def redrive(self, topic_uid: int, ids: Sequence[str], due: int) -> list[Outcome]:
+        now_ms = self._clock.now_ms()
+        return await self._look(
+            "redrive",
+            topic_uid,
+            lambda store: store.redrive(topic_uid, ids, due=due, now_ms=now_ms),
+            changes=True,
+        )
+
+    async def discard(self, topic_uid: int, ids: Sequence[str]) -> list[Outcome]:
+        now_ms = self._clock.now_ms()
+        return await self._look(
+            "discard",
+            topic_uid,
+            lambda store: store.discard(topic_uid, ids, now_ms=now_ms),
+            changes=True,
+        )
+
+    async def _change(
+        self,
+        command: str,
+        topic_uid: int,
+        submit: Callable[[StorageLanes], Future[list[Outcome]]],
+    ) -> list[Outcome]:
+        topic = await self._topics.get(topic_uid)
+        with self._metrics.command(command, topic.name):
+            try:
+                outcomes = await self._access.change(command, submit)
+            except TopicNotFound:
+                self._topics.forget(topic_uid)
+                raise
+        self._metrics.changed(command, topic.name, outcomes)
+        return outcomes
+
+    async def _look(
+        self,
+        command: str,
+        topic_uid: int,
+        read: Callable[[Store], Result],
+        *,
+        changes: bool = False,
+    ) -> Result:
+        topic: Topic = await self._topics.get(topic_uid)
+        with self._metrics.command(command, topic.name):
+            return await self._access.look(command, read, changes=changes)

@@ -1,0 +1,182 @@
+"""Who may come in: open on loopback, a token and TLS everywhere else.
+
+Tokens are 256 random bits, so their SHA-256 is all that has to be kept, in a file that only its owner can
+read. The file is read again when it has changed, so that a token that was revoked is refused from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import json
+import os
+import secrets
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import name_problem
+
+_TOKEN_BYTES = 32
+_PREFIX = "chronoline_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Files in PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class Tokens:
+    """The tokens of a node, by the names that they were given."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_at: tuple[int, int] | None = None
+        self._hashes: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        self._reread()
+        return len(self._hashes)
+
+    def names(self) -> list[str]:
+        self._reread()
+        return sorted(self._hashes)
+
+    def create(self, name: str) -> str:
+        """A new token, which is shown now and never again. Raises `InvalidInput` if the name is taken."""
+        if problem := name_problem("the name of a token", name):
+            raise InvalidInput(problem)
+        self._reread()
+        if name in self._hashes:
+            raise InvalidInput(f"there is a token {name!r} already; revoke it first")
+        token = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+        self._write({**self._hashes, name: _hash(token)})
+        return token
+
+    def revoke(self, name: str) -> None:
+        """Raises `InvalidInput` if there is none of that name."""
+        self._reread()
+        if name not in self._hashes:
+            known = ", ".join(sorted(self._hashes)) or "none"
+            raise InvalidInput(f"there is no token {name!r}; there are: {known}")
+        self._write({each: kept for each, kept in self._hashes.items() if each != name})
+
+    def knows(self, token: str) -> bool:
+        self._reread()
+        given = _hash(token)
+        return any(hmac.compare_digest(given, kept) for kept in self._hashes.values())
+
+    def _reread(self) -> None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            self._hashes, self._read_at = {}, None
+            return
+        read_at = (found.st_mtime_ns, found.st_ino)
+        if read_at == self._read_at:
+            return
+        try:
+            hashes = json.loads(self._path.read_text("utf-8"))
+        except (OSError, ValueError):
+            raise InvalidInput(f"the tokens in {self._path.name!r} cannot be read") from None
+        self._hashes, self._read_at = hashes, read_at
+
+    def _write(self, hashes: dict[str, str]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=self._path.parent)  # which only its owner can read
+        with os.fdopen(handle, "w") as file:
+            json.dump(hashes, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(self._path)
+        self._read_at = None
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Door:
+    """What every request has to pass."""
+
+    def __init__(self, tokens: Tokens | None = None, tls: Tls | None = None) -> None:
+        self._tokens = tokens
+        self.tls = tls
+        self._has_asked = False
+
+    @property
+    def asks(self) -> bool:
+        """A token is needed as soon as there is one, and then for good: revoking the last opens no door."""
+        self._has_asked |= self._tokens is not None and len(self._tokens) > 0
+        return self._has_asked
+
+    def lets_in(self, authorization: str | bytes) -> bool:
+        """By the header of that name: `Bearer` and a token."""
+        if not self.asks:
+            return True
+        assert self._tokens is not None
+        text = (
+            authorization.decode("latin-1") if isinstance(authorization, bytes) else authorization
+        )
+        kind, _, token = text.partition(" ")
+        return kind.lower() == "bearer" and self._tokens.knows(token.strip())
+
+    def grpc_credentials(self) -> grpc.ServerCredentials | None:
+        if self.tls is None:
+            return None
+        return grpc.ssl_server_credentials([(_read(self.tls.key), _read(self.tls.certificate))])
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Raises `InvalidInput` if the files are no certificate with its key."""
+        if self.tls is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            # A key that is locked fails: nobody is there who could be asked for its password.
+            context.load_cert_chain(self.tls.certificate, self.tls.key, password=lambda: "")
+        except OSError as error:
+            raise InvalidInput(
+                f"{str(self.tls.certificate)!r} and {str(self.tls.key)!r} are not a certificate and its key "
+                f"in PEM: {error.strerror or error}"
+            ) from None
+        return context
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror}") from None
+
+
+def check_listener(host: str, door: Door, *, insecure: bool) -> None:
+    """Raises `InvalidInput` for an address that others can reach, without both TLS and a token."""
+    if insecure or is_loopback(host):
+        return
+    missing = []
+    if door.tls is None:
+        missing.append("TLS (--tls-certificate and --tls-key)")
+    if not door.asks:
+        missing.append("a token (chronoline token create NAME)")
+    if missing:
+        raise InvalidInput(
+            f"others can reach {host!r}, and that needs {' and '.join(missing)}; or say --insecure, and "
+            "everybody who reaches it can read, change and delete everything"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""The broker's edge for gRPC: `docs/protocol.md` says how it is spoken."""

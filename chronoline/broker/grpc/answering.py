@@ -1,0 +1,167 @@
+"""Questions with one answer: topics, looking, dead letters."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from chronoline.broker.limits import check_batch
+from chronoline.broker.parts import Parts
+from chronoline.core.errors import InvalidInput
+from chronoline.core.message import DeadLetter, Message
+from chronoline.core.permissions import Actor, Consumer, Producer
+from chronoline.core.topic import check_topic_name
+from chronoline.stores.contract import Counts
+from chronoline.wire.codec import (
+    letter_to_wire,
+    message_to_wire,
+    outcomes_to_wire,
+    settings_from_wire,
+    topic_to_wire,
+)
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+_MOST_LETTERS = 1_000
+
+
+class Answering:
+    """One method for each question of the protocol, named as there."""
+
+    def __init__(self, parts: Parts, roles: tuple[str, ...], address: str) -> None:
+        self._parts = parts
+        self._roles = roles
+        self._address = address
+
+    # Overseer
+
+    async def Info(self, _: pb.InfoRequest) -> pb.Cluster:
+        parts = self._parts
+        broker = pb.Broker(
+            id=parts.broker, version=parts.version, roles=self._roles, address=self._address
+        )
+        subscribers = [
+            pb.Subscriber(
+                consumer=each.name,
+                topic_uid=each.topic.uid,
+                topic=each.topic.name,
+                start_bucket=each.share.start,
+                stop_bucket=each.share.stop,
+                busy=each.receiver.busy,
+            )
+            for each in parts.loaders.subscriptions
+        ]
+        return pb.Cluster(
+            now_us=parts.timekeeper.stamp()[0],
+            brokers=[broker],
+            subscribers=subscribers,
+            store_problem=parts.access.problem,
+        )
+
+    async def CreateTopic(self, asked: pb.CreateTopicRequest) -> pb.Topic:
+        check_topic_name(asked.name)
+        settings = settings_from_wire(asked.settings)
+        largest = self._parts.limits.frame_bytes // 2
+        if settings.largest_body_bytes > largest:
+            raise InvalidInput(
+                f"bodies of {settings.largest_body_bytes} bytes do not fit into this broker's frames; at "
+                f"most {largest}: raise frame_bytes in its settings"
+            )
+        with self._counted("create", asked.name):
+            topic = await self._parts.topics.create(
+                asked.name, settings, if_missing=asked.if_missing
+            )
+        return topic_to_wire(topic)
+
+    async def DropTopic(self, asked: pb.TopicRef) -> pb.Dropped:
+        topic = await self._parts.topics.get(asked.uid)
+        with self._counted("delete", topic.name):
+            dropped = await self._parts.topics.drop(asked.uid)
+        return pb.Dropped(dropped=dropped)
+
+    async def GetTopic(self, asked: pb.GetTopicRequest) -> pb.Topic:
+        return topic_to_wire(await self._parts.topics.find(asked.name))
+
+    async def ListTopics(self, _: pb.ListTopicsRequest) -> pb.Topics:
+        topics = await self._parts.topics.list()
+        return pb.Topics(topics=[topic_to_wire(each) for each in topics])
+
+    # Carrier
+
+    async def Lookup(self, asked: pb.LookupRequest) -> pb.Found:
+        check_batch(len(asked.ids), self._parts.limits)
+        found = await self._parts.carrier.lookup(asked.topic_uid, list(asked.ids))
+        return pb.Found(messages=[message_to_wire(each) for each in found.values()])
+
+    async def ReadBodies(self, asked: pb.BodiesRequest) -> pb.BodiesFound:
+        check_batch(len(asked.ids), self._parts.limits)
+        actor: Actor = Producer(asked.producer_group)
+        if asked.WhichOneof("actor") == "consumer":
+            actor = Consumer(asked.consumer)
+        bodies = await self._parts.carrier.bodies(asked.topic_uid, list(asked.ids), actor)
+        return pb.BodiesFound(
+            found=[pb.Body(id=each, body=body) for each, body in bodies.found.items()],
+            refused=outcomes_to_wire(bodies.refused),
+        )
+
+    async def Count(self, asked: pb.CountRequest) -> pb.Counts:
+        end = asked.end_ms if asked.HasField("end_ms") else None
+        return _counts(
+            await self._parts.carrier.count(asked.topic_uid, start=asked.start_ms, end=end)
+        )
+
+    async def Forecast(self, asked: pb.ForecastRequest) -> pb.ForecastSteps:
+        steps = await self._parts.carrier.forecast(
+            asked.topic_uid, start=asked.start_ms, end=asked.end_ms, step_ms=asked.step_ms
+        )
+        return pb.ForecastSteps(
+            steps=[
+                pb.ForecastStep(start_ms=each.start, counts=_counts(each.counts)) for each in steps
+            ]
+        )
+
+    async def DeadLetters(self, asked: pb.DeadLettersRequest) -> pb.DeadLetterPage:
+        after = None
+        if asked.HasField("after_id"):
+            after = _place(asked.after_id, asked.after_died_ms)
+        letters = await self._parts.carrier.dead_letters(
+            asked.topic_uid, after=after, limit=min(asked.limit or _MOST_LETTERS, _MOST_LETTERS)
+        )
+        return pb.DeadLetterPage(letters=[letter_to_wire(each) for each in letters])
+
+    async def Redrive(self, asked: pb.RedriveRequest) -> pb.Outcomes:
+        check_batch(len(asked.ids), self._parts.limits)
+        now_ms = self._parts.clock.now_ms()
+        due = asked.due_ms if asked.HasField("due_ms") else now_ms + asked.delay_ms
+        outcomes = await self._parts.carrier.redrive(asked.topic_uid, list(asked.ids), due)
+        return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
+
+    async def Discard(self, asked: pb.DiscardRequest) -> pb.Outcomes:
+        check_batch(len(asked.ids), self._parts.limits)
+        outcomes = await self._parts.carrier.discard(asked.topic_uid, list(asked.ids))
+        return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
+
+    def _counted(self, op: str, topic: str) -> AbstractContextManager[None]:
+        return self._parts.metrics.topic_command(op, topic)
+
+
+def _counts(counts: Counts) -> pb.Counts:
+    return pb.Counts(
+        available=counts.available, processing=counts.processing, waiting=counts.waiting
+    )
+
+
+def _place(message_id: str, died_ms: int) -> DeadLetter:
+    """A letter by what the store asks of it: where the next page begins."""
+    message = Message(
+        id=message_id,
+        ts=0,
+        due=0,
+        bucket=0,
+        producer_group="",
+        lock_consumer=None,
+        version=0,
+        attempts=0,
+        expires=None,
+        key=None,
+        headers=(),
+    )
+    return DeadLetter(message=message, reason="", died=died_ms)

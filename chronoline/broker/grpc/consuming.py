@@ -1,0 +1,209 @@
+"""The stream of a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from chronoline.broker.carrier import Move
+from chronoline.broker.grpc.sessions import Session
+from chronoline.broker.limits import check_batch
+from chronoline.broker.parts import Parts
+from chronoline.broker.subscribing import Subscription
+from chronoline.core.errors import AlreadySubscribed, InvalidInput, NotSubscribed
+from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS
+from chronoline.core.message import Lease, LeasedMessage, content_bytes
+from chronoline.core.ranges import BucketRange
+from chronoline.core.topic import Topic
+from chronoline.wire.codec import delivery_to_wire, leases_from_wire, outcomes_to_wire
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+_MOVES: dict[int, Move] = {
+    pb.MoveBatch.KIND_EXTEND: "extend",
+    pb.MoveBatch.KIND_RELEASE: "release",
+    pb.MoveBatch.KIND_RETRY: "retry",
+}
+_PUSH_BYTES = 1024 * 1024
+"""A frame of pushes is closed at about this size; one message may be larger."""
+
+
+class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
+    """Its name is the consumer's id. It is where the loaders push to."""
+
+    partner = "consumer"
+    prefix = "c-"
+
+    def __init__(self, parts: Parts, replace: Callable[[ConsumerSession], None]) -> None:
+        """`replace` is told of it when it has a name: an older stream of that name has to end."""
+        super().__init__(parts)
+        self._replace = replace
+        self._subscriptions: dict[int, Subscription] = {}
+        self._subscribing: set[int] = set()
+        self._busy = False
+
+    # What loaders see
+
+    @property
+    def busy(self) -> bool:
+        return self._busy
+
+    @property
+    def clogged(self) -> bool:
+        return self.outbox.clogged
+
+    @property
+    def advance_ms(self) -> int:
+        return self.measured.advance_ms
+
+    def push(self, topic: Topic, leased: Sequence[LeasedMessage]) -> None:
+        frame = pb.Push(topic_uid=topic.uid)
+        size_bytes = 0
+        for each in leased:
+            frame.deliveries.append(delivery_to_wire(each))
+            size_bytes += content_bytes(each.body, each.message.key, each.message.headers)
+            if size_bytes >= _PUSH_BYTES:
+                self.outbox.put(self._reply(push=frame), size_bytes)
+                frame, size_bytes = pb.Push(topic_uid=topic.uid), 0
+        if frame.deliveries:
+            self.outbox.put(self._reply(push=frame), size_bytes)
+
+    def shared(self, topic: Topic, share: BucketRange) -> None:
+        share_frame = pb.Share(
+            topic_uid=topic.uid, start_bucket=share.start, stop_bucket=share.stop
+        )
+        self.outbox.put(self._reply(share=share_frame))
+
+    def ended(self, topic: Topic, reason: str) -> None:
+        self._subscriptions.pop(topic.uid, None)
+        self.outbox.put(self._reply(topic_ended=pb.TopicEnded(topic_uid=topic.uid, message=reason)))
+
+    # What the stream does
+
+    def _reply(self, **fields: Any) -> pb.ConsumerReply:
+        return pb.ConsumerReply(**fields)
+
+    async def _joined(self) -> None:
+        self._replace(self)
+
+    def leave(self) -> None:
+        """Nothing more is pushed to it."""
+        for subscription in self._subscriptions.values():
+            self._parts.loaders.unsubscribe(subscription)
+        self._subscriptions.clear()
+
+    def _left(self) -> None:
+        self.leave()
+
+    def _wrote(self) -> None:
+        if not self.outbox.clogged:
+            for subscription in self._subscriptions.values():
+                if subscription.push_at() is not None:
+                    self._parts.loaders.changed(subscription)
+
+    def _busied(self, busy: bool) -> None:
+        if busy != self._busy:
+            self._busy = busy
+            for subscription in self._subscriptions.values():
+                self._parts.loaders.changed(subscription)
+
+    async def _carry_out(self, frame: pb.ConsumerFrame) -> None:
+        match frame.WhichOneof("what"):
+            case "credit":
+                self._credit(frame.credit)
+            case "ack":
+                await self._ack(frame.seq, frame.ack)
+            case "move":
+                await self._move(frame.seq, frame.move)
+            case "subscribe":
+                await self._subscribe(frame.seq, frame.subscribe)
+            case "unsubscribe":
+                self._unsubscribe(frame.seq, frame.unsubscribe)
+            case _:
+                raise InvalidInput("the frame asks for nothing that this broker knows")
+
+    async def _subscribe(self, seq: int, asked: pb.Subscribe) -> None:
+        uid = asked.topic_uid
+        topic = await self._parts.topics.get(uid)
+        if uid in self._subscriptions or uid in self._subscribing:
+            raise AlreadySubscribed(
+                f"consumer {self.name!r} is subscribed to topic {topic.name!r} already"
+            )
+        lease_ms = asked.lease_ms or topic.settings.default_lease_ms
+        if not MIN_LEASE_MS <= lease_ms <= MAX_TIME_MS:
+            raise InvalidInput(f"a lease of {lease_ms} ms; at least {MIN_LEASE_MS} are needed")
+        self._check_credit(asked.credit)
+        self._subscribing.add(uid)
+        try:
+            subscription, kept = await self._parts.loaders.subscribe(
+                topic, self, lease_ms=lease_ms, credit=asked.credit, holding=asked.holding
+            )
+        finally:
+            self._subscribing.discard(uid)
+        self._subscriptions[uid] = subscription
+        self.outbox.put(self._reply(seq=seq, subscribed=_subscribed(topic, lease_ms, kept)))
+
+    def _unsubscribe(self, seq: int, asked: pb.Unsubscribe) -> None:
+        subscription = self._subscriptions.pop(asked.topic_uid, None)
+        if subscription is None:
+            raise NotSubscribed
+        self._parts.loaders.unsubscribe(subscription)
+        self.outbox.put(self._reply(seq=seq, outcomes=pb.Outcomes()))
+
+    def _credit(self, credit: pb.Credit) -> None:
+        subscription = self._subscriptions.get(credit.topic_uid)
+        if subscription is None:
+            return  # it crossed the end of the subscription on its way
+        self._check_credit(subscription.credit + credit.more)
+        self._parts.loaders.grant(subscription, credit.more)
+
+    def _check_credit(self, credit: int) -> None:
+        most = self._parts.limits.credit
+        if not 0 <= credit <= most:
+            raise InvalidInput(f"a credit of {credit}; it must be from 0 to {most}")
+
+    async def _ack(self, seq: int, batch: pb.AckBatch) -> None:
+        check_batch(len(batch.leases), self._parts.limits)
+        leases = leases_from_wire(batch.leases, self.name)
+        outcomes = await self._parts.carrier.ack(batch.topic_uid, leases)
+        answer = pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
+        self.outbox.put(self._reply(seq=seq, outcomes=answer))
+
+    async def _move(self, seq: int, batch: pb.MoveBatch) -> None:
+        check_batch(len(batch.moves), self._parts.limits)
+        if batch.kind == pb.MoveBatch.KIND_BURY:
+            await self._bury(seq, batch)
+            return
+        move = _MOVES.get(batch.kind)
+        if move is None:
+            raise InvalidInput("a move has to be of a kind: extend, release, retry or bury")
+        now_ms = self._parts.clock.now_ms()
+        moves = [
+            (
+                Lease(id=each.id, consumer=self.name, version=each.version, until=0),
+                each.at_ms if each.HasField("at_ms") else now_ms + each.delay_ms,
+            )
+            for each in batch.moves
+        ]
+        outcomes = await self._parts.carrier.move(move, batch.topic_uid, moves)
+        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=[at for _, at in moves])
+        self.outbox.put(self._reply(seq=seq, moved=moved))
+
+    async def _bury(self, seq: int, batch: pb.MoveBatch) -> None:
+        buried = [
+            (Lease(id=each.id, consumer=self.name, version=each.version, until=0), each.reason)
+            for each in batch.moves
+        ]
+        outcomes = await self._parts.carrier.bury(batch.topic_uid, buried)
+        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=[0] * len(buried))
+        self.outbox.put(self._reply(seq=seq, moved=moved))
+
+
+def _subscribed(topic: Topic, lease_ms: int, kept: Sequence[Lease]) -> pb.Subscribed:
+    return pb.Subscribed(
+        topic_uid=topic.uid,
+        lease_ms=lease_ms,
+        window_ms=topic.settings.window_ms,
+        kept=[
+            pb.KeptLease(id=lease.id, version=lease.version, until_ms=lease.until) for lease in kept
+        ],
+    )

@@ -1,0 +1,209 @@
+"""The gRPC server of a node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from chronoline.broker.containing import contain
+from chronoline.broker.doors import Door
+from chronoline.broker.grpc.answering import Answering
+from chronoline.broker.grpc.consuming import ConsumerSession
+from chronoline.broker.grpc.producing import ProducerSession
+from chronoline.broker.grpc.sessions import Session
+from chronoline.broker.parts import Parts
+from chronoline.core.errors import ChronolineError, InvalidInput, TooMuch, Unauthenticated
+from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+_UNARY: dict[str, dict[str, Any]] = {
+    "chronoline.v1.Overseer": {
+        "Info": pb.InfoRequest,
+        "CreateTopic": pb.CreateTopicRequest,
+        "DropTopic": pb.TopicRef,
+        "GetTopic": pb.GetTopicRequest,
+        "ListTopics": pb.ListTopicsRequest,
+    },
+    "chronoline.v1.Carrier": {
+        "Lookup": pb.LookupRequest,
+        "ReadBodies": pb.BodiesRequest,
+        "Count": pb.CountRequest,
+        "Forecast": pb.ForecastRequest,
+        "DeadLetters": pb.DeadLettersRequest,
+        "Redrive": pb.RedriveRequest,
+        "Discard": pb.DiscardRequest,
+    },
+}
+_LOOK_AFTER_S = 0.5
+_FRAME_SPARE_BYTES = 64 * 1024
+
+AnySession = Session[Any, Any]
+
+
+class GrpcEdge:
+    """Listens from `start` to `stop`."""
+
+    def __init__(self, parts: Parts, door: Door, *, roles: tuple[str, ...]) -> None:
+        self._parts = parts
+        self._door = door
+        self._roles = roles
+        self._sessions: set[AnySession] = set()
+        self._consumers: dict[str, ConsumerSession] = {}
+        self._server: aio.Server | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self.port = 0
+
+    @property
+    def sessions(self) -> tuple[AnySession, ...]:
+        return tuple(self._sessions)
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises `InvalidInput` if the address cannot be had."""
+        most_bytes = self._parts.limits.frame_bytes + _FRAME_SPARE_BYTES
+        server = aio.server(
+            interceptors=[_Doorkeeper(self._door)],
+            options=[
+                ("grpc.max_receive_message_length", most_bytes),
+                ("grpc.max_send_message_length", most_bytes),
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        answering = Answering(self._parts, self._roles, f"{host}:{port}")
+        for service, questions in _UNARY.items():
+            handlers = {
+                name: _unary(getattr(answering, name), request)
+                for name, request in questions.items()
+            }
+            if service.endswith("Carrier"):
+                handlers |= self._streams()
+            server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(service, handlers),)
+            )
+        address = f"{host}:{port}"
+        credentials = self._door.grpc_credentials()
+        try:
+            if credentials is None:
+                self.port = server.add_insecure_port(address)
+            else:
+                self.port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"gRPC cannot listen at {address}: is it taken by another process? {error}"
+            ) from None
+        await server.start()
+        self._server = server
+        self._looking = contain("looking after streams", self._look_after, self._parts.metrics)
+
+    async def stop(self, grace_s: float = 2.0) -> None:
+        """Tells all streams to go elsewhere, and ends when they have. May be called twice."""
+        if self._looking is not None:
+            self._looking.cancel()
+        for session in self.sessions:
+            session.go_away("stopping", "the broker is stopping; connect anew, there or elsewhere")
+        if self._server is not None:
+            await self._server.stop(grace_s)
+            self._server = None
+
+    def _streams(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        return {
+            "Produce": grpc.stream_stream_rpc_method_handler(
+                self._produce,
+                request_deserializer=pb.ProducerFrame.FromString,
+                response_serializer=pb.ProducerReply.SerializeToString,
+            ),
+            "Consume": grpc.stream_stream_rpc_method_handler(
+                self._consume,
+                request_deserializer=pb.ConsumerFrame.FromString,
+                response_serializer=pb.ConsumerReply.SerializeToString,
+            ),
+        }
+
+    async def _produce(self, frames: AsyncIterator[Any], context: Any) -> None:
+        await self._serve(ProducerSession(self._parts), frames, context)
+
+    async def _consume(self, frames: AsyncIterator[Any], context: Any) -> None:
+        session = ConsumerSession(self._parts, self._replace)
+        try:
+            await self._serve(session, frames, context)
+        finally:
+            if self._consumers.get(session.name) is session:
+                del self._consumers[session.name]
+
+    async def _serve(self, session: AnySession, frames: AsyncIterator[Any], context: Any) -> None:
+        most = self._parts.limits.connections
+        if len(self._sessions) >= most:
+            await _abort(context, TooMuch(f"{most} streams are open already; try again later"))
+        self._sessions.add(session)
+        try:
+            await session.serve(frames, context.write)
+        finally:
+            self._sessions.discard(session)
+
+    def _replace(self, session: ConsumerSession) -> None:
+        """A consumer that returns under its name: whoever had it before is its frozen twin."""
+        older = self._consumers.get(session.name)
+        self._consumers[session.name] = session
+        if older is not None and older is not session:
+            older.leave()
+            older.go_away("replaced", f"consumer {session.name!r} has connected anew")
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_AFTER_S)
+            now_s = time.monotonic()
+            for session in self.sessions:
+                session.look_after(now_s)
+
+
+def _unary(
+    answer: Callable[[Any], Awaitable[Any]], request: Any
+) -> grpc.RpcMethodHandler[Any, Any]:
+    async def handle(asked: Any, context: Any) -> Any:
+        try:
+            return await answer(asked)
+        except ChronolineError as error:
+            return await _abort(context, error)
+        except Exception as error:
+            logger.exception("a question failed")
+            return await _abort(context, error)
+
+    return grpc.unary_unary_rpc_method_handler(
+        handle,
+        request_deserializer=request.FromString,
+        response_serializer=lambda reply: reply.SerializeToString(),
+    )
+
+
+async def _abort(context: Any, error: Exception) -> None:
+    failure = failure_of(error)
+    await context.abort(
+        STATUS[failure.kind], failure.message, ((FAILURE_KEY, failure.SerializeToString()),)
+    )
+
+
+class _Doorkeeper(aio.ServerInterceptor):
+    """Lets in who may come in."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        given = dict(details.invocation_metadata or ()).get("authorization", "")
+        if self._door.lets_in(given):
+            return await continuation(details)
+
+        async def refuse(_: Any, context: Any) -> None:
+            await _abort(context, Unauthenticated())
+
+        handler = await continuation(details)
+        if handler is not None and handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(refuse)
+        return grpc.unary_unary_rpc_method_handler(refuse)

@@ -1,0 +1,211 @@
+"""What both kinds of streams have in common: a hello, pings, answers, an end.
+
+One task reads frames and one writes what waits in the outbox. What a frame asks for runs beside them, so that
+answers may overtake each other; as long as more than `in_flight_bytes` of requests are not answered, no
+further frame is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from chronoline.broker.grpc.outbox import Outbox
+from chronoline.broker.limits import Budget
+from chronoline.broker.parts import Parts
+from chronoline.broker.timekeeping import Measured
+from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput
+from chronoline.core.limits import name_problem
+from chronoline.naming import new_id
+from chronoline.wire.codes import failure_of
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+_LAST_ANSWERS_S = 2.0
+"""When a stream has to end, so long is waited for answers that are under way."""
+
+Frame = TypeVar("Frame", pb.ProducerFrame, pb.ConsumerFrame)
+Reply = TypeVar("Reply", pb.ProducerReply, pb.ConsumerReply)
+
+
+class Session(Generic[Frame, Reply]):
+    """One stream of one client."""
+
+    partner: str
+    """What it is in the metrics: producer or consumer."""
+    prefix: str
+    """Of names that are made."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.name = ""
+        self.outbox: Outbox[Reply] = Outbox()
+        self.measured = Measured(parts.limits.clock_bound_ms)
+        self.heard_s = time.monotonic()
+        self._budget = Budget(parts.limits.in_flight_bytes)
+        self._running: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[Any] | None = None
+        self._write_since_s: float | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    # What each kind does its own way
+
+    @abstractmethod
+    def _reply(self, **fields: Any) -> Reply:
+        """A reply with these fields."""
+
+    @abstractmethod
+    async def _carry_out(self, frame: Frame) -> None:
+        """Does what a frame asks for, and answers it."""
+
+    async def _joined(self) -> None:
+        """It has said who it is."""
+
+    def _left(self) -> None:
+        """It is gone."""
+
+    # The life of a stream
+
+    async def serve(
+        self, frames: AsyncIterator[Frame], write: Callable[[Reply], Awaitable[None]]
+    ) -> None:
+        """Until the client ends it, or it has to be ended."""
+        self._task = asyncio.current_task()
+        reading = asyncio.create_task(self._read(frames))
+        try:
+            while (reply := await self.outbox.take()) is not None:
+                now_us, epoch = self._parts.timekeeper.stamp()
+                reply.stamp.now_us, reply.stamp.epoch = now_us, epoch
+                self._write_since_s = time.monotonic()
+                await write(reply)
+                self._write_since_s = None
+                self._count("out", reply.ByteSize())
+                self._wrote()
+        finally:
+            reading.cancel()
+            tasks = [reading, *self._running, *([self._ending] if self._ending else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._left()
+
+    def _wrote(self) -> None:
+        """There is room in the outbox again, perhaps."""
+
+    def go_away(self, code: str, message: str) -> None:
+        """Tells the client to connect anew; the stream ends when what is under way is answered."""
+        if self._ending is None:
+            self.outbox.put(self._reply(go_away=pb.GoAway(code=code, message=message)))
+            self._ending = asyncio.create_task(self._end())
+
+    async def _end(self) -> None:
+        if self._running:
+            await asyncio.wait(self._running, timeout=_LAST_ANSWERS_S)
+        self.outbox.close()
+
+    def look_after(self, now_s: float) -> None:
+        """Ends a stream whose client is silent, or does not read."""
+        timeout_s = self._parts.limits.ping_timeout_ms / 1000
+        if self._write_since_s is not None and now_s - self._write_since_s > timeout_s:
+            logger.warning("%s %r does not read; its stream ends", self.partner, self.name)
+            if self._task is not None:
+                self._task.cancel()
+        elif now_s - self.heard_s > timeout_s:
+            logger.warning("%s %r is silent; its stream ends", self.partner, self.name)
+            self.go_away("silent", f"nothing was heard of you for {timeout_s:g} s")
+
+    def _count(self, direction: str, size_bytes: int) -> None:
+        labels = (direction, self.partner, "")
+        self._parts.metrics.add("network_broker_bytes_total", labels, size_bytes)
+
+    # Reading
+
+    async def _read(self, frames: AsyncIterator[Frame]) -> None:
+        try:
+            async for frame in frames:
+                self.heard_s = time.monotonic()
+                size_bytes = frame.ByteSize()
+                self._count("in", size_bytes)
+                await self._take_in(frame, size_bytes)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._parts.metrics.add("networkbroker_active_channels_errors", (self.partner, ""))
+            logger.warning("the stream of %s %r ended: %s", self.partner, self.name, error)
+        finally:
+            if self._running:
+                await asyncio.wait(self._running)  # what was asked for is answered
+            self.outbox.close()
+
+    async def _take_in(self, frame: Frame, size_bytes: int) -> None:
+        what = frame.WhichOneof("what")
+        if what == "ping":
+            self._pinged(frame)
+        elif what == "hello" or not self.name:
+            await self._answer(frame, self._hello)
+        elif self._ending is not None:
+            await self._answer(frame, _refuse)
+        else:
+            await self._budget.take(size_bytes)
+            task = asyncio.create_task(self._answer(frame, self._carry_out))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            task.add_done_callback(lambda _: self._budget.give(size_bytes))
+
+    async def _answer(self, frame: Frame, work: Callable[[Frame], Awaitable[None]]) -> None:
+        try:
+            await work(frame)
+        except ChronolineError as error:
+            self.outbox.put(self._reply(seq=frame.seq, failure=failure_of(error)))
+        except Exception as error:
+            what = frame.WhichOneof("what") or "nothing"
+            self._parts.metrics.add("broker_commands_errors", (what, ""))
+            logger.exception("a request of %s %r failed", self.partner, self.name)
+            self.outbox.put(self._reply(seq=frame.seq, failure=failure_of(error)))
+
+    async def _hello(self, frame: Frame) -> None:
+        if frame.WhichOneof("what") != "hello":
+            raise InvalidInput("the first frame of a stream has to be a hello")
+        if self.name:
+            raise InvalidInput("the stream has said hello already")
+        name = frame.hello.name or f"{self.prefix}{new_id()}"
+        if problem := name_problem(self.partner, name):
+            raise InvalidInput(problem)
+        self.name = name
+        await self._joined()
+        limits = self._parts.limits
+        welcome = pb.Welcome(
+            broker=self._parts.broker,
+            version=self._parts.version,
+            name=name,
+            limits=pb.Limits(
+                frame_bytes=limits.frame_bytes,
+                batch=limits.batch,
+                credit=limits.credit,
+                ping_interval_ms=limits.ping_interval_ms,
+                ping_timeout_ms=limits.ping_timeout_ms,
+            ),
+        )
+        self.outbox.put(self._reply(seq=frame.seq, welcome=welcome))
+
+    def _pinged(self, frame: Frame) -> None:
+        ping = frame.ping
+        now_us, _ = self._parts.timekeeper.stamp()
+        drift = self.measured.pinged(
+            client_us=ping.client_us, round_trip_us=ping.round_trip_us, now_us=now_us
+        )
+        self._busied(ping.busy)
+        pong = pb.Pong(sent_us=ping.sent_us, drift_us=drift.drift_us, drifting=drift.drifting)
+        self.outbox.put(self._reply(seq=frame.seq, pong=pong))
+
+    def _busied(self, busy: bool) -> None:
+        """What the ping said of it."""
+
+
+async def _refuse(_: object) -> None:
+    raise BrokerUnavailable("the stream is ending; nothing was changed. Connect anew")

@@ -1,0 +1,46 @@
+"""Whether the store answers, and who may ask it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chronoline.core.errors import StoreUnavailable
+
+_FAILURES = 3
+"""So many in a row, and the store counts as away."""
+PROBE_EVERY_S = 0.2
+"""While it is away, one call in so long is let through, to see whether it is back."""
+
+
+class StoreHealth:
+    """A store that keeps failing is not asked by everybody: most calls are refused at once."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._failures = 0
+        self._probe_at_s = 0.0
+        self._problem = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the store; empty while it answers."""
+        return self._problem if self._failures >= _FAILURES else ""
+
+    def admit(self) -> None:
+        """Raises `StoreUnavailable` if this call is not to be made."""
+        if self._failures < _FAILURES:
+            return
+        now_s = self._monotonic()
+        if now_s < self._probe_at_s:
+            error = StoreUnavailable(f"the store is away; nothing was changed: {self._problem}")
+            error.retry_after_ms = int((self._probe_at_s - now_s) * 1000) + 1
+            raise error
+        self._probe_at_s = now_s + PROBE_EVERY_S
+
+    def answered(self) -> None:
+        self._failures = 0
+
+    def failed(self, error: BaseException) -> None:
+        self._failures += 1
+        self._problem = str(error)
+        self._probe_at_s = self._monotonic() + PROBE_EVERY_S

@@ -1,0 +1,67 @@
+"""What the routes have in common: how they are described, and how outcomes are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter
+
+from chronoline.broker.http.problems import MEDIA_TYPE, Problem
+from chronoline.broker.http.reading import JsonRoute
+from chronoline.broker.http.slicing import in_slices
+from chronoline.broker.http.telling import OutcomesTold, OutcomeTold
+from chronoline.core.errors import Refused
+from chronoline.core.outcome import Outcome
+
+_ALWAYS = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.MISDIRECTED_REQUEST,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+WITH_A_BODY = (
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+)
+OF_A_TOPIC = (HTTPStatus.NOT_FOUND,)
+OF_A_CHANGE = (HTTPStatus.GATEWAY_TIMEOUT,)
+OF_ONE_MESSAGE = (HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT, HTTPStatus.GONE)
+
+
+def new_router(tag: str) -> APIRouter:
+    """Routes of one kind. What is not there is left out of their answers."""
+    return APIRouter(prefix="/v1", tags=[tag], route_class=JsonRoute)
+
+
+def problems(*groups: Sequence[HTTPStatus]) -> dict[int | str, dict[str, Any]]:
+    """How a description says which problems a route may answer, besides those of all routes."""
+    statuses = sorted({*_ALWAYS, *(status for group in groups for status in group)})
+    schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+    return {
+        int(status): {"description": status.phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in statuses
+    }
+
+
+def only(outcomes: Sequence[Outcome]) -> Outcome:
+    """The outcome of a request for one message. Raises `Refused`."""
+    (outcome,) = outcomes
+    if not outcome.done:
+        raise Refused([outcome])
+    return outcome
+
+
+async def told(
+    outcomes: Sequence[Outcome], name: str = "", moments_ms: Sequence[int] = ()
+) -> OutcomesTold:
+    """With the moment that each was asked to move to, if that has a name."""
+
+    def tell(place: int) -> OutcomeTold:
+        return OutcomeTold.of(outcomes[place], **({name: moments_ms[place]} if name else {}))
+
+    return OutcomesTold(outcomes=await in_slices(range(len(outcomes)), tell))

@@ -1,0 +1,140 @@
+"""What every request passes on its way in: the door, and bounds on what is read of it.
+
+It is also the last place where an error can be caught: whatever comes through is counted, told, and the node
+goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+
+from fastapi import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chronoline.broker.doors import Door, is_loopback
+from chronoline.broker.http.problems import problem_of
+from chronoline.broker.limits import Limits
+from chronoline.broker.parts import Parts
+from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, Unauthenticated
+
+logger = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/livez", "/readyz"})
+"""For those who look whether it runs: they have no token."""
+_OF_CONSUMERS = ("/receive", "/ack", "/extend", "/release", "/retry", "/bury")
+
+
+class Guard:
+    """Stands before the application."""
+
+    def __init__(self, app: ASGIApp, parts: Parts, door: Door, *, host: str) -> None:
+        self._app = app
+        self._parts = parts
+        self._door = door
+        self._on_loopback = is_loopback(host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Ids and topics may have any character: segments are taken apart first, and decoded then.
+        scope["path"] = scope["raw_path"].decode("ascii")
+        headers = dict(scope["headers"])
+        partner = "consumer" if scope["path"].endswith(_OF_CONSUMERS) else "producer"
+        count = partial(self._count, partner)
+        started = False
+
+        async def tell(message: Message) -> None:
+            nonlocal started
+            started = True
+            count("out", message)
+            await send(message)
+
+        try:
+            self._admit(scope["path"], headers)
+            await self._app(scope, _Bounded(receive, headers, self._parts.limits, count), tell)
+        except (ChronolineError, HTTPException) as error:
+            await problem_of(error)(scope, receive, tell)
+        except Exception as error:
+            self._parts.metrics.failed("http")
+            logger.exception("%s %s failed", scope["method"], scope["path"])
+            if not started:
+                await problem_of(error)(scope, receive, tell)
+
+    def _admit(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+        if path in OPEN_PATHS:
+            return
+        try:
+            asks = self._door.asks
+            let_in = self._door.lets_in(headers.get(b"authorization", b""))
+        except InvalidInput as error:  # the tokens cannot be read
+            raise BrokerUnavailable(str(error)) from None
+        if not let_in:
+            raise Unauthenticated
+        if self._on_loopback and not asks:
+            _check_host(headers.get(b"host", b"").decode("latin-1"))
+
+    def _count(self, partner: str, direction: str, message: Message) -> None:
+        if size_bytes := len(message.get("body", b"")):
+            labels = (direction, partner, "")
+            self._parts.metrics.add("network_broker_bytes_total", labels, size_bytes)
+
+
+class _Bounded:
+    """Reads at most a frame, and waits for the rest of a body no longer than for a silent client."""
+
+    def __init__(
+        self,
+        receive: Receive,
+        headers: Mapping[bytes, bytes],
+        limits: Limits,
+        count: Callable[[str, Message], None],
+    ) -> None:
+        self._receive = receive
+        self._announced_bytes = int(headers.get(b"content-length", b"0"))
+        self._most_bytes = limits.frame_bytes
+        self._patience_s = limits.ping_timeout_ms / 1000
+        self._count = count
+        self._read_bytes = 0
+        self._complete = False
+
+    async def __call__(self) -> Message:
+        if self._complete:
+            return await self._receive()  # until the client goes away
+        self._check(self._announced_bytes)
+        message = await self._next()
+        self._count("in", message)
+        self._read_bytes += len(message.get("body", b""))
+        self._check(self._read_bytes)
+        self._complete = not message.get("more_body", False)
+        return message
+
+    async def _next(self) -> Message:
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await self._receive()
+        except TimeoutError:
+            raise HTTPException(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the rest of the body did not come within {self._patience_s:g} s",
+                headers={"connection": "close"},
+            ) from None
+
+    def _check(self, size_bytes: int) -> None:
+        if size_bytes > self._most_bytes:
+            raise HTTPException(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the body is larger than {self._most_bytes} bytes, which is all that this broker takes at "
+                "once: send it in parts, or raise frame_bytes in its settings",
+            )
+
+
+def _check_host(host: str) -> None:
+    """Where no token is asked for, a web page must not get in under a name that it made point here."""
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    if name and not is_loopback(name):
+        raise HTTPException(
+            HTTPStatus.MISDIRECTED_REQUEST,
+            f"this is not {name[:100]!r}: without a token, ask for 127.0.0.1, [::1] or localhost",
+        )

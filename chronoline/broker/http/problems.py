@@ -1,0 +1,180 @@
+"""What goes wrong, as problem+json (RFC 9457), and the status that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Literal
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from chronoline.core.errors import OutcomeUnknown, Refused
+from chronoline.core.outcome import Refusal
+from chronoline.wire.codes import Kind, failure_of
+
+MEDIA_TYPE = "application/problem+json"
+_SHOWN = 5
+"""Of a request with many faults, so many are named."""
+
+STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
+    "invalid_input": HTTPStatus.BAD_REQUEST,
+    "topic_not_found": HTTPStatus.NOT_FOUND,
+    "topic_exists": HTTPStatus.CONFLICT,
+    "already_subscribed": HTTPStatus.CONFLICT,
+    "not_subscribed": HTTPStatus.CONFLICT,
+    "unauthenticated": HTTPStatus.UNAUTHORIZED,
+    "too_much": HTTPStatus.TOO_MANY_REQUESTS,
+    "store_busy": HTTPStatus.SERVICE_UNAVAILABLE,
+    "store_full": HTTPStatus.SERVICE_UNAVAILABLE,
+    "store_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "outcome_unknown": HTTPStatus.GATEWAY_TIMEOUT,
+}
+"""Of whole requests, by the codes that gRPC uses too."""
+STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
+    Refusal.EXISTS: HTTPStatus.CONFLICT,
+    Refusal.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Refusal.DELETED: HTTPStatus.GONE,
+    Refusal.DEAD: HTTPStatus.CONFLICT,
+    Refusal.NOT_DEAD: HTTPStatus.CONFLICT,
+    Refusal.NOT_OWNER: HTTPStatus.FORBIDDEN,
+    Refusal.NOT_HOLDER: HTTPStatus.FORBIDDEN,
+    Refusal.NOT_ALLOWED: HTTPStatus.FORBIDDEN,
+    Refusal.LEASED: HTTPStatus.CONFLICT,
+    Refusal.LAPSED: HTTPStatus.CONFLICT,
+    Refusal.STALE: HTTPStatus.CONFLICT,
+    Refusal.NOT_DUE: HTTPStatus.CONFLICT,
+    Refusal.IMMUTABLE: HTTPStatus.CONFLICT,
+    Refusal.TOO_SOON: HTTPStatus.BAD_REQUEST,
+    Refusal.INVALID: HTTPStatus.BAD_REQUEST,
+}
+"""Of requests that concern one message."""
+CODE_OF_STATUS: Mapping[int, str] = {
+    HTTPStatus.BAD_REQUEST: "invalid_input",
+    HTTPStatus.NOT_FOUND: "no_such_path",
+    HTTPStatus.METHOD_NOT_ALLOWED: "no_such_method",
+    HTTPStatus.REQUEST_TIMEOUT: "too_slow",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "not_json",
+    HTTPStatus.MISDIRECTED_REQUEST: "wrong_host",
+}
+"""What only HTTP knows."""
+
+
+class Problem(BaseModel):
+    """Why nothing was done, or why it is not known whether it was."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:chronoline:problem:store_unavailable",
+                    "title": "Store unavailable",
+                    "status": 503,
+                    "detail": "the store is away; nothing was changed",
+                    "code": "store_unavailable",
+                    "kind": "try_again",
+                    "retry_after_ms": 200,
+                }
+            ]
+        }
+    )
+
+    type: str = Field(description="A URN that ends with the code.")
+    title: str = Field(description="The code, in words.")
+    status: int = Field(description="The status of the answer.")
+    detail: str = Field(description="What is wrong, for people.")
+    code: str = Field(description="What is wrong, for programs. New codes may come.")
+    kind: Literal["refused", "try_again", "unknown"] = Field(
+        description="Nothing was changed; nothing was changed and it is worth trying again; or it may have "
+        "happened or not: ask again with the same ids."
+    )
+    retry_after_ms: int | None = Field(description="When it is worth trying again; null if never.")
+
+
+class ProblemResponse(JSONResponse):
+    """An answer that is a problem."""
+
+    media_type = MEDIA_TYPE
+
+
+def problem_response(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    kind: Kind = Kind.REFUSED,
+    retry_after_ms: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ProblemResponse:
+    """`Retry-After` is in whole seconds, so it is rounded up."""
+    problem = Problem(
+        type=f"urn:chronoline:problem:{code}",
+        title=code.replace("_", " ").capitalize(),
+        status=status,
+        detail=detail,
+        code=code,
+        kind=kind.value,
+        retry_after_ms=retry_after_ms,
+    )
+    sent = dict(headers or {})
+    if kind is Kind.TRY_AGAIN and retry_after_ms is not None:
+        sent["retry-after"] = str(max(1, -(-retry_after_ms // 1000)))
+    if status == HTTPStatus.UNAUTHORIZED:
+        sent["www-authenticate"] = 'Bearer realm="chronoline"'
+    return ProblemResponse(problem.model_dump(), status_code=status, headers=sent)
+
+
+def problem_of(error: BaseException) -> ProblemResponse:
+    """The answer that tells of an error."""
+    if isinstance(error, Refused):
+        outcome = error.outcomes[0]
+        refusal = outcome.refusal or Refusal.INVALID
+        return problem_response(STATUS_OF_REFUSAL[refusal], refusal.value, outcome.reason)
+    if isinstance(error, RequestValidationError):
+        return problem_response(
+            HTTPStatus.BAD_REQUEST, "invalid_input", _faults_in_words(error.errors())
+        )
+    if isinstance(error, HTTPException):
+        code = CODE_OF_STATUS.get(error.status_code, "invalid_input")
+        return problem_response(error.status_code, code, error.detail, headers=error.headers)
+    return _problem_of_failure(error)
+
+
+def _problem_of_failure(error: BaseException) -> ProblemResponse:
+    failure = failure_of(error)
+    status = STATUS_OF_CODE[failure.code]
+    if status == HTTPStatus.GATEWAY_TIMEOUT and not isinstance(error, OutcomeUnknown):
+        status = HTTPStatus.INTERNAL_SERVER_ERROR  # nobody foresaw it
+    kind = Kind(failure.kind)
+    return problem_response(
+        status,
+        failure.code,
+        failure.message,
+        kind=kind,
+        retry_after_ms=None if kind is Kind.REFUSED else failure.retry_after_ms,
+    )
+
+
+def _faults_in_words(faults: Sequence[Mapping[str, Any]]) -> str:
+    shown = "; ".join(_in_words(fault) for fault in faults[:_SHOWN])
+    more = len(faults) - _SHOWN
+    return shown + (f"; and {more} more" if more > 0 else "")
+
+
+def _in_words(fault: Mapping[str, Any]) -> str:
+    """Where it is, and what is wrong there; never what was sent, which may be long, or a secret."""
+    place, *inside = fault["loc"]
+    where = ".".join(str(each) for each in inside) or f"the {place}"
+    match fault["type"]:
+        case "missing":
+            return f"{where} is missing"
+        case "extra_forbidden":
+            return f"{where} is not known here"
+        case "model_type" | "model_attributes_type":
+            return f"{where} has to be an object"
+    own = fault.get("ctx", {}).get("error")
+    return f"{where}: {own or fault['msg']}"

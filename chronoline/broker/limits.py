@@ -1,0 +1,59 @@
+"""How much a broker takes: from one client, and in all. A flood hurts itself only."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from chronoline.broker.subscribing import MAX_CREDIT
+from chronoline.core.errors import TooMuch
+from chronoline.core.limits import CLOCK_BOUND_MS
+from chronoline.stores.contract import MAX_BATCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of a node."""
+
+    frame_bytes: int = 16 * 1024 * 1024
+    """The largest frame, and the largest request over HTTP."""
+    batch: int = MAX_BATCH
+    """The most messages in one frame."""
+    credit: int = MAX_CREDIT
+    """The most messages that one consumer can ask for ahead, for each topic."""
+    in_flight_bytes: int = 32 * 1024 * 1024
+    """What one connection may have sent and not been answered yet; then it is read no further."""
+    connections: int = 1_000
+    """Streams that are open at the same time."""
+    ping_interval_ms: int = 1_000
+    ping_timeout_ms: int = 10_000
+    """A client that is not heard of for so long is taken for gone."""
+    clock_bound_ms: int = CLOCK_BOUND_MS
+    """A client's clock that is further off is reported, to it and in the metrics."""
+
+
+class Budget:
+    """So many bytes may be under way; who would exceed it waits. An empty one takes one of any size."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._used_bytes = 0
+        self._freed = asyncio.Event()
+
+    async def take(self, size_bytes: int) -> None:
+        while self._used_bytes and self._used_bytes + size_bytes > self._most_bytes:
+            self._freed.clear()
+            await self._freed.wait()
+        self._used_bytes += size_bytes
+
+    def give(self, size_bytes: int) -> None:
+        self._used_bytes -= size_bytes
+        self._freed.set()
+
+
+def check_batch(count: int, limits: Limits) -> None:
+    """Raises `TooMuch`."""
+    if count > limits.batch:
+        raise TooMuch(
+            f"a batch of {count} messages; at most {limits.batch} are taken at once: send it in parts"
+        )

@@ -1,0 +1,126 @@
+"""The loaders of a node: one for each topic that somebody consumes, as long as somebody does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from chronoline.broker.access import StoreAccess
+from chronoline.broker.loading import Loader
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.subscribing import Receiver, Subscription
+from chronoline.clock import Clock
+from chronoline.core.errors import InvalidInput, NotSubscribed
+from chronoline.core.message import Lease
+from chronoline.core.outcome import Outcome
+from chronoline.core.topic import Topic
+from chronoline.stores.contract import Notice
+
+
+class Loaders:
+    """Owned by the event loop."""
+
+    def __init__(self, access: StoreAccess, clock: Clock, metrics: BrokerMetrics) -> None:
+        self._access = access
+        self._clock = clock
+        self._metrics = metrics
+        self._loaders: dict[int, Loader] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        return [each for loader in self._loaders.values() for each in loader.subscriptions]
+
+    async def subscribe(
+        self,
+        topic: Topic,
+        receiver: Receiver,
+        *,
+        lease_ms: int,
+        credit: int,
+        holding: Iterable[str] = (),
+    ) -> tuple[Subscription, list[Lease]]:
+        """Raises `AlreadySubscribed`, and `InvalidInput` for a topic that a pipe serves."""
+        await self._check_not_piped(topic)
+        loader = self._loaders.get(topic.uid)
+        if loader is None or loader.ended:
+            loader = self._loaders[topic.uid] = Loader(
+                topic, self._access, self._clock, self._metrics
+            )
+            loader.start()
+        try:
+            return await loader.subscribe(
+                receiver, lease_ms=lease_ms, credit=credit, holding=holding
+            )
+        finally:
+            self._retire(loader)
+
+    async def _check_not_piped(self, topic: Topic) -> None:
+        members = await self._access.look("members", lambda store: store.members(topic.name))
+        if members:
+            raise InvalidInput(
+                f"topic {topic.name!r} is fired by a pipe, which takes no consumers beside it; read the "
+                "pipe's output topic"
+            )
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        loader = self._loaders.get(subscription.topic.uid)
+        if loader is not None:
+            loader.unsubscribe(subscription)
+            self._retire(loader)
+
+    def grant(self, subscription: Subscription, more: int) -> None:
+        self._of(subscription).grant(subscription, more)
+
+    def changed(self, subscription: Subscription) -> None:
+        self._of(subscription).changed()
+
+    def _of(self, subscription: Subscription) -> Loader:
+        loader = self._loaders.get(subscription.topic.uid)
+        if loader is None or subscription.closed:
+            raise NotSubscribed
+        return loader
+
+    def settled(self, topic_uid: int, leases: Sequence[Lease]) -> None:
+        loader = self._loaders.get(topic_uid)
+        if loader is not None:
+            for lease in leases:
+                if (subscription := loader.find(lease.consumer)) is not None:
+                    subscription.settled([lease.id])
+
+    def extended(
+        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], outcomes: Sequence[Outcome]
+    ) -> None:
+        loader = self._loaders.get(topic_uid)
+        if loader is None:
+            return
+        for (lease, until_ms), outcome in zip(leases, outcomes, strict=True):
+            subscription = loader.find(lease.consumer)
+            if subscription is not None and outcome.done:
+                subscription.moved(lease.id, outcome.version, until_ms)
+
+    def noticed(self, notices: Iterable[Notice]) -> None:
+        """What the store's watch saw. A topic that is not known may be any."""
+        for notice in notices:
+            if notice.topic_uid is None:
+                for loader in self._loaders.values():
+                    loader.noticed(notice.due)
+            elif (loader_of := self._loaders.get(notice.topic_uid)) is not None:
+                loader_of.noticed(notice.due)
+
+    def tidy(self) -> None:
+        """Forgets what has lapsed."""
+        now_ms = self._clock.now_ms()
+        for subscription in self.subscriptions:
+            subscription.forget_lapsed(now_ms)
+
+    async def stop(self) -> None:
+        loaders, self._loaders = list(self._loaders.values()), {}
+        await asyncio.gather(*(loader.stop() for loader in loaders), *self._ending)
+
+    def _retire(self, loader: Loader) -> None:
+        if not loader.subscriptions and self._loaders.get(loader.topic.uid) is loader:
+            del self._loaders[loader.topic.uid]
+            task = asyncio.ensure_future(loader.stop())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)

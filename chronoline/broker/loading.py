@@ -1,0 +1,374 @@
+"""The loader of a topic: deals its buckets among consumers, reserves ahead for each, and pushes in time.
+
+Dealing. Consumers that are connected and not busy share the buckets by simple ranges; one that has had no
+credit for a whole window counts as busy, or its share would wait for it while others have nothing to do. A
+change of who they are takes effect at the topic's next window; where nobody served the topic, at once. What
+was reserved for a consumer before its share changed stays its own.
+
+Reserving. One reservation at a time for the whole topic, so that a topic with much to do does not keep
+others from the store: each for one consumer, within its credit, whoever has waited longest first.
+
+Pushing. When a message is due, less what it takes to arrive, it leaves for its consumer; in order of `due`
+for each. A consumer without credit, or one that does not read, is pushed nothing.
+
+Leaving. What was reserved and not pushed is given back at once. What was pushed belongs to the consumer until
+its lease is over; if it comes back under its name, it gets its live leases first, under new versions.
+
+Failures. If the store fails, reserving waits a moment; what is held is pushed as long as its leases live. If
+a reservation was not answered, what the store holds for the consumer and nobody knows of is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from chronoline.broker.access import StoreAccess
+from chronoline.broker.alarms import Alarm
+from chronoline.broker.containing import contain
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.subscribing import NO_BUCKETS, Receiver, Subscription
+from chronoline.clock import Clock
+from chronoline.core.dealing import deal_ranges
+from chronoline.core.errors import (
+    AlreadySubscribed,
+    ChronolineError,
+    OutcomeUnknown,
+    TopicNotFound,
+)
+from chronoline.core.message import Lease, LeasedMessage
+from chronoline.core.ranges import BucketRange
+from chronoline.core.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+_REST_MS = 200
+"""After the store failed, without saying when to try again."""
+_PAGE = 1_000
+
+
+class Loader:
+    """Serves one topic from `start` to `stop`."""
+
+    def __init__(
+        self, topic: Topic, access: StoreAccess, clock: Clock, metrics: BrokerMetrics
+    ) -> None:
+        self.topic = topic
+        self._access = access
+        self._clock = clock
+        self._metrics = metrics
+        self._subscriptions: dict[str, Subscription] = {}  # by consumer, longest not reserved first
+        self._dealt: frozenset[str] = frozenset()
+        # In which window it was first seen that others are to be dealt to.
+        self._changed_in: int | None = None
+        self._to_reserve = Alarm()
+        self._to_push = Alarm()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._giving: set[asyncio.Task[None]] = set()
+        self.ended = False
+
+    def start(self) -> None:
+        for name, work in (("reserving", self._reserving), ("pushing", self._pushing)):
+            task = contain(f"{name} for topic {self.topic.name!r}", work, self._metrics)
+            self._tasks.append(task)
+
+    async def stop(self) -> None:
+        """Gives back what was not pushed. May be called twice."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        for subscription in list(self._subscriptions.values()):
+            self.unsubscribe(subscription)
+        if self._giving:
+            await asyncio.gather(*self._giving, return_exceptions=True)
+
+    @property
+    def subscriptions(self) -> Sequence[Subscription]:
+        return tuple(self._subscriptions.values())
+
+    def find(self, consumer: str) -> Subscription | None:
+        return self._subscriptions.get(consumer)
+
+    # Who is served
+
+    async def subscribe(
+        self, receiver: Receiver, *, lease_ms: int, credit: int, holding: Iterable[str] = ()
+    ) -> tuple[Subscription, list[Lease]]:
+        """Also answers the leases that live among what the consumer says that it holds.
+
+        Its other live leases are pushed to it first. Raises `AlreadySubscribed`.
+        """
+        if receiver.name in self._subscriptions:
+            raise AlreadySubscribed(
+                f"consumer {receiver.name!r} is subscribed to topic {self.topic.name!r} already"
+            )
+        subscription = Subscription(
+            self.topic,
+            receiver,
+            lease_ms=lease_ms,
+            credit=credit,
+            now_ms=self._clock.now_ms(),
+        )
+        self._subscriptions[receiver.name] = subscription
+        try:
+            kept = await self._resume(subscription, frozenset(holding))
+        except BaseException:
+            self._subscriptions.pop(receiver.name, None)
+            raise
+        self.changed()
+        return subscription, kept
+
+    async def _resume(self, subscription: Subscription, holding: frozenset[str]) -> list[Lease]:
+        kept: list[Lease] = []
+        after, more = "", True
+        while more:
+            now_ms = self._clock.now_ms()
+            grant = await self._access.change(
+                "resume",
+                lambda lanes, after=after: lanes.resume(  # type: ignore[misc]  # of this turn
+                    self.topic.uid, subscription.name, after=after, limit=_PAGE
+                ),
+            )
+            held = [each.lease for each in grant.leased if each.lease.id in holding]
+            kept += held
+            subscription.outstanding |= {lease.id: lease for lease in held}
+            back = [each for each in grant.leased if each.lease.id not in holding]
+            subscription.agenda.reserved(back, next_ts=None, more=True, now_ms=now_ms)
+            more = grant.more
+            if grant.leased:
+                after = grant.leased[-1].lease.id
+        return kept
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """What was not pushed is given back; its share is served by others from the next window on."""
+        if self._subscriptions.get(subscription.name) is subscription:
+            del self._subscriptions[subscription.name]
+        subscription.closed = True
+        self._give_back(subscription.agenda.give_back())
+        self.changed()
+
+    def grant(self, subscription: Subscription, more: int) -> None:
+        """So many more may be pushed."""
+        subscription.add_credit(more, self._clock.now_ms())
+        self.changed()
+
+    def changed(self) -> None:
+        """Something may have to be done earlier than was known."""
+        self._to_reserve.ring()
+        self._to_push.ring()
+
+    def noticed(self, due: int | None) -> None:
+        """Someone put a message at `due`; None if nobody knows where."""
+        for subscription in self._subscriptions.values():
+            subscription.noticed(due)
+        self._to_reserve.ring()
+
+    # Dealing
+
+    def _deal(self, now_ms: int) -> None:
+        wanted = self._serving(now_ms)
+        if wanted == self._dealt:
+            self._changed_in = None
+            return
+        window = now_ms // self.topic.settings.window_ms
+        if self._changed_in is None:
+            self._changed_in = window
+        served = any(each.share != NO_BUCKETS for each in self._subscriptions.values())
+        if served and window == self._changed_in:
+            return
+        self._changed_in, self._dealt = None, wanted
+        shares = deal_ranges(wanted, self.topic.settings.buckets)
+        for subscription in self._subscriptions.values():
+            self._share(subscription, shares)
+
+    def _share(self, subscription: Subscription, shares: dict[str, BucketRange]) -> None:
+        share = shares.get(subscription.name, NO_BUCKETS)
+        if share.start == share.stop:
+            share = NO_BUCKETS
+        if share != subscription.share:
+            subscription.share = share
+            subscription.agenda.noticed(None)
+        subscription.receiver.shared(self.topic, share)
+
+    def _serving(self, now_ms: int) -> frozenset[str]:
+        return frozenset(
+            name for name, each in self._subscriptions.items() if each.is_serving(now_ms)
+        )
+
+    def _deal_at(self, now_ms: int) -> int | None:
+        """When a change of who is served takes effect, or may have to; None if there is none."""
+        window_ms = self.topic.settings.window_ms
+        if self._serving(now_ms) != self._dealt:
+            return (now_ms // window_ms + 1) * window_ms
+        dry = [each.dry_ms for name, each in self._subscriptions.items() if name in self._dealt]
+        return min((since + window_ms for since in dry if since is not None), default=None)
+
+    # Reserving
+
+    async def _reserving(self) -> None:
+        while True:
+            now_ms = self._clock.now_ms()
+            self._deal(now_ms)
+            subscription = self._next(now_ms)
+            if subscription is not None:
+                await self._reserve(subscription, now_ms)
+                continue
+            moments = [each.reserve_at(now_ms) for each in self._subscriptions.values()]
+            known = [each for each in (*moments, self._deal_at(now_ms)) if each is not None]
+            await self._to_reserve.sleep(self._clock.seconds_until(min(known)) if known else None)
+
+    def _next(self, now_ms: int) -> Subscription | None:
+        """Whoever has waited longest among those for whom it is time; it goes to the end of the line."""
+        for name, subscription in self._subscriptions.items():
+            at_ms = subscription.reserve_at(now_ms)
+            if at_ms is not None and at_ms <= now_ms:
+                self._subscriptions[name] = self._subscriptions.pop(name)
+                return subscription
+        return None
+
+    async def _reserve(self, subscription: Subscription, now_ms: int) -> None:
+        subscription.heard = None
+        try:
+            if subscription.unanswered:
+                await self._recover(subscription)
+            more = await self._take(subscription, now_ms)
+            next_ts = None
+            if not more:
+                ranges = [subscription.share]
+                next_ts = await self._access.look(
+                    "next_ts", lambda store: store.next_ts(self.topic.uid, ranges)
+                )
+            subscription.agenda.reserved((), next_ts=next_ts, more=more, now_ms=now_ms)
+            if subscription.heard is not None:
+                subscription.agenda.noticed(subscription.heard)
+        except TopicNotFound as error:
+            self._end(str(error))
+        except ChronolineError as error:
+            subscription.unanswered |= isinstance(error, OutcomeUnknown)
+            rest_ms = error.retry_after_ms or _REST_MS
+            logger.warning(
+                "reserving for topic %r failed, going on in %d ms: %s",
+                self.topic.name,
+                rest_ms,
+                error,
+            )
+            subscription.agenda.postponed(now_ms + rest_ms, now_ms=now_ms)
+
+    async def _take(self, subscription: Subscription, now_ms: int) -> bool:
+        """Whether there is more to be taken right now."""
+        agenda, share = subscription.agenda, subscription.share
+        grant = await self._access.change(
+            "reserve",
+            lambda lanes: lanes.reserve(
+                self.topic.uid,
+                [share],
+                consumer=subscription.name,
+                limit=subscription.wanted,
+                lease_ms=subscription.lease_ms,
+                reserve_ahead_ms=agenda.reserve_ahead_ms,
+            ),
+        )
+        self._metrics.leased(self.topic.name, grant)
+        if subscription.closed:
+            self._give_back([each.lease for each in grant.leased])
+            return False
+        # At once: what is due already must not wait for the next look.
+        agenda.reserved(grant.leased, next_ts=None, more=True, now_ms=now_ms)
+        subscription.learn_sizes(grant.leased)
+        self._to_push.ring()
+        for outcome in grant.refused:
+            logger.warning(
+                "message %r of topic %r was %s", outcome.id, self.topic.name, outcome.reason
+            )
+        return grant.more
+
+    async def _recover(self, subscription: Subscription) -> None:
+        """Gives back what an unanswered reservation took."""
+        now_ms = self._clock.now_ms()
+        after, more = "", True
+        while more:
+            page = await self._access.look(
+                "held",
+                lambda store, after=after: store.select_held(  # type: ignore[misc]  # of this turn
+                    self.topic.uid, subscription.name, after=after, limit=_PAGE
+                ),
+            )
+            held = {lease.id for lease in subscription.agenda.leases()} | set(
+                subscription.outstanding
+            )
+            self._give_back(
+                [
+                    Lease(
+                        id=each.id,
+                        consumer=subscription.name,
+                        version=each.version,
+                        until=each.ts,
+                    )
+                    for each in page.messages
+                    if each.id not in held and each.ts > now_ms
+                ]
+            )
+            more = page.more
+            if page.messages:
+                after = page.messages[-1].id
+        subscription.unanswered = False
+
+    def _give_back(self, leases: Sequence[Lease]) -> None:
+        """In the background: if it fails, the leases lapse."""
+        if leases:
+            task = asyncio.ensure_future(self._unreserve(leases))
+            self._giving.add(task)
+            task.add_done_callback(self._giving.discard)
+
+    async def _unreserve(self, leases: Sequence[Lease]) -> None:
+        try:
+            await self._access.change(
+                "unreserve", lambda lanes: lanes.unreserve(self.topic.uid, leases)
+            )
+        except ChronolineError as error:
+            logger.warning(
+                "%d messages of topic %r could not be given back, their leases will lapse: %s",
+                len(leases),
+                self.topic.name,
+                error,
+            )
+
+    def _end(self, reason: str) -> None:
+        """The topic was dropped."""
+        self.ended = True
+        for subscription in self.subscriptions:
+            subscription.closed = True
+            subscription.receiver.ended(self.topic, reason)
+        self._subscriptions.clear()
+
+    # Pushing
+
+    async def _pushing(self) -> None:
+        while True:
+            now_ms = self._clock.now_ms()
+            for subscription in self.subscriptions:
+                self._push(subscription, now_ms)
+            known = [
+                moment
+                for each in self._subscriptions.values()
+                if (moment := each.push_at()) is not None
+            ]
+            await self._to_push.sleep(self._clock.seconds_until(min(known)) if known else None)
+
+    def _push(self, subscription: Subscription, now_ms: int) -> None:
+        was_full = subscription.wanted <= 0
+        ready: list[LeasedMessage] = subscription.take_due(now_ms)
+        if ready:
+            subscription.receiver.push(self.topic, ready)
+            self._metrics.pushed(self.topic.name, ready, now_ms)
+        self._give_back(subscription.agenda.expired())
+        for lease in subscription.agenda.lapsed():
+            logger.warning(
+                "message %r of topic %r was not pushed within its lease; it is served again",
+                lease.id,
+                self.topic.name,
+            )
+        if was_full and subscription.wanted > 0:
+            self._to_reserve.ring()

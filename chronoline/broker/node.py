@@ -1,0 +1,161 @@
+"""A node: everything of a broker, started and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+
+from chronoline.broker.access import StoreAccess
+from chronoline.broker.carrier import Carrier
+from chronoline.broker.containing import contain
+from chronoline.broker.doors import Door
+from chronoline.broker.grpc.serving import GrpcEdge
+from chronoline.broker.http.serving import HttpEdge
+from chronoline.broker.limits import Limits
+from chronoline.broker.loaders import Loaders
+from chronoline.broker.metrics import BrokerMetrics, Sample
+from chronoline.broker.noticing import Noticing
+from chronoline.broker.parts import Parts
+from chronoline.broker.timekeeping import Timekeeper, average_seconds
+from chronoline.broker.topics import Topics
+from chronoline.clock import Clock, SystemClock
+from chronoline.core.errors import ChronolineError
+from chronoline.core.version import VERSION
+from chronoline.naming import new_id
+from chronoline.stores.contract import Store
+
+logger = logging.getLogger(__name__)
+
+ROLES = ("overseer", "carrier")
+_SWITCH_S = 0.0005
+"""Between threads: the event loop must not wait for 5 ms, which is Python's own, behind a storage lane."""
+_PURGE_ROWS = 1_000
+_UPKEEP_EVERY_S = 1.0
+
+
+class Node:
+    """One broker on one store, from `start` to `stop`. The store is its owner's to close, after that."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        limits: Limits | None = None,
+        door: Door | None = None,
+        clock: Clock | None = None,
+        metrics: BrokerMetrics | None = None,
+        patience_s: float = 10.0,
+    ) -> None:
+        """`patience_s` is how long the store may take; then a change is answered as unknown."""
+        self._store = store
+        self._limits = limits or Limits()
+        self._door = door or Door()
+        self._clock = clock or SystemClock()
+        self.metrics = metrics or BrokerMetrics()
+        self._patience_s = patience_s
+        self.broker = f"b-{new_id()}"
+        self._exits = AsyncExitStack()
+        self.grpc: GrpcEdge | None = None
+        self.http: HttpEdge | None = None
+        self.parts: Parts | None = None
+
+    async def start(
+        self,
+        grpc_host: str = "127.0.0.1",
+        grpc_port: int = 7400,
+        http_host: str | None = None,
+        http_port: int = 7480,
+    ) -> None:
+        """Port 0 is any that is free. Without a host there is no HTTP."""
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
+        try:
+            await self._start(grpc_host, grpc_port)
+            if http_host is not None:
+                await self._start_http(http_host, http_port)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self, grpc_host: str, grpc_port: int) -> None:
+        access = StoreAccess(self._store, self._clock, self.metrics, patience_s=self._patience_s)
+        self._exits.callback(access.close)
+        topics = Topics(access, self._clock)
+        loaders = Loaders(access, self._clock, self.metrics)
+        self._exits.push_async_callback(loaders.stop)
+        self.parts = Parts(
+            broker=self.broker,
+            version=VERSION,
+            access=access,
+            topics=topics,
+            loaders=loaders,
+            carrier=Carrier(access, topics, loaders, self._clock, self.metrics),
+            clock=self._clock,
+            timekeeper=Timekeeper(),
+            metrics=self.metrics,
+            limits=self._limits,
+        )
+        noticing = Noticing(
+            self._store,
+            loaders.noticed,
+            lambda: list({each.topic.uid: each.topic for each in loaders.subscriptions}.values()),
+        )
+        self._exits.callback(noticing.stop)
+        noticing.start()
+        upkeep = contain("upkeep", self._keep_up, self.metrics)
+        self._exits.callback(upkeep.cancel)
+        self.metrics.watch(self._samples)
+        self.grpc = GrpcEdge(self.parts, self._door, roles=ROLES)
+        self._exits.push_async_callback(self.grpc.stop)
+        await self.grpc.start(grpc_host, grpc_port)
+
+    async def _start_http(self, host: str, port: int) -> None:
+        assert self.parts is not None
+        self.http = HttpEdge(self.parts, self._door, roles=ROLES)
+        self._exits.push_async_callback(self.http.stop)
+        await self.http.start(host, port)
+
+    async def stop(self) -> None:
+        """No new leases; what is under way is answered; streams are told to go. May be called twice."""
+        await self._exits.aclose()
+
+    async def _keep_up(self) -> None:
+        assert self.parts is not None
+        while True:
+            await asyncio.sleep(_UPKEEP_EVERY_S)
+            self.parts.loaders.tidy()
+            try:
+                await self._purge()
+            except ChronolineError as error:
+                logger.warning("purging failed, it is tried again: %s", error)
+
+    async def _purge(self) -> None:
+        assert self.parts is not None
+        purged = _PURGE_ROWS
+        while purged == _PURGE_ROWS:
+            now_ms = self._clock.now_ms()
+            purged = await self.parts.access.look(
+                "purge",
+                lambda store, now_ms=now_ms: store.purge(limit=_PURGE_ROWS, now_ms=now_ms),  # type: ignore[misc]  # of this turn
+            )
+
+    def _samples(self) -> Iterable[Sample]:
+        assert self.parts is not None
+        assert self.grpc is not None
+        sessions = self.grpc.sessions
+        requests = 0 if self.http is None else self.http.connections
+        yield "network_broker_tcp_connections_total", (), len(sessions) + requests
+        for partner in ("producer", "consumer"):
+            those = [each for each in sessions if each.partner == partner]
+            yield "networkbroker_active_channels_total", (partner, ""), len(those)
+            drifting = [each for each in those if each.measured.drifting]
+            yield "broker_active_timedrifts_count", (partner, ""), len(drifting)
+            seconds = average_seconds(each.measured.drift_us for each in those)
+            yield "broker_active_timedrifts_seconds_avg", (partner, ""), seconds
+            latencies = [each.measured.latency_us / 1000 for each in those]
+            if latencies:
+                mean = sum(latencies) / len(latencies)
+                yield "network_broker_latency_ms", (partner, ""), mean
+        yield "broker_degradation_state", ("storage", ""), float(bool(self.parts.access.problem))

@@ -1,0 +1,30 @@
+"""What the edges of a node share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronoline.broker.access import StoreAccess
+from chronoline.broker.carrier import Carrier
+from chronoline.broker.limits import Limits
+from chronoline.broker.loaders import Loaders
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.timekeeping import Timekeeper
+from chronoline.broker.topics import Topics
+from chronoline.clock import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The inside of a node."""
+
+    broker: str
+    version: str
+    access: StoreAccess
+    topics: Topics
+    loaders: Loaders
+    carrier: Carrier
+    clock: Clock
+    timekeeper: Timekeeper
+    metrics: BrokerMetrics
+    limits: Limits

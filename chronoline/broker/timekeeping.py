@@ -1,0 +1,85 @@
+"""The broker's clock as clients hear of it, and how far the clocks of others are off."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+_STEP_US = 500_000
+"""The clock was moved if it went so much further, or less far, than a clock that only counts."""
+_KEPT = 16
+_MOST_ADVANCE_MS = 50
+_SPARE_MS = 2
+"""Timers wake in whole milliseconds: a push leaves this much earlier than it would have to."""
+
+
+class Timekeeper:
+    """Stamps: when something left, and which count of the clock that was.
+
+    A clock that was moved is another clock: stamps from before say nothing of it.
+    """
+
+    def __init__(
+        self,
+        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        monotonic_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
+    ) -> None:
+        self._wall_us = wall_us
+        self._monotonic_us = monotonic_us
+        self._offset_us = wall_us() - monotonic_us()
+        self.epoch = 0
+
+    def stamp(self) -> tuple[int, int]:
+        """Now in microseconds, and the epoch."""
+        now_us = self._wall_us()
+        offset_us = now_us - self._monotonic_us()
+        if abs(offset_us - self._offset_us) > _STEP_US:
+            self.epoch += 1
+            self._offset_us = offset_us
+        return now_us, self.epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How far a client's clock is ahead of ours."""
+
+    drift_us: int
+    drifting: bool
+
+
+class Measured:
+    """What the pings of one client tell: how long it takes to reach it, and how far its clock is off."""
+
+    def __init__(self, bound_ms: int) -> None:
+        self._bound_us = bound_ms * 1000
+        self._round_trips_us: deque[int] = deque(maxlen=_KEPT)
+        self.drift_us = 0
+
+    def pinged(self, *, client_us: int, round_trip_us: int, now_us: int) -> Drift:
+        if round_trip_us > 0:
+            self._round_trips_us.append(round_trip_us)
+        self.drift_us = client_us + self.latency_us - now_us
+        return Drift(self.drift_us, self.drifting)
+
+    @property
+    def drifting(self) -> bool:
+        return abs(self.drift_us) > self._bound_us
+
+    @property
+    def latency_us(self) -> int:
+        """One way: half of the middle one of the last round trips."""
+        if not self._round_trips_us:
+            return 0
+        return sorted(self._round_trips_us)[len(self._round_trips_us) // 2] // 2
+
+    @property
+    def advance_ms(self) -> int:
+        """How much before its due a message has to leave."""
+        return min(-(-self.latency_us // 1000) + _SPARE_MS, _MOST_ADVANCE_MS)
+
+
+def average_seconds(drifts_us: Iterable[int]) -> float:
+    drifts = list(drifts_us)
+    return sum(map(abs, drifts)) / len(drifts) / 1_000_000 if drifts else 0.0

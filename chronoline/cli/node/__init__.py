@@ -1,0 +1,1 @@
+"""Running a broker: `chronoline up`, `chronoline config` and `chronoline token`."""

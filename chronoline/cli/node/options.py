@@ -1,0 +1,145 @@
+"""The options with which a node is set: they win over environment and file."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chronoline.broker.settings import (
+    DEFAULT_DATA,
+    DEFAULT_GRPC,
+    DEFAULT_HTTP,
+    ROLES,
+    NodeSettings,
+)
+from chronoline.cli.sharing import default, sharing
+from chronoline.core.errors import InvalidInput
+
+_TABLES = {"limits": "batch", "tags": "rack"}
+"""What is no setting, but has such as these in it."""
+_IN_THE_FOLDER = default("SQLite in the folder")
+_ALL_ROLES = default(",".join(ROLES))
+_TEXT = default("text")
+
+
+class LogFormat(StrEnum):
+    """How a node logs."""
+
+    text = "text"
+    json = "json"
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="The settings, as TOML."),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR", help=f"The node's folder: its tokens and its store. {default(DEFAULT_DATA)}"
+    ),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help=f"Where messages wait: sqlite:///… or postgresql://… {_IN_THE_FOLDER}",
+    ),
+]
+Grpc = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help=f"For the SDK and these commands. {default(DEFAULT_GRPC)}"
+    ),
+]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help=f"For the HTTP API, health and metrics; empty for none. {default(DEFAULT_HTTP)}",
+    ),
+]
+Roles = Annotated[
+    str | None,
+    typer.Option(metavar="ROLE,…", help=f"What it does. {_ALL_ROLES}"),
+]
+TlsCertificate = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="TLS: the certificate, and those above it, in PEM."),
+]
+TlsKey = Annotated[
+    str | None, typer.Option(metavar="FILE", help="TLS: the certificate's key, in PEM.")
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Let others reach it without TLS and without a token: they can read, change and delete "
+        "everything.",
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option(
+        "--log-format",
+        help=f"Logs for people, or a JSON object in each line. {_TEXT}",
+        show_default=False,
+    ),
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Any other setting, such as limits.connections=200."
+    ),
+]
+
+
+def load(  # noqa: PLR0913 - the options of a command
+    config: Config = None,
+    *,
+    data: Data = None,
+    store: StoreUrl = None,
+    grpc: Grpc = None,
+    http: Http = None,
+    roles: Roles = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    insecure: Insecure = False,
+    log_format: LogFormatOption = None,
+    setting: Setting = None,
+) -> NodeSettings:
+    """The settings of a command: what was set one by one, then the flags, which are named as the settings."""
+    flags = {
+        "data": data,
+        "store": store,
+        "grpc": grpc,
+        "http": http,
+        "roles": roles,
+        "tls_certificate": tls_certificate,
+        "tls_key": tls_key,
+        "insecure": insecure or None,
+        "log_format": log_format,
+    }
+    given = {name: value for name, value in flags.items() if value is not None}
+    return NodeSettings.load(
+        config, os.environ, {**dict(_named(each) for each in setting or ()), **given}
+    )
+
+
+sets_a_node = sharing(load)
+"""Gives a command the options that set a node, and its settings."""
+
+
+def _named(setting: str) -> tuple[str, str]:
+    name, equals, value = setting.partition("=")
+    if not equals or not name:
+        raise InvalidInput(f"--set takes NAME=VALUE, not {setting!r}")
+    if name in _TABLES:
+        inside = f"{name}.{_TABLES[name]}"
+        raise InvalidInput(f"--set {name}=… names a table; name a setting in it, such as {inside}")
+    return name, value

@@ -1,0 +1,168 @@
+"""A node in this process: started, told of, and stopped when a signal says so."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from chronoline import __version__
+from chronoline.broker.doors import Door, Tls, Tokens, check_listener
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.node import Node
+from chronoline.broker.settings import DEFAULT_GRPC, Listener, NodeSettings
+from chronoline.core.errors import InvalidInput
+from chronoline.stores.contract import Store
+from chronoline.stores.opening import open_store
+
+logger = logging.getLogger(__name__)
+
+_ANYWHERE = ("0.0.0.0", "::")
+
+
+def run_node(settings: NodeSettings) -> None:
+    """Until SIGTERM or SIGINT. Raises what keeps it from starting."""
+    door = _door(settings)
+    for flag, listener in _listeners(settings).items():
+        _check_free(listener, flag)
+    with open_store(settings.store) as store:
+        asyncio.run(_serve(settings, store, door))
+
+
+async def _serve(settings: NodeSettings, store: Store, door: Door) -> None:
+    metrics = BrokerMetrics(settings.cluster, settings.tags)
+    node = Node(
+        store,
+        limits=settings.limits.limits(),
+        door=door,
+        metrics=metrics,
+        patience_s=settings.patience_ms / 1000,
+    )
+    told = asyncio.Event()
+    with _asking(told):
+        grpc, http = settings.grpc_listener, settings.http_listener
+        at_http = () if http is None else (http.host, http.port)
+        await node.start(grpc.bracketed, grpc.port, *at_http)
+        try:
+            _announce(settings, node, door)
+            await told.wait()
+            logger.info("stopping: clients are told to go", extra={"action": "stopping"})
+        finally:
+            await node.stop()
+    logger.info("stopped", extra={"action": "stopped"})
+
+
+# Before it starts
+
+
+def _listeners(settings: NodeSettings) -> dict[str, Listener]:
+    """By the options that name them."""
+    found = {"--grpc": settings.grpc_listener, "--http": settings.http_listener}
+    return {flag: listener for flag, listener in found.items() if listener is not None}
+
+
+def _door(settings: NodeSettings) -> Door:
+    tokens, tls = Tokens(settings.tokens_file), None
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        tls = Tls(certificate=Path(settings.tls_certificate), key=Path(settings.tls_key))
+    door = Door(tokens, tls)
+    door.ssl_context()  # what is wrong with the files is said now, and in words
+    for listener in _listeners(settings).values():
+        check_listener(listener.host, door, insecure=settings.insecure)
+    return door
+
+
+def _check_free(listener: Listener, flag: str) -> None:
+    """Tells of an address that cannot be had before anything is opened, and in plain words."""
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    try:
+        with socket.create_server((listener.host, listener.port), family=family):
+            pass
+    except OSError as error:
+        address = f"{listener.bracketed}:{listener.port}"
+        if error.errno == errno.EADDRINUSE:
+            words = f"{address} is taken, perhaps by another node"
+        else:
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            words = f"{address} cannot be listened at: {why}"
+        raise InvalidInput(f"{words}; name another address by {flag}") from None
+
+
+# Signals
+
+
+@contextmanager
+def _asking(told: asyncio.Event) -> Iterator[None]:
+    """The first signal asks the node to stop; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def ask() -> None:
+        told.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in numbers:
+        loop.add_signal_handler(number, ask)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+# Telling
+
+
+def _announce(settings: NodeSettings, node: Node, door: Door) -> None:
+    assert node.grpc is not None
+    where = {"grpc": f"{settings.grpc_listener.bracketed}:{node.grpc.port}"}
+    if settings.http_listener is not None and node.http is not None:
+        scheme = "http" if door.tls is None else "https"
+        where["http"] = f"{scheme}://{settings.http_listener.bracketed}:{node.http.port}"
+    if settings.log_format == "json":
+        fields = {"action": "started", **where, "store": settings.shown_store}
+        logger.info("listening at %s", " and ".join(where.values()), extra=fields)
+    else:
+        print("\n".join(_banner(settings, where, door)), flush=True)
+
+
+def _banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Iterator[str]:
+    yield f"Chronoline {__version__} is up. Ctrl-C stops it."
+    yield ""
+    yield f"  gRPC    {where['grpc']}"
+    if "http" in where:
+        yield f"  HTTP    {where['http']}   (the API under /v1; /metrics, /openapi.json)"
+    yield f"  store   {settings.shown_store}"
+    yield f"  doors   {_doors(settings, door)}"
+    yield ""
+    yield "Send the first message, in another terminal:"
+    yield ""
+    yield from (f"  {line}" for line in _first_message(settings, where["grpc"], door))
+    yield ""
+
+
+def _doors(settings: NodeSettings, door: Door) -> str:
+    words = "TLS" if door.tls else "no TLS"
+    words += ", a token is needed" if door.asks else ", no token is needed"
+    return words + (" (insecure)" if settings.insecure else "")
+
+
+def _first_message(settings: NodeSettings, grpc: str, door: Door) -> Iterator[str]:
+    if settings.grpc_listener.host in _ANYWHERE:
+        grpc = f"127.0.0.1:{grpc.rpartition(':')[2]}"
+    if grpc != DEFAULT_GRPC:
+        yield f"export CHRONOLINE_ADDRESS={grpc}"
+    if door.asks:
+        yield "export CHRONOLINE_TOKEN=…       # as `chronoline token create` printed it"
+    tls = " --tls" if door.tls else ""
+    yield f"chronoline topic create reminders{tls}"
+    yield f"chronoline send reminders --in 5s --body hello{tls}"
+    yield f"chronoline receive reminders{tls}"

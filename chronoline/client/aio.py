@@ -1,0 +1,483 @@
+"""The asynchronous client. `Client` is made from it by `python -m chronoline.client.making`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from chronoline.client.connection import Connection
+from chronoline.client.consuming import ConsumerStream
+from chronoline.client.leases import AsyncLease
+from chronoline.client.messages import Headers, ToSend, sendings
+from chronoline.client.producing import ProducerStream
+from chronoline.client.renewing import renew
+from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
+from chronoline.clock import to_ms
+from chronoline.core.errors import InvalidInput, TopicNotFound
+from chronoline.core.limits import id_problem, name_problem
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, DeadLetter, Message
+from chronoline.core.outcome import Outcome, raise_for_refused
+from chronoline.core.topic import Topic, TopicSettings
+from chronoline.wire.codec import (
+    letter_from_wire,
+    message_from_wire,
+    outcomes_from_wire,
+    settings_to_wire,
+    topic_from_wire,
+)
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["AsyncClient", "Forecast", "Headers", "Outcomes", "ToSend"]
+
+DEFAULT_TIMEOUT_S = 30.0
+DEFAULT_PREFETCH = 16
+_PAGE_IDS = 1_000
+
+Result = TypeVar("Result")
+
+
+class Outcomes(list[Outcome]):
+    """An outcome for each message, in their order."""
+
+    def raise_for_refused(self) -> Self:
+        """Raises `Refused` if any was refused; else answers itself."""
+        raise_for_refused(self)
+        return self
+
+    @property
+    def refused(self) -> list[Outcome]:
+        return [each for each in self if not each.done]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """How many messages lie on the timeline from `start_ms` until the next step."""
+
+    start_ms: int
+    available: int
+    processing: int
+    waiting: int
+
+    @property
+    def total(self) -> int:
+        return self.available + self.processing + self.waiting
+
+
+class AsyncClient:
+    """Puts messages on timelines, moves and cancels them, looks ahead, and consumes.
+
+    It connects when it is first used, and again by itself. What it asks is asked again until it is answered
+    or `timeout` seconds are over: then `OutcomeUnknown` is raised if it may have happened, and
+    `BrokerUnavailable` if it has not. A broker that was never reached is told of at once. `address` and
+    `token` come from `CHRONOLINE_ADDRESS` and `CHRONOLINE_TOKEN` if they are not given.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        token: str | None = None,
+        producer_group: str = DEFAULT_PRODUCER_GROUP,
+        tls: bool | str | Path = False,
+        timeout: Delay = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """`producer_group` owns what is sent. `tls` is whether to use it, or the authority to trust (PEM)."""
+        _check_name("producer_group", producer_group)
+        self._timeout_s = duration_ms(timeout, "timeout") / 1000
+        if self._timeout_s == 0:
+            raise InvalidInput("timeout must be more than 0 seconds")
+        self._connection = Connection(
+            address, token, Path(tls) if isinstance(tls, str | Path) else tls
+        )
+        self._producer = ProducerStream(self._connection, producer_group, timeout_s=self._timeout_s)
+        # Each with what renews its leases.
+        self._consumers: dict[ConsumerStream, asyncio.Task[None]] = {}
+        self._lingering: set[asyncio.Task[None]] = set()
+        self._uids: dict[str, Topic] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends all streams; what was pushed and not handed over is given back. May be called twice."""
+        for consumer in list(self._consumers):
+            await consumer.unsubscribe_all()
+            await self._end(consumer)
+        await self._producer.close()
+        await self._connection.close()
+
+    # Topics
+
+    async def create_topic(
+        self, name: str, settings: TopicSettings | None = None, *, if_missing: bool = True
+    ) -> Topic:
+        """Makes a topic. One that is there already is answered as it is, unless `if_missing` is false."""
+        _check_name("topic", name)
+        asked = pb.CreateTopicRequest(
+            name=name,
+            settings=settings_to_wire(settings or TopicSettings()),
+            if_missing=if_missing,
+        )
+        made = await self._ask("Overseer/CreateTopic", asked, pb.Topic, repeatable=if_missing)
+        topic = self._uids[name] = topic_from_wire(made)
+        return topic
+
+    async def topic(self, name: str) -> Topic:
+        """Raises `TopicNotFound`."""
+        _check_name("topic", name)
+        found = await self._ask("Overseer/GetTopic", pb.GetTopicRequest(name=name), pb.Topic)
+        topic = self._uids[name] = topic_from_wire(found)
+        return topic
+
+    async def topics(self) -> list[Topic]:
+        """All of them, by name."""
+        found = await self._ask("Overseer/ListTopics", pb.ListTopicsRequest(), pb.Topics)
+        return [topic_from_wire(each) for each in found.topics]
+
+    async def drop_topic(self, name: str) -> bool:
+        """From now on the topic and everything on it is gone; false if it was already."""
+        topic = await self.topic(name)
+        self._uids.pop(name, None)
+        asked = pb.TopicRef(uid=topic.uid)
+        done = await self._ask("Overseer/DropTopic", asked, pb.Dropped, repeatable=False)
+        return bool(done.dropped)
+
+    # Sending
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes | str | BaseModel | None = b"",
+        *,
+        json: Any = None,
+        id: str | None = None,
+        due: datetime | None = None,
+        delay: Delay | None = None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        expires: datetime | None = None,
+        if_exists: str = "refuse",
+    ) -> str:
+        """Puts one message on a timeline and answers its id. Raises `Refused` if it was refused.
+
+        `due` is a moment with its zone, `delay` seconds or a timedelta, from when the broker reads it;
+        without either it is served at once. `json` is written as JSON, and so is a pydantic model as `body`.
+        With `if_exists="replace"` a message of that id and the own group is cancelled and created anew.
+        """
+        message = ToSend(
+            body=body,
+            json=json,
+            id=id,
+            due=due,
+            delay=delay,
+            key=key,
+            headers=headers,
+            expires=expires,
+        )
+        outcomes = await self.send_many(topic, [message], if_exists=if_exists)
+        return outcomes.raise_for_refused()[0].id
+
+    async def send_many(
+        self, topic: str, messages: Iterable[ToSend], *, if_exists: str = "refuse"
+    ) -> Outcomes:
+        """Puts messages on a timeline, in as few frames as they fit into; an outcome for each.
+
+        They are not one transaction: each is done or refused by itself. What makes no sense raises
+        `InvalidInput`, and nothing is sent.
+        """
+        if if_exists not in ("refuse", "replace"):
+            raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
+        sending = sendings(messages)
+        replace = if_exists == "replace"
+        return Outcomes(
+            await self._on_topic(
+                topic, lambda uid: self._producer.create(uid, sending, replace=replace)
+            )
+        )
+
+    async def reschedule(
+        self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
+    ) -> None:
+        """Moves a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        _check_ids([id])
+        move = (id, when(due, delay))
+        raise_for_refused(
+            await self._on_topic(topic, lambda uid: self._producer.reschedule(uid, [move]))
+        )
+
+    async def cancel(self, topic: str, id: str) -> None:
+        """Deletes a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        _check_ids([id])
+        raise_for_refused(await self._on_topic(topic, lambda uid: self._producer.cancel(uid, [id])))
+
+    # Looking
+
+    async def lookup(self, topic: str, id: str) -> Message | None:
+        """A message without its body; None if there is none, or it is deleted or dead."""
+        _check_ids([id])
+        found = await self._ask_of(
+            topic,
+            "Carrier/Lookup",
+            lambda uid: pb.LookupRequest(topic_uid=uid, ids=[id]),
+            pb.Found,
+        )
+        return next((message_from_wire(each) for each in found.messages), None)
+
+    async def body(self, topic: str, id: str) -> bytes | None:
+        """The body of a message of the own group. Raises `Refused`."""
+        _check_ids([id])
+        group = self._producer.name
+        found = await self._ask_of(
+            topic,
+            "Carrier/ReadBodies",
+            lambda uid: pb.BodiesRequest(topic_uid=uid, ids=[id], producer_group=group),
+            pb.BodiesFound,
+        )
+        raise_for_refused(outcomes_from_wire(found.refused))
+        return next((each.body if each.HasField("body") else None for each in found.found), None)
+
+    async def count(
+        self, topic: str, start: datetime | None = None, end: datetime | None = None
+    ) -> Forecast:
+        """How many messages lie between two moments, by status; without them, all."""
+        start_ms = 0 if start is None else to_ms(start, "start")
+        end_ms = None if end is None else to_ms(end, "end")
+        counts = await self._ask_of(
+            topic,
+            "Carrier/Count",
+            lambda uid: pb.CountRequest(topic_uid=uid, start_ms=start_ms, end_ms=end_ms),
+            pb.Counts,
+        )
+        return _forecast(start_ms, counts)
+
+    async def forecast(
+        self, topic: str, start: datetime, end: datetime, step: Delay
+    ) -> list[Forecast]:
+        """The load ahead: counts by status for each step."""
+        start_ms, end_ms = to_ms(start, "start"), to_ms(end, "end")
+        step_ms = duration_ms(step, "step")
+        found = await self._ask_of(
+            topic,
+            "Carrier/Forecast",
+            lambda uid: pb.ForecastRequest(
+                topic_uid=uid, start_ms=start_ms, end_ms=end_ms, step_ms=step_ms
+            ),
+            pb.ForecastSteps,
+        )
+        return [_forecast(each.start_ms, each.counts) for each in found.steps]
+
+    # Dead letters
+
+    async def dead_letters(
+        self, topic: str, *, limit: int = 100, after: DeadLetter | None = None
+    ) -> list[DeadLetter]:
+        """What could not be delivered, oldest first; `after` is the last one of the page before."""
+
+        def asked(uid: int) -> pb.DeadLettersRequest:
+            page = pb.DeadLettersRequest(topic_uid=uid, limit=limit)
+            if after is not None:
+                page.after_id, page.after_died_ms = after.message.id, after.died
+            return page
+
+        found = await self._ask_of(topic, "Carrier/DeadLetters", asked, pb.DeadLetterPage)
+        return [letter_from_wire(each) for each in found.letters]
+
+    async def redrive(
+        self,
+        topic: str,
+        ids: Sequence[str],
+        *,
+        due: datetime | None = None,
+        delay: Delay | None = None,
+    ) -> Outcomes:
+        """Puts dead letters back on the timeline, with no attempts counted."""
+        at = when(due, delay)
+        return await self._of_letters(
+            topic,
+            "Carrier/Redrive",
+            ids,
+            lambda uid, page: pb.RedriveRequest(
+                topic_uid=uid, ids=page, due_ms=at.at_ms, delay_ms=at.delay_ms
+            ),
+        )
+
+    async def discard(self, topic: str, ids: Sequence[str]) -> Outcomes:
+        """Deletes dead letters."""
+        return await self._of_letters(
+            topic,
+            "Carrier/Discard",
+            ids,
+            lambda uid, page: pb.DiscardRequest(topic_uid=uid, ids=page),
+        )
+
+    # Consuming
+
+    async def consume(
+        self,
+        topic: str,
+        *,
+        consumer: str | None = None,
+        lease: Delay | None = None,
+        prefetch: int = DEFAULT_PREFETCH,
+    ) -> AsyncGenerator[AsyncLease, None]:
+        """Messages, each when it is due, until the caller stops.
+
+        Settle each with `ack`, `retry`, `release` or `bury`. `consumer` is a name that a restarted process
+        gives again, to get its live leases back; without it one is made. `lease` is how long each is leased;
+        the topic's own if it is not given. `prefetch` is how many may be in hand at a time, those that wait
+        here included, whose leases are renewed until they are handed over. What is in hand when the caller
+        stops can still be settled, until its lease or the client ends.
+        """
+        stream = await self.subscribe([topic], consumer=consumer, lease=lease, prefetch=prefetch)
+        try:
+            while True:
+                yield await stream.next()
+        finally:
+            await self.unsubscribe(stream)
+
+    async def subscribe(
+        self,
+        topics: Sequence[str],
+        *,
+        consumer: str | None = None,
+        lease: Delay | None = None,
+        prefetch: int = DEFAULT_PREFETCH,
+        renew_in_hand: bool = False,
+    ) -> ConsumerStream:
+        """For those who build on it: a stream of leases of several topics.
+
+        With `renew_in_hand` what was handed over is renewed too, until it is settled.
+        """
+        check_count("prefetch", prefetch)
+        if consumer is not None:
+            _check_name("consumer", consumer)
+        lease_ms = 0 if lease is None else lease_length_ms(lease)
+        stream = ConsumerStream(self._connection, consumer or "", timeout_s=self._timeout_s)
+        self._consumers[stream] = asyncio.create_task(renew(stream, in_hand=renew_in_hand))
+        try:
+            for name in topics:
+                await stream.subscribe(await self.topic(name), lease_ms=lease_ms, prefetch=prefetch)
+        except BaseException:
+            await self.unsubscribe(stream)
+            raise
+        return stream
+
+    async def unsubscribe(self, stream: ConsumerStream) -> None:
+        """What was not handed over is given back; what was can be settled as long as its lease lives."""
+        await stream.unsubscribe_all()
+        if not stream.held:
+            await self._end(stream)
+            return
+        task = asyncio.create_task(self._linger(stream))
+        self._lingering.add(task)
+        task.add_done_callback(self._lingering.discard)
+
+    # Inside
+
+    async def _linger(self, stream: ConsumerStream) -> None:
+        await stream.all_settled()
+        await self._end(stream)
+
+    async def _end(self, stream: ConsumerStream) -> None:
+        renewing = self._consumers.pop(stream, None)
+        if renewing is not None:
+            renewing.cancel()
+        await stream.close()
+
+    async def _ask(self, method: str, asked: Any, answer: Any, *, repeatable: bool = True) -> Any:
+        return await self._connection.ask(
+            method, asked, answer.FromString, self._timeout_s, repeatable=repeatable
+        )
+
+    async def _ask_of(
+        self,
+        topic: str,
+        method: str,
+        asked: Callable[[int], Any],
+        answer: Any,
+        *,
+        repeatable: bool = True,
+    ) -> Any:
+        """A question of a topic."""
+
+        async def ask(uid: int) -> Any:
+            return await self._ask(method, asked(uid), answer, repeatable=repeatable)
+
+        return await self._on_topic(topic, ask)
+
+    async def _of_letters(
+        self,
+        topic: str,
+        method: str,
+        ids: Sequence[str],
+        asked: Callable[[int, Sequence[str]], Any],
+    ) -> Outcomes:
+        """A change of dead letters, so many at a time."""
+        if isinstance(ids, str):
+            raise InvalidInput("ids must be a list of ids")
+        _check_ids(ids)
+        outcomes = Outcomes()
+        for begin in range(0, len(ids), _PAGE_IDS):
+            page = ids[begin : begin + _PAGE_IDS]
+            found = await self._ask_of(
+                topic,
+                method,
+                lambda uid, page=page: asked(uid, page),  # type: ignore[misc]  # of this turn
+                pb.Outcomes,
+                repeatable=False,
+            )
+            outcomes += outcomes_from_wire(found.outcomes)
+        return outcomes
+
+    async def _uid(self, name: str) -> int:
+        known = self._uids.get(name)
+        return known.uid if known is not None else (await self.topic(name)).uid
+
+    async def _on_topic(self, name: str, work: Callable[[int], Awaitable[Result]]) -> Result:
+        """A topic that was dropped may have been made anew: then it is the one that was named."""
+        _check_name("topic", name)
+        known = name in self._uids
+        uid = await self._uid(name)
+        try:
+            return await work(uid)
+        except TopicNotFound:
+            self._uids.pop(name, None)
+            if not known or (again := await self._uid(name)) == uid:
+                raise
+            return await work(again)
+
+
+def _check_name(what: str, name: object) -> None:
+    if problem := name_problem(what, name):
+        raise InvalidInput(problem)
+
+
+def _check_ids(ids: Iterable[object]) -> None:
+    for each in ids:
+        if problem := id_problem(each):
+            raise InvalidInput(problem)
+
+
+def _forecast(start_ms: int, counts: pb.Counts) -> Forecast:
+    return Forecast(
+        start_ms=start_ms,
+        available=counts.available,
+        processing=counts.processing,
+        waiting=counts.waiting,
+    )

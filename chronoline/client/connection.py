@@ -1,0 +1,219 @@
+"""The connection to a broker: one channel, on which all streams and questions of a client travel."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from grpc import aio
+
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    ClientClosed,
+    InvalidInput,
+    OutcomeUnknown,
+    StoreUnavailable,
+    Unauthenticated,
+)
+from chronoline.wire.codes import FAILURE_KEY, error_of
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+DEFAULT_ADDRESS = "127.0.0.1:7400"
+ADDRESS_VARIABLE = "CHRONOLINE_ADDRESS"
+TOKEN_VARIABLE = "CHRONOLINE_TOKEN"
+_MOST_BYTES = 80 * 1024 * 1024
+_SHORTEST_REST_S = 0.05
+_LONGEST_REST_S = 2.0
+
+Answer = TypeVar("Answer")
+
+
+class Connection:
+    """Opened at the first use, and again by itself whenever it was lost."""
+
+    def __init__(self, address: str | None, token: str | None, tls: bool | Path) -> None:
+        """`tls` is whether to use it, or the certificate of the authority to trust."""
+        self.address = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+        self._token = token or os.environ.get(TOKEN_VARIABLE) or None
+        self._tls = tls
+        self._channel: aio.Channel | None = None
+        self._closed = False
+        self.generation = 0
+        """Of the channel: which of those that were opened one after the other."""
+        self.reached = False
+        """A broker answered once: one that does not answer now will be back, most likely."""
+
+    def _open(self) -> aio.Channel:
+        if self._closed:
+            raise ClientClosed
+        if self._channel is None:
+            options = [
+                ("grpc.max_receive_message_length", _MOST_BYTES),
+                ("grpc.max_send_message_length", _MOST_BYTES),
+                ("grpc.initial_reconnect_backoff_ms", 50),
+                ("grpc.min_reconnect_backoff_ms", 50),
+                ("grpc.max_reconnect_backoff_ms", 2_000),
+                # Two clients of one process do not share a socket, nor what goes wrong with it.
+                ("grpc.use_local_subchannel_pool", 1),
+            ]
+            if self._tls is False:
+                self._channel = aio.insecure_channel(self.address, options)
+            else:
+                roots = None if self._tls is True else _read(Path(self._tls))
+                credentials = grpc.ssl_channel_credentials(roots)
+                self._channel = aio.secure_channel(self.address, credentials, options)
+        return self._channel
+
+    @property
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self._token}"),) if self._token else ()
+
+    def stream(self, method: str, reply: Any) -> aio.StreamStreamCall[Any, Any]:
+        """A new stream of the carrier's."""
+        call: Any = self._open().stream_stream(
+            f"/chronoline.v1.Carrier/{method}",
+            request_serializer=lambda frame: frame.SerializeToString(),
+            response_deserializer=reply.FromString,
+        )
+        opened: aio.StreamStreamCall[Any, Any] = call(metadata=self._metadata)
+        return opened
+
+    async def ask(
+        self,
+        method: str,
+        question: Any,
+        answer: Callable[[bytes], Answer],
+        timeout_s: float,
+        *,
+        repeatable: bool = True,
+    ) -> Answer:
+        """One question, one answer. Raises what the broker says is wrong.
+
+        While a broker that was there is away, or its store is, it is asked again until the time is over. What
+        is not `repeatable` is asked again only if the broker said that nothing was changed.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + timeout_s
+        back_off = BackOff()
+        known: ChronolineError
+        while True:
+            try:
+                found = await self._ask(method, question, answer, give_up_s - loop.time())
+            except _GivenUp as error:
+                known, told = error, False
+            except aio.AioRpcError as error:
+                known, told = self.error_of(error), _told(error) is not None
+            else:
+                self.reached = True
+                return found
+            if not told and not repeatable and _may_have_left(known):
+                raise OutcomeUnknown(f"it may have happened or not: {known}")
+            self.reached |= told
+            rest_s = back_off.next_s()
+            if known.retry_after_ms is not None:
+                rest_s = known.retry_after_ms / 1000
+            worth = isinstance(known, BrokerUnavailable | StoreUnavailable) or (
+                repeatable and isinstance(known, OutcomeUnknown)
+            )
+            if not (worth and self.reached) or loop.time() + rest_s >= give_up_s:
+                raise known
+            await asyncio.sleep(rest_s)
+
+    async def _ask(
+        self, method: str, question: Any, answer: Callable[[bytes], Answer], timeout_s: float
+    ) -> Answer:
+        call: Any = self._open().unary_unary(
+            f"/chronoline.v1.{method}",
+            request_serializer=lambda asked: asked.SerializeToString(),
+            response_deserializer=answer,
+        )
+        try:
+            found: Answer = await call(question, timeout=timeout_s, metadata=self._metadata)
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            raise (ClientClosed() if self._closed else _GivenUp()) from None
+        return found
+
+    def error_of(self, error: aio.AioRpcError) -> ChronolineError:
+        """What gRPC's error means."""
+        if (failure := _told(error)) is not None:
+            return error_of(failure)
+        code, details = error.code(), error.details() or ""
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return Unauthenticated()
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return InvalidInput(f"it is larger than the broker takes: {details}")
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return OutcomeUnknown(f"the broker at {self.address} did not answer in time")
+        return BrokerUnavailable(
+            f"no broker answers at {self.address}; start one with `chronoline up`, or name another by "
+            f"{ADDRESS_VARIABLE}: {details}"
+        )
+
+    async def give_up(self, generation: int) -> None:
+        """Nothing is heard on this channel any more: the next stream or question opens another."""
+        if generation == self.generation:
+            self.generation += 1
+            channel, self._channel = self._channel, None
+            if channel is not None:
+                await channel.close()
+
+    async def close(self) -> None:
+        """May be called twice."""
+        self._closed = True
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+
+def is_cancelled() -> bool:
+    """Whether who runs is to end; else it was a call that was cancelled, with its channel."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class _GivenUp(BrokerUnavailable):
+    """The broker was not heard of any more, and the connection was given up."""
+
+
+def _told(error: aio.AioRpcError) -> pb.Failure | None:
+    """What the broker itself said of it."""
+    for key, value in error.trailing_metadata() or ():
+        if key == FAILURE_KEY:
+            failure = pb.Failure()
+            failure.ParseFromString(value if isinstance(value, bytes) else value.encode())
+            return failure
+    return None
+
+
+def _may_have_left(error: ChronolineError) -> bool:
+    """gRPC has no code for it, only words."""
+    return isinstance(error, BrokerUnavailable) and "failed to connect" not in str(error).lower()
+
+
+class BackOff:
+    """How long to wait before the next attempt: longer each time, and never quite the same."""
+
+    def __init__(self) -> None:
+        self._rest_s = _SHORTEST_REST_S
+
+    def reset(self) -> None:
+        self._rest_s = _SHORTEST_REST_S
+
+    def next_s(self) -> float:
+        rest_s, self._rest_s = self._rest_s, min(self._rest_s * 2, _LONGEST_REST_S)
+        return rest_s * random.uniform(0.5, 1.0)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror}") from None

@@ -1,0 +1,238 @@
+"""A message in the hands of a consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from chronoline.client.times import Delay, When, lease_length_ms, when
+from chronoline.core.errors import ChronolineError, ClientClosed, InvalidInput, Refused
+from chronoline.core.limits import reason_problem
+from chronoline.core.message import Header
+from chronoline.core.outcome import Outcome, Refusal
+from chronoline.wire.codec import headers_from_wire
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from chronoline.client.consuming import ConsumerStream
+
+    Model = TypeVar("Model", bound=BaseModel)
+
+
+class AsyncLease:
+    """One message, and the right to it until its lease is over.
+
+    Settle it with one of `ack`, `retry`, `release`, `bury`. Until then `extend` keeps it; when the lease is
+    over, or was lost, `is_lost` is true and the message is served again, perhaps to another.
+    """
+
+    def __init__(
+        self, stream: ConsumerStream, topic: str, topic_uid: int, delivery: pb.Delivery
+    ) -> None:
+        self._stream = stream
+        self._delivery = delivery
+        self.topic = topic
+        self.topic_uid = topic_uid
+        self.version = delivery.version
+        """The fencing token: it grows with every change, so a later holder always has a greater one."""
+        self._until_ms = delivery.until_ms
+        self.lost = asyncio.Event()
+        """Set when it is known that the message is not ours any more."""
+        self._settled = False
+        # An extension gives the lease another version: what is said of it next has to wait for the answer.
+        self._turn = asyncio.Lock()
+        self.handed_over_us: int | None = None
+        self.in_hand = False
+        """Somebody has it, and settles it."""
+
+    def __repr__(self) -> str:
+        return f"<lease of {self.id!r} on {self.topic!r}, version {self.version}>"
+
+    @property
+    def id(self) -> str:
+        return self._delivery.id
+
+    @property
+    def body(self) -> bytes:
+        """Empty if there is none."""
+        return self._delivery.body
+
+    @property
+    def key(self) -> bytes | None:
+        return self._delivery.key if self._delivery.HasField("key") else None
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        return headers_from_wire(self._delivery.headers)
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of this name."""
+        return next((value for each, value in reversed(self.headers) if each == name), None)
+
+    @property
+    def due(self) -> datetime:
+        return _moment(self._delivery.due_ms)
+
+    @property
+    def due_ms(self) -> int:
+        return self._delivery.due_ms
+
+    @property
+    def until(self) -> datetime:
+        """When the lease is over, by the broker's clock."""
+        return _moment(self._until_ms)
+
+    @property
+    def until_ms(self) -> int:
+        return self._until_ms
+
+    @property
+    def attempts(self) -> int:
+        """How often it was tried before, and failed."""
+        return self._delivery.attempts
+
+    @property
+    def redelivered(self) -> bool:
+        """An earlier lease on it lapsed: someone may have worked on it."""
+        return self._delivery.redelivered
+
+    @property
+    def producer_group(self) -> str:
+        return self._delivery.producer_group
+
+    @property
+    def consumer(self) -> str:
+        return self._stream.name
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace in which it was sent, as W3C writes it."""
+        value = self.header("traceparent")
+        return None if value is None else value.decode("ascii", "replace")
+
+    @property
+    def tracestate(self) -> str | None:
+        """What systems on its way added to the trace, as W3C writes it."""
+        value = self.header("tracestate")
+        return None if value is None else value.decode("ascii", "replace")
+
+    @property
+    def late_ms(self) -> float:
+        """How late it was handed over, by the broker's clock as far as it is known here."""
+        return 0.0 if self.handed_over_us is None else self.handed_over_us / 1000 - self.due_ms
+
+    def json(self) -> Any:
+        """The body as JSON. Raises `InvalidInput` if it is none."""
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise InvalidInput(f"the body of message {self.id!r} is no JSON: {error}") from None
+
+    def model(self, kind: type[Model]) -> Model:
+        """The body as a pydantic model. Raises pydantic's `ValidationError` if it does not fit."""
+        return kind.model_validate_json(self.body)
+
+    # The lease
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the lease is over, by the broker's clock; 0 if it is."""
+        if self.lost.is_set():
+            return 0.0
+        return self._stream.time.seconds_until(self._until_ms)
+
+    @property
+    def is_lost(self) -> bool:
+        """The message is not ours any more: what is done for it now, another may do too."""
+        return self.lost.is_set() or (not self._settled and self.seconds_left == 0)
+
+    @property
+    def is_live(self) -> bool:
+        return self.seconds_left > 0 and not self._settled
+
+    async def ack(self) -> None:
+        """Done: the message is deleted. Raises `Refused` if the lease was over."""
+        await self._settle(lambda: self._stream.ack(self))
+
+    async def retry(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
+        """Failed: to be tried again, at once if nothing is said, and counted as an attempt."""
+        at = _ahead(when(due, delay))
+        await self._settle(lambda: self._stream.move("retry", self, at))
+
+    async def release(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
+        """Not now: to be served again, at once if nothing is said, and not counted."""
+        at = _ahead(when(due, delay))
+        await self._settle(lambda: self._stream.move("release", self, at))
+
+    async def bury(self, reason: str) -> None:
+        """Given up: the message goes to the dead letters, and is not tried again."""
+        if problem := reason_problem(reason):
+            raise InvalidInput(problem)
+        await self._settle(lambda: self._stream.bury(self, reason))
+
+    async def extend(self, lease: Delay | None = None) -> None:
+        """More time: the lease ends so much after now; as long as at first if nothing is said."""
+        lease_ms = (
+            self._stream.lease_ms(self.topic_uid) if lease is None else lease_length_ms(lease)
+        )
+        async with self._turn:
+            self._check_unsettled()
+            outcome, until_ms = await self._stream.move("extend", self, When(None, lease_ms))
+            if not outcome.done:
+                self._stream.lose(self)
+                raise Refused([outcome])
+            self.renewed(outcome.version, until_ms)
+
+    def renewed(self, version: int, until_ms: int) -> None:
+        """The stream's: the lease has a new version and a new end."""
+        self.version, self._until_ms = version, until_ms
+
+    async def give_back(self) -> None:
+        """The stream's: it was not handed over, and is served again, not before its due."""
+        left_ms = math.ceil(self._stream.time.seconds_until(self.due_ms) * 1000)
+        await self.release(delay=timedelta(milliseconds=left_ms))
+
+    async def _settle(self, ask: Callable[[], Awaitable[Settled]]) -> None:
+        self._check_unsettled()
+        self._settled = True
+        try:
+            async with self._turn:
+                outcome, _ = await ask()
+        except BaseException as error:
+            self._settled = False
+            if isinstance(error, ClientClosed) and self.lost.is_set():
+                raise Refused([Outcome(id=self.id, refusal=Refusal.LAPSED)]) from None
+            raise
+        self._stream.done_with(self)
+        if not outcome.done:
+            self.lost.set()
+            raise Refused([outcome])
+
+    def _check_unsettled(self) -> None:
+        if self._settled:
+            raise ChronolineError(f"message {self.id!r} was settled already")
+
+    @property
+    def is_settled(self) -> bool:
+        return self._settled
+
+
+def _ahead(at: When) -> When:
+    """A consumer's new time lies at least 10 ms ahead; who says nothing means as soon as may be."""
+    return When(None, _SOONEST_MS) if at.delay_ms is not None and at.delay_ms < _SOONEST_MS else at
+
+
+_SOONEST_MS = 20
+
+
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+Settled = tuple[Outcome, int]

@@ -1,0 +1,124 @@
+"""An event loop in a thread of its own, for callers that have none: one for the whole process.
+
+gRPC wakes every event loop that it ever met, closed ones too, with complaints. So this one is never closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from chronoline.core.errors import ChronolineError
+
+_ENDING_S = 5.0
+
+Result = TypeVar("Result")
+Generator = TypeVar("Generator", bound=AsyncGenerator[Any, None])
+
+_lock = threading.Lock()
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+"""By process: a fork has none of the threads."""
+
+
+def shared_loop() -> asyncio.AbstractEventLoop:
+    """The loop of this process, made at its first use."""
+    with _lock:
+        loop = _loops.get(os.getpid())
+        if loop is None:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            thread = threading.Thread(
+                target=loop.run_forever, name="chronoline-client", daemon=True
+            )
+            thread.start()
+        return loop
+
+
+def run_in(loop: asyncio.AbstractEventLoop, work: Awaitable[Result]) -> Result:
+    """Awaits something in another thread's loop. An interrupt cancels it, and waits until it has ended."""
+    ended = threading.Event()
+
+    async def wait() -> Result:
+        try:
+            return await work
+        finally:
+            ended.set()
+
+    future = asyncio.run_coroutine_threadsafe(wait(), loop)
+    try:
+        return future.result()
+    except BaseException:
+        if not future.done():
+            future.cancel()
+            ended.wait(_ENDING_S)
+        raise
+
+
+class Home:
+    """Where a blocking client lives: in the loop of the process that used it first, and in no fork of it."""
+
+    def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """`close` is what the client does last, if nobody else did when the interpreter ends."""
+        self._close = close
+        self._generators: weakref.WeakSet[AsyncGenerator[Any, None]] = weakref.WeakSet()
+        self._process: int | None = None
+        _homes.add(self)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        process = os.getpid()
+        if self._process not in (None, process):
+            raise ChronolineError(
+                "this process was forked from one that used the client; make a new one in each process"
+            )
+        self._process = process
+        return shared_loop()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        try:
+            loop = self.loop
+        except ChronolineError:
+            work.close()
+            raise
+        return run_in(loop, work)
+
+    def keep(self, generator: Generator) -> Generator:
+        """It has to be closed in the loop, when the interpreter ends at the latest."""
+        self._generators.add(generator)
+        return generator
+
+    def end(self, work: Coroutine[Any, Any, None]) -> None:
+        """The same for what tidies up: where there is nothing left to tidy, it is nothing."""
+        if _over.is_set() or self._process != os.getpid():
+            work.close()
+        else:
+            self.run(work)
+
+    def leave(self) -> None:
+        if self._process == os.getpid():
+            with suppress(Exception):
+                future = asyncio.run_coroutine_threadsafe(self._leave(), shared_loop())
+                future.result(_ENDING_S)
+
+    async def _leave(self) -> None:
+        await self._close()
+        for generator in list(self._generators):
+            with suppress(Exception):
+                await generator.aclose()
+
+
+_homes: weakref.WeakSet[Home] = weakref.WeakSet()
+_over = threading.Event()
+"""The interpreter ends, and with it the thread of the loop: whoever waited for it would wait for ever."""
+
+
+@atexit.register
+def _leave_all() -> None:
+    for home in list(_homes):
+        home.leave()
+    _over.set()

@@ -1,0 +1,165 @@
+"""Requests that wait for their answers, cut into parts that fit into a frame."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from chronoline.core.errors import ChronolineError, InvalidInput
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Some items of one kind, and who waits for their answers."""
+
+    kind: Any
+    """Requests of one kind may share a frame."""
+    items: Sequence[Any]
+    sizes_bytes: Sequence[int]
+    """Of each item, about."""
+    future: asyncio.Future[list[Any]]
+    unanswered: int = 0
+    answers: list[Any] = field(default_factory=list)
+    sent: int = 0
+    """How many parts of it left, and were not turned back: 0 means that nothing was changed."""
+    last: ChronolineError | None = None
+    """Why it was not answered last."""
+
+    def __post_init__(self) -> None:
+        self.unanswered = len(self.items)
+        self.answers = [None] * len(self.items)
+
+    @property
+    def done(self) -> bool:
+        return self.future.done()
+
+    def fail(self, error: ChronolineError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """Items of a request that travel together: all of them, unless they do not fit into one frame."""
+
+    request: Request
+    begin: int
+    end: int
+    sent: int = 0
+    """How often it left, and was not turned back."""
+
+    @property
+    def items(self) -> Sequence[Any]:
+        return self.request.items[self.begin : self.end]
+
+    def left(self) -> None:
+        self.sent += 1
+        self.request.sent += 1
+
+    def turned_back(self) -> None:
+        """The broker said that nothing was changed by it."""
+        self.sent -= 1
+        self.request.sent -= 1
+
+    def answered(self, answers: Sequence[Any]) -> None:
+        request = self.request
+        request.answers[self.begin : self.end] = answers
+        request.unanswered -= self.end - self.begin
+        if request.unanswered == 0 and not request.future.done():
+            request.future.set_result(request.answers)
+
+    def cut(self, count: int) -> Part:
+        """Its first items as a part of their own; the rest stays."""
+        first = Part(self.request, self.begin, self.begin + count, self.sent)
+        self.begin += count
+        return first
+
+
+class FrameLimits(NamedTuple):
+    """How much goes into a frame."""
+
+    items: int
+    size_bytes: int
+    """So much if it can be helped."""
+    most_bytes: int
+    """One item alone may have so much, and nothing more."""
+
+
+class Line:
+    """Parts that wait until they leave. Kinds take turns: a large request does not keep others waiting."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Any, deque[Part]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def parts(self) -> list[Part]:
+        return [part for waiting in self._waiting.values() for part in waiting]
+
+    def add(self, part: Part) -> None:
+        self._waiting.setdefault(part.request.kind, deque()).append(part)
+
+    def add_first(self, parts: Iterable[Part]) -> None:
+        """Parts that have waited before; in their order."""
+        for part in reversed(list(parts)):
+            self._waiting.setdefault(part.request.kind, deque()).appendleft(part)
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def take(self, limits: FrameLimits) -> list[Part]:
+        """What goes into the next frame, all of one kind. Nothing, if nobody waits for it any more."""
+        kind = next(iter(self._waiting))
+        waiting = self._waiting.pop(kind)
+        taken: list[Part] = []
+        room, room_bytes = limits.items, limits.size_bytes
+        while waiting and room > 0 and room_bytes > 0:
+            part = waiting[0]
+            if part.request.done or _refuse_too_large(part, limits.most_bytes):
+                waiting.popleft()
+                continue
+            count, size_bytes = _fitting(part, room, room_bytes)
+            if count == 0:
+                if taken:
+                    break
+                count, size_bytes = 1, room_bytes  # alone, however large
+            whole = count == part.end - part.begin
+            taken.append(waiting.popleft() if whole else part.cut(count))
+            if not whole:
+                break
+            room, room_bytes = room - count, room_bytes - size_bytes
+        if waiting:
+            self._waiting[kind] = waiting
+        return taken
+
+
+def _fitting(part: Part, room: int, room_bytes: int) -> tuple[int, int]:
+    """How many of its items fit, and their size."""
+    count = total_bytes = 0
+    sizes_bytes = part.request.sizes_bytes
+    for place in range(part.begin, min(part.end, part.begin + room)):
+        if total_bytes + sizes_bytes[place] > room_bytes:
+            break
+        total_bytes += sizes_bytes[place]
+        count += 1
+    return count, total_bytes
+
+
+def _refuse_too_large(part: Part, most_bytes: int) -> bool:
+    """Before anything of it has left: what does not fit into a frame would end the stream."""
+    request = part.request
+    if request.sent or max(request.sizes_bytes) <= most_bytes:
+        return False
+    size_bytes = max(request.sizes_bytes)
+    request.fail(
+        InvalidInput(
+            f"a message has about {size_bytes} bytes, and this broker takes at most {most_bytes} at once; "
+            "nothing was sent"
+        )
+    )
+    return True

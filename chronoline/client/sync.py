@@ -1,0 +1,359 @@
+"""The blocking client. Made by `python -m chronoline.client.making`: edit the asynchronous one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from chronoline.client.aio import (
+    DEFAULT_PREFETCH,
+    DEFAULT_TIMEOUT_S,
+    AsyncClient,
+    Forecast,
+    Headers,
+    Outcomes,
+    ToSend,
+)
+from chronoline.client.leases import AsyncLease
+from chronoline.client.looping import Home, run_in
+from chronoline.client.times import Delay
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, DeadLetter, Header, Message
+from chronoline.core.topic import Topic, TopicSettings
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    Model = TypeVar("Model", bound=BaseModel)
+
+Result = TypeVar("Result")
+
+
+class Lease:
+    """One message, and the right to it until its lease is over.
+
+    Settle it with one of `ack`, `retry`, `release`, `bury`. Until then `extend` keeps it; when the lease is
+    over, or was lost, `is_lost` is true and the message is served again, perhaps to another.
+    """
+
+    def __init__(self, lease: AsyncLease, loop: asyncio.AbstractEventLoop) -> None:
+        self._inner = lease
+        self._loop = loop
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return run_in(self._loop, work)
+
+    @property
+    def topic(self) -> str:
+        return self._inner.topic
+
+    @property
+    def topic_uid(self) -> int:
+        return self._inner.topic_uid
+
+    @property
+    def version(self) -> int:
+        return self._inner.version
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    def body(self) -> bytes:
+        """Empty if there is none."""
+        return self._inner.body
+
+    @property
+    def key(self) -> bytes | None:
+        return self._inner.key
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        return self._inner.headers
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of this name."""
+        return self._inner.header(name)
+
+    @property
+    def due(self) -> datetime:
+        return self._inner.due
+
+    @property
+    def due_ms(self) -> int:
+        return self._inner.due_ms
+
+    @property
+    def until(self) -> datetime:
+        """When the lease is over, by the broker's clock."""
+        return self._inner.until
+
+    @property
+    def until_ms(self) -> int:
+        return self._inner.until_ms
+
+    @property
+    def attempts(self) -> int:
+        """How often it was tried before, and failed."""
+        return self._inner.attempts
+
+    @property
+    def redelivered(self) -> bool:
+        """An earlier lease on it lapsed: someone may have worked on it."""
+        return self._inner.redelivered
+
+    @property
+    def producer_group(self) -> str:
+        return self._inner.producer_group
+
+    @property
+    def consumer(self) -> str:
+        return self._inner.consumer
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace in which it was sent, as W3C writes it."""
+        return self._inner.traceparent
+
+    @property
+    def tracestate(self) -> str | None:
+        """What systems on its way added to the trace, as W3C writes it."""
+        return self._inner.tracestate
+
+    @property
+    def late_ms(self) -> float:
+        """How late it was handed over, by the broker's clock as far as it is known here."""
+        return self._inner.late_ms
+
+    def json(self) -> Any:
+        """The body as JSON. Raises `InvalidInput` if it is none."""
+        return self._inner.json()
+
+    def model(self, kind: type[Model]) -> Model:
+        """The body as a pydantic model. Raises pydantic's `ValidationError` if it does not fit."""
+        return self._inner.model(kind)
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the lease is over, by the broker's clock; 0 if it is."""
+        return self._inner.seconds_left
+
+    @property
+    def is_lost(self) -> bool:
+        """The message is not ours any more: what is done for it now, another may do too."""
+        return self._inner.is_lost
+
+    @property
+    def is_live(self) -> bool:
+        return self._inner.is_live
+
+    def ack(self) -> None:
+        """Done: the message is deleted. Raises `Refused` if the lease was over."""
+        return self._run(self._inner.ack())
+
+    def retry(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
+        """Failed: to be tried again, at once if nothing is said, and counted as an attempt."""
+        return self._run(self._inner.retry(delay=delay, due=due))
+
+    def release(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
+        """Not now: to be served again, at once if nothing is said, and not counted."""
+        return self._run(self._inner.release(delay=delay, due=due))
+
+    def bury(self, reason: str) -> None:
+        """Given up: the message goes to the dead letters, and is not tried again."""
+        return self._run(self._inner.bury(reason))
+
+    def extend(self, lease: Delay | None = None) -> None:
+        """More time: the lease ends so much after now; as long as at first if nothing is said."""
+        return self._run(self._inner.extend(lease))
+
+    @property
+    def is_settled(self) -> bool:
+        return self._inner.is_settled
+
+
+class Client:
+    """Puts messages on timelines, moves and cancels them, looks ahead, and consumes.
+
+    It connects when it is first used, and again by itself. What it asks is asked again until it is answered
+    or `timeout` seconds are over: then `OutcomeUnknown` is raised if it may have happened, and
+    `BrokerUnavailable` if it has not. A broker that was never reached is told of at once. `address` and
+    `token` come from `CHRONOLINE_ADDRESS` and `CHRONOLINE_TOKEN` if they are not given.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        token: str | None = None,
+        producer_group: str = DEFAULT_PRODUCER_GROUP,
+        tls: bool | str | Path = False,
+        timeout: Delay = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """`producer_group` owns what is sent. `tls` is whether to use it, or the authority to trust (PEM)."""
+        self._inner = AsyncClient(
+            address, token=token, producer_group=producer_group, tls=tls, timeout=timeout
+        )
+        self._home = Home(self._inner.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._home.run(work)
+
+    def close(self) -> None:
+        """Ends all streams; what was pushed and not handed over is given back. May be called twice."""
+        return self._run(self._inner.close())
+
+    def create_topic(
+        self, name: str, settings: TopicSettings | None = None, *, if_missing: bool = True
+    ) -> Topic:
+        """Makes a topic. One that is there already is answered as it is, unless `if_missing` is false."""
+        return self._run(self._inner.create_topic(name, settings, if_missing=if_missing))
+
+    def topic(self, name: str) -> Topic:
+        """Raises `TopicNotFound`."""
+        return self._run(self._inner.topic(name))
+
+    def topics(self) -> list[Topic]:
+        """All of them, by name."""
+        return self._run(self._inner.topics())
+
+    def drop_topic(self, name: str) -> bool:
+        """From now on the topic and everything on it is gone; false if it was already."""
+        return self._run(self._inner.drop_topic(name))
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | str | BaseModel | None = b"",
+        *,
+        json: Any = None,
+        id: str | None = None,
+        due: datetime | None = None,
+        delay: Delay | None = None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        expires: datetime | None = None,
+        if_exists: str = "refuse",
+    ) -> str:
+        """Puts one message on a timeline and answers its id. Raises `Refused` if it was refused.
+
+        `due` is a moment with its zone, `delay` seconds or a timedelta, from when the broker reads it;
+        without either it is served at once. `json` is written as JSON, and so is a pydantic model as `body`.
+        With `if_exists="replace"` a message of that id and the own group is cancelled and created anew.
+        """
+        return self._run(
+            self._inner.send(
+                topic,
+                body,
+                json=json,
+                id=id,
+                due=due,
+                delay=delay,
+                key=key,
+                headers=headers,
+                expires=expires,
+                if_exists=if_exists,
+            )
+        )
+
+    def send_many(
+        self, topic: str, messages: Iterable[ToSend], *, if_exists: str = "refuse"
+    ) -> Outcomes:
+        """Puts messages on a timeline, in as few frames as they fit into; an outcome for each.
+
+        They are not one transaction: each is done or refused by itself. What makes no sense raises
+        `InvalidInput`, and nothing is sent.
+        """
+        return self._run(self._inner.send_many(topic, messages, if_exists=if_exists))
+
+    def reschedule(
+        self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
+    ) -> None:
+        """Moves a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        return self._run(self._inner.reschedule(topic, id, due=due, delay=delay))
+
+    def cancel(self, topic: str, id: str) -> None:
+        """Deletes a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        return self._run(self._inner.cancel(topic, id))
+
+    def lookup(self, topic: str, id: str) -> Message | None:
+        """A message without its body; None if there is none, or it is deleted or dead."""
+        return self._run(self._inner.lookup(topic, id))
+
+    def body(self, topic: str, id: str) -> bytes | None:
+        """The body of a message of the own group. Raises `Refused`."""
+        return self._run(self._inner.body(topic, id))
+
+    def count(
+        self, topic: str, start: datetime | None = None, end: datetime | None = None
+    ) -> Forecast:
+        """How many messages lie between two moments, by status; without them, all."""
+        return self._run(self._inner.count(topic, start, end))
+
+    def forecast(self, topic: str, start: datetime, end: datetime, step: Delay) -> list[Forecast]:
+        """The load ahead: counts by status for each step."""
+        return self._run(self._inner.forecast(topic, start, end, step))
+
+    def dead_letters(
+        self, topic: str, *, limit: int = 100, after: DeadLetter | None = None
+    ) -> list[DeadLetter]:
+        """What could not be delivered, oldest first; `after` is the last one of the page before."""
+        return self._run(self._inner.dead_letters(topic, limit=limit, after=after))
+
+    def redrive(
+        self,
+        topic: str,
+        ids: Sequence[str],
+        *,
+        due: datetime | None = None,
+        delay: Delay | None = None,
+    ) -> Outcomes:
+        """Puts dead letters back on the timeline, with no attempts counted."""
+        return self._run(self._inner.redrive(topic, ids, due=due, delay=delay))
+
+    def discard(self, topic: str, ids: Sequence[str]) -> Outcomes:
+        """Deletes dead letters."""
+        return self._run(self._inner.discard(topic, ids))
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        consumer: str | None = None,
+        lease: Delay | None = None,
+        prefetch: int = DEFAULT_PREFETCH,
+    ) -> Iterator[Lease]:
+        """Messages, each when it is due, until the caller stops.
+
+        Settle each with `ack`, `retry`, `release` or `bury`. `consumer` is a name that a restarted process
+        gives again, to get its live leases back; without it one is made. `lease` is how long each is leased;
+        the topic's own if it is not given. `prefetch` is how many may be in hand at a time, those that wait
+        here included, whose leases are renewed until they are handed over. What is in hand when the caller
+        stops can still be settled, until its lease or the client ends.
+        """
+        leases = self._home.keep(
+            self._inner.consume(topic, consumer=consumer, lease=lease, prefetch=prefetch)
+        )
+        try:
+            while True:
+                yield Lease(self._run(leases.asend(None)), self._home.loop)
+        finally:
+            self._home.end(leases.aclose())

@@ -1,0 +1,60 @@
+"""Moments with their zone, delays and counts, checked once, where users say them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from chronoline.clock import to_ms
+from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, time_problem
+
+Delay = float | timedelta
+"""Seconds, or a timedelta."""
+
+
+class When(NamedTuple):
+    """One of both; relative times are made absolute by the broker's clock."""
+
+    at_ms: int | None
+    delay_ms: int | None
+
+
+def when(due: datetime | None, delay: Delay | None, what: str = "due") -> When:
+    """Neither means at once. Raises `InvalidInput`."""
+    if due is not None and delay is not None:
+        raise InvalidInput(f"give {what} or delay, not both")
+    if due is not None:
+        at_ms = to_ms(due, what)
+        if problem := time_problem(what, at_ms):
+            raise InvalidInput(problem)
+        return When(at_ms, None)
+    return When(None, 0 if delay is None else duration_ms(delay, "delay"))
+
+
+def duration_ms(duration: Delay, what: str) -> int:
+    """In whole milliseconds, fractions rounded up. Raises `InvalidInput`."""
+    if isinstance(duration, bool) or not isinstance(duration, int | float | timedelta):
+        raise InvalidInput(f"{what} must be seconds or a timedelta, not {type(duration).__name__}")
+    try:
+        seconds = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
+    except (OverflowError, ValueError):
+        raise InvalidInput(f"{what} of {duration} seconds is none that fits") from None
+    whole_ms = -(-seconds // timedelta(milliseconds=1))
+    if not 0 <= whole_ms <= MAX_TIME_MS:
+        raise InvalidInput(f"{what} must not be negative, nor longer than 8,000 years")
+    return whole_ms
+
+
+def lease_length_ms(lease: Delay) -> int:
+    """How long a lease lasts: at least 10 ms. Raises `InvalidInput`."""
+    lease_ms = duration_ms(lease, "lease")
+    if lease_ms < MIN_LEASE_MS:
+        raise InvalidInput(f"a lease lasts at least {MIN_LEASE_MS} ms, not {lease_ms}")
+    return lease_ms
+
+
+def check_count(what: str, value: object) -> None:
+    """Raises `InvalidInput` if it is none, or less than 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInput(f"{what} must be a number, at least 1, not {value!r}")

@@ -1,0 +1,272 @@
+"""A worker: handlers for topics, called when messages are due, in as many hands as there is concurrency.
+
+What a handler returns from is acked. What it raises from is given back by `retry`, later each time, unless
+the error is final: then the message is buried among the dead letters. While a handler works its lease is
+renewed; if it is lost all the same, `lease.is_lost` is true, and whatever the handler then says of the
+message is refused. SIGTERM and SIGINT drain: nothing new is begun, what is begun is finished, the rest is
+given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import logging
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from chronoline.client.aio import AsyncClient
+from chronoline.client.consuming import ConsumerStream
+from chronoline.client.leases import AsyncLease
+from chronoline.client.sync import Lease
+from chronoline.client.times import Delay, check_count, lease_length_ms
+from chronoline.client.tracing import continued
+from chronoline.core.errors import ChronolineError, InvalidInput
+
+logger = logging.getLogger(__name__)
+
+_MOST_REASON = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """When a message that failed is tried again: `base` seconds, `factor` times as many each time."""
+
+    base: float = 1.0
+    factor: float = 2.0
+    jitter: float = 0.2
+    """By how much of itself the time varies, so that what failed together does not come back together."""
+    cap: float = 3_600.0
+    final: tuple[type[BaseException], ...] = ()
+    """Errors that no retry can mend."""
+
+    def __post_init__(self) -> None:
+        if self.base < 0 or self.factor < 1 or self.cap < self.base or not 0 <= self.jitter <= 1:
+            raise InvalidInput(
+                "a retry needs base >= 0, factor >= 1, cap >= base and jitter from 0 to 1"
+            )
+
+    def delay_s(self, attempts: int, chance: float) -> float:
+        """After so many attempts before this one; `chance` is from 0 to 1."""
+        try:
+            grown = min(self.cap, self.base * self.factor**attempts)
+        except OverflowError:
+            grown = self.cap
+        return grown * (1 + self.jitter * (2 * chance - 1))
+
+
+Handle = Callable[[Any], object]
+AnyHandler = TypeVar("AnyHandler", bound=Handle)
+
+
+@dataclass(frozen=True, slots=True)
+class _Handler:
+    handle: Handle
+    retry: Retry
+
+
+class Worker:
+    """Serves handlers from `run` (or `serve`) until it is told to stop.
+
+        worker = Worker()
+
+        @worker.handler("reminders")
+        def remind(lease): ...
+
+        worker.run()
+
+    A plain function runs in a thread, with a `Lease`; an `async` one in the event loop, with an `AsyncLease`.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        token: str | None = None,
+        tls: bool | str | Path = False,
+        consumer: str | None = None,
+        concurrency: int = 16,
+        lease: Delay = 30.0,
+        retry: Retry | None = None,
+    ) -> None:
+        """`concurrency` is how many handlers run at a time, of all topics together.
+
+        `lease` is how long a message is ours without a word; it is renewed as long as its handler runs.
+        `consumer` is a name that a restarted worker gives again, to go on with its live leases.
+        """
+        check_count("concurrency", concurrency)
+        self._address, self._token, self._tls = address, token, tls
+        self._consumer = consumer
+        self._concurrency = concurrency
+        self._lease_s = lease_length_ms(lease) / 1000
+        self._retry = retry or Retry()
+        self._handlers: dict[str, _Handler] = {}
+        self._stopping: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hands = asyncio.Semaphore(concurrency)
+
+    def handler(
+        self, topic: str, *, retry: Retry | None = None
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Calls the function for each message of the topic."""
+
+        def register(handle: AnyHandler) -> AnyHandler:
+            if topic in self._handlers:
+                raise InvalidInput(f"topic {topic!r} has a handler already")
+            self._handlers[topic] = _Handler(handle, retry or self._retry)
+            return handle
+
+        return register
+
+    def run(self) -> None:
+        """Until SIGTERM or SIGINT."""
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, ValueError):  # only the main thread can
+                loop.add_signal_handler(number, self.stop)
+        await self.serve()
+
+    def stop(self) -> None:
+        """Drains; from any thread. `run` and `serve` return when it is done."""
+        if self._loop is not None and self._stopping is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def serve(self) -> None:
+        """The same for those who have an event loop. Ends with `stop`."""
+        if not self._handlers:
+            raise InvalidInput("the worker has no handlers; say @worker.handler(TOPIC)")
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._hands = asyncio.Semaphore(self._concurrency)
+        stopping = asyncio.create_task(self._stopping.wait())
+        threads = ThreadPoolExecutor(self._concurrency, "chronoline-handler")
+        try:
+            async with AsyncClient(self._address, token=self._token, tls=self._tls) as client:
+                subscribing = asyncio.create_task(self._subscribe(client))
+                if await _first(subscribing, stopping):
+                    await self._serve(subscribing.result(), threads, stopping)
+        finally:
+            stopping.cancel()
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _subscribe(self, client: AsyncClient) -> ConsumerStream:
+        return await client.subscribe(
+            list(self._handlers),
+            consumer=self._consumer,
+            lease=self._lease_s,
+            prefetch=self._concurrency,
+            renew_in_hand=True,
+        )
+
+    async def _serve(
+        self, stream: ConsumerStream, threads: ThreadPoolExecutor, stopping: asyncio.Task[bool]
+    ) -> None:
+        taking = asyncio.create_task(self._take(stream, threads))
+        try:
+            ended = await _first(taking, stopping)
+            stream.busy = True
+            await stream.unsubscribe_all()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        except asyncio.CancelledError:
+            for task in (taking, *self._tasks):
+                task.cancel()
+            raise
+        if ended:
+            taking.result()
+
+    async def _take(self, stream: ConsumerStream, threads: ThreadPoolExecutor) -> None:
+        while True:
+            await self._hands.acquire()
+            try:
+                lease = await stream.next()
+            except BaseException:
+                self._hands.release()
+                raise
+            task = asyncio.create_task(self._work(stream, lease, threads))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._hands.release()
+
+    async def _work(
+        self, stream: ConsumerStream, lease: AsyncLease, threads: ThreadPoolExecutor
+    ) -> None:
+        handler = self._handlers[lease.topic]
+        try:
+            try:
+                with continued(lease.traceparent, lease.tracestate):
+                    await self._call(handler.handle, lease, threads)
+            except Exception as error:
+                await self._failed(handler, lease, error)
+            else:
+                if not lease.is_settled:
+                    await _say(lease, "ack", lease.ack())
+        finally:
+            if not lease.is_settled:  # nobody works on it: it must not be renewed for ever
+                stream.lose(lease)
+
+    async def _call(self, handle: Handle, lease: AsyncLease, threads: ThreadPoolExecutor) -> None:
+        if inspect.iscoroutinefunction(handle):
+            await handle(lease)
+            return
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        answer = await loop.run_in_executor(threads, context.run, handle, Lease(lease, loop))
+        if isinstance(answer, Awaitable):
+            await answer
+
+    async def _failed(self, handler: _Handler, lease: AsyncLease, error: Exception) -> None:
+        if lease.is_settled:
+            logger.exception("the handler of message %r failed after it had settled it", lease.id)
+            return
+        if isinstance(error, handler.retry.final):
+            logger.error("message %r is buried: %r", lease.id, error, exc_info=error)
+            await _say(lease, "bury", lease.bury(_reason(error)))
+            return
+        delay_s = handler.retry.delay_s(lease.attempts, random.random())
+        logger.warning(
+            "message %r failed, it is tried again in %.1f s: %r",
+            lease.id,
+            delay_s,
+            error,
+            exc_info=error,
+        )
+        await _say(lease, "retry", lease.retry(delay=delay_s))
+
+
+async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:
+    """Whether the work ended by itself; if it was told to stop first, it is cancelled."""
+    try:
+        await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return work.done() and not stopping.done()
+    finally:
+        if not work.done():
+            work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+async def _say(lease: AsyncLease, what: str, asked: Awaitable[None]) -> None:
+    try:
+        await asked
+    except ChronolineError as error:
+        logger.warning("the %s of message %r was not taken: %s", what, lease.id, error)
+
+
+def _reason(error: Exception) -> str:
+    """In words that every store can keep."""
+    text = f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode()
+    return text.replace("\0", "")[:_MOST_REASON]

@@ -1,0 +1,49 @@
+"""How late messages were, as a histogram."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+LATENESS_BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 60_000)
+"""The bounds of the histogram: so many were at most so late."""
+
+
+@dataclass(slots=True)
+class LatenessHistogram:
+    """A histogram of lateness that can be added to, and asked for percentiles."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_BOUNDS_MS) + 1))
+    """How many lie within each bound and above the one before; the last are later than all bounds."""
+
+    def add(self, counts: Sequence[int]) -> None:
+        self.counts = [mine + more for mine, more in zip(self.counts, counts, strict=True)]
+
+    def observe(self, late_ms: float) -> None:
+        self.counts[bisect_left(LATENESS_BOUNDS_MS, late_ms)] += 1
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """As Prometheus wants it: how many were at most so many seconds late."""
+        bounds = [*(str(bound / 1000) for bound in LATENESS_BOUNDS_MS), "+Inf"]
+        total = 0
+        buckets = []
+        for bound, count in zip(bounds, self.counts, strict=True):
+            total += count
+            buckets.append((bound, float(total)))
+        return buckets
+
+    def percentile_ms(self, part: float) -> float | None:
+        """A bound that at least this part of all keep; None if there are none, inf beyond all bounds."""
+        if not self.total:
+            return None
+        seen = 0
+        for bound, count in zip((*LATENESS_BOUNDS_MS, float("inf")), self.counts, strict=True):
+            seen += count
+            if seen >= part * self.total:
+                return float(bound)
+        raise AssertionError("unreachable")

@@ -1,0 +1,3 @@
+"""Which Chronoline this is; `pyproject.toml` says the same."""
+
+VERSION = "0.1.0"

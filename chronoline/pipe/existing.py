@@ -1,0 +1,38 @@
+"""What of a pipe is on this machine already.
+
+Whoever looks at a pipe makes nothing: a folder that was mistyped would be there from then on, and look like a
+place where nothing waits.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote
+
+from chronoline.core.errors import TopicNotFound
+from chronoline.log.objects.address import split_url
+from chronoline.pipe.places import Place
+
+_SQLITE = "sqlite:///"
+
+
+def missing_file(url: str) -> Path | None:
+    """The file of a SQLite database that is not there yet: whoever opens the database makes it."""
+    if not url.lower().startswith(_SQLITE):
+        return None
+    path = Path(unquote(url[len(_SQLITE) :]))
+    return None if path.exists() else path
+
+
+def check_log(place: Place) -> None:
+    """Raises `TopicNotFound` for a topic of a log that is not there yet, and says how both are made."""
+    missing = _missing_part(place.log) if place.kind == "log" else None
+    if missing is not None:
+        raise TopicNotFound(f"there is no {str(missing)!r}, and so {place.log_problem()}")
+
+
+def _missing_part(log: str) -> Path | None:
+    scheme, _, folder, options = split_url(log)
+    if scheme == "file" and not Path(folder, "objects").is_dir():
+        return Path(folder, "objects") if Path(folder).is_dir() else Path(folder)
+    return missing_file(options.get("index", ""))

@@ -1,0 +1,89 @@
+"""The names of what goes wrong, as they travel: stable, and each says what it means for whoever asked.
+
+*refused*: nothing was changed, and asking again will be answered the same. *try_again*: nothing was changed,
+and it is worth trying again. *unknown*: it may have happened or not; ask again with the same ids.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import grpc
+
+from chronoline.core.errors import (
+    AlreadySubscribed,
+    BrokerUnavailable,
+    ChronolineError,
+    InvalidInput,
+    NotSubscribed,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreFull,
+    StoreUnavailable,
+    TooMuch,
+    TopicExists,
+    TopicNotFound,
+    Unauthenticated,
+)
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+
+class Kind(StrEnum):
+    REFUSED = "refused"
+    TRY_AGAIN = "try_again"
+    UNKNOWN = "unknown"
+
+
+CODES: dict[str, tuple[type[ChronolineError], Kind]] = {
+    "invalid_input": (InvalidInput, Kind.REFUSED),
+    "topic_not_found": (TopicNotFound, Kind.REFUSED),
+    "topic_exists": (TopicExists, Kind.REFUSED),
+    "already_subscribed": (AlreadySubscribed, Kind.REFUSED),
+    "not_subscribed": (NotSubscribed, Kind.REFUSED),
+    "unauthenticated": (Unauthenticated, Kind.REFUSED),
+    "too_much": (TooMuch, Kind.TRY_AGAIN),
+    "store_busy": (StoreBusy, Kind.TRY_AGAIN),
+    "store_full": (StoreFull, Kind.TRY_AGAIN),
+    "store_unavailable": (StoreUnavailable, Kind.TRY_AGAIN),
+    "unavailable": (BrokerUnavailable, Kind.TRY_AGAIN),
+    "outcome_unknown": (OutcomeUnknown, Kind.UNKNOWN),
+}
+"""By name; a subclass stands before its parent."""
+STATUS: dict[str, grpc.StatusCode] = {
+    Kind.REFUSED: grpc.StatusCode.FAILED_PRECONDITION,
+    Kind.TRY_AGAIN: grpc.StatusCode.UNAVAILABLE,
+    Kind.UNKNOWN: grpc.StatusCode.UNKNOWN,
+}
+"""Of questions that fail, for those who know gRPC alone; the failure is among the trailing metadata."""
+FAILURE_KEY = "chronoline-failure-bin"
+_OTHER = "outcome_unknown"
+_RETRY_AFTER_MS = 200
+
+
+def failure_of(error: BaseException) -> pb.Failure:
+    """What an error is called on the wire. One that nobody foresaw may have come after the change."""
+    for code, (kind_of_error, kind) in CODES.items():
+        if isinstance(error, kind_of_error):
+            after_ms = getattr(error, "retry_after_ms", None)
+            if after_ms is None:
+                after_ms = 0 if kind is Kind.REFUSED else _RETRY_AFTER_MS
+            return pb.Failure(
+                code=code, message=str(error), kind=kind.value, retry_after_ms=after_ms
+            )
+    return pb.Failure(
+        code=_OTHER,
+        message="the broker failed in the middle of it; its log says why",
+        kind=Kind.UNKNOWN.value,
+        retry_after_ms=_RETRY_AFTER_MS,
+    )
+
+
+def error_of(failure: pb.Failure) -> ChronolineError:
+    """The error that a failure stands for. A code of a newer broker is known by its kind."""
+    known = CODES.get(failure.code)
+    if known is None:
+        by_kind = {Kind.REFUSED: InvalidInput, Kind.TRY_AGAIN: BrokerUnavailable}
+        known = (by_kind.get(Kind(failure.kind), OutcomeUnknown), Kind(failure.kind))
+    error = known[0](failure.message)
+    error.retry_after_ms = failure.retry_after_ms or None
+    return error

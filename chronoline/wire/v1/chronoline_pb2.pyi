@@ -1,0 +1,688 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TopicSettings(_message.Message):
+    __slots__ = ("buckets", "window_ms", "default_lease_ms", "max_attempts", "max_lateness_ms", "dedupe_ms", "dead_letters", "largest_body_bytes")
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_LATENESS_MS_FIELD_NUMBER: _ClassVar[int]
+    DEDUPE_MS_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    buckets: int
+    window_ms: int
+    default_lease_ms: int
+    max_attempts: int
+    max_lateness_ms: int
+    dedupe_ms: int
+    dead_letters: bool
+    largest_body_bytes: int
+    def __init__(self, buckets: _Optional[int] = ..., window_ms: _Optional[int] = ..., default_lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_lateness_ms: _Optional[int] = ..., dedupe_ms: _Optional[int] = ..., dead_letters: _Optional[bool] = ..., largest_body_bytes: _Optional[int] = ...) -> None: ...
+
+class Topic(_message.Message):
+    __slots__ = ("uid", "name", "settings")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    name: str
+    settings: TopicSettings
+    def __init__(self, uid: _Optional[int] = ..., name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ...) -> None: ...
+
+class Topics(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[Topic]
+    def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ...) -> None: ...
+
+class TopicRef(_message.Message):
+    __slots__ = ("uid",)
+    UID_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    def __init__(self, uid: _Optional[int] = ...) -> None: ...
+
+class Dropped(_message.Message):
+    __slots__ = ("dropped",)
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    dropped: bool
+    def __init__(self, dropped: _Optional[bool] = ...) -> None: ...
+
+class GetTopicRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ListTopicsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CreateTopicRequest(_message.Message):
+    __slots__ = ("name", "settings", "if_missing")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    IF_MISSING_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: TopicSettings
+    if_missing: bool
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., if_missing: _Optional[bool] = ...) -> None: ...
+
+class InfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Broker(_message.Message):
+    __slots__ = ("id", "version", "roles", "address")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: str
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    address: str
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., address: _Optional[str] = ...) -> None: ...
+
+class Subscriber(_message.Message):
+    __slots__ = ("consumer", "topic_uid", "topic", "start_bucket", "stop_bucket", "busy")
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    START_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    STOP_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    consumer: str
+    topic_uid: int
+    topic: str
+    start_bucket: int
+    stop_bucket: int
+    busy: bool
+    def __init__(self, consumer: _Optional[str] = ..., topic_uid: _Optional[int] = ..., topic: _Optional[str] = ..., start_bucket: _Optional[int] = ..., stop_bucket: _Optional[int] = ..., busy: _Optional[bool] = ...) -> None: ...
+
+class Cluster(_message.Message):
+    __slots__ = ("now_us", "brokers", "subscribers", "store_problem")
+    NOW_US_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBERS_FIELD_NUMBER: _ClassVar[int]
+    STORE_PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    now_us: int
+    brokers: _containers.RepeatedCompositeFieldContainer[Broker]
+    subscribers: _containers.RepeatedCompositeFieldContainer[Subscriber]
+    store_problem: str
+    def __init__(self, now_us: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., subscribers: _Optional[_Iterable[_Union[Subscriber, _Mapping]]] = ..., store_problem: _Optional[str] = ...) -> None: ...
+
+class Header(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: bytes
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class NewMessage(_message.Message):
+    __slots__ = ("id", "due_ms", "delay_ms", "body", "key", "headers", "expires_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    due_ms: int
+    delay_ms: int
+    body: bytes
+    key: bytes
+    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    expires_ms: int
+    def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., body: _Optional[bytes] = ..., key: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., expires_ms: _Optional[int] = ...) -> None: ...
+
+class Message(_message.Message):
+    __slots__ = ("id", "ts_ms", "due_ms", "bucket", "producer_group", "lock_consumer", "version", "attempts", "expires_ms", "key", "headers")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TS_MS_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    LOCK_CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    ts_ms: int
+    due_ms: int
+    bucket: int
+    producer_group: str
+    lock_consumer: str
+    version: int
+    attempts: int
+    expires_ms: int
+    key: bytes
+    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    def __init__(self, id: _Optional[str] = ..., ts_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., bucket: _Optional[int] = ..., producer_group: _Optional[str] = ..., lock_consumer: _Optional[str] = ..., version: _Optional[int] = ..., attempts: _Optional[int] = ..., expires_ms: _Optional[int] = ..., key: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ...) -> None: ...
+
+class Delivery(_message.Message):
+    __slots__ = ("id", "due_ms", "version", "until_ms", "attempts", "redelivered", "producer_group", "body", "key", "headers", "expires_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERED_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    due_ms: int
+    version: int
+    until_ms: int
+    attempts: int
+    redelivered: bool
+    producer_group: str
+    body: bytes
+    key: bytes
+    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    expires_ms: int
+    def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., version: _Optional[int] = ..., until_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., redelivered: _Optional[bool] = ..., producer_group: _Optional[str] = ..., body: _Optional[bytes] = ..., key: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., expires_ms: _Optional[int] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("id", "refusal", "version", "detail")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    refusal: str
+    version: int
+    detail: str
+    def __init__(self, id: _Optional[str] = ..., refusal: _Optional[str] = ..., version: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class Outcomes(_message.Message):
+    __slots__ = ("outcomes",)
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("code", "message", "kind", "retry_after_ms")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    kind: str
+    retry_after_ms: int
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., kind: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+
+class Stamp(_message.Message):
+    __slots__ = ("now_us", "epoch")
+    NOW_US_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    now_us: int
+    epoch: int
+    def __init__(self, now_us: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Ping(_message.Message):
+    __slots__ = ("client_us", "sent_us", "round_trip_us", "busy")
+    CLIENT_US_FIELD_NUMBER: _ClassVar[int]
+    SENT_US_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_US_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    client_us: int
+    sent_us: int
+    round_trip_us: int
+    busy: bool
+    def __init__(self, client_us: _Optional[int] = ..., sent_us: _Optional[int] = ..., round_trip_us: _Optional[int] = ..., busy: _Optional[bool] = ...) -> None: ...
+
+class Pong(_message.Message):
+    __slots__ = ("sent_us", "drift_us", "drifting")
+    SENT_US_FIELD_NUMBER: _ClassVar[int]
+    DRIFT_US_FIELD_NUMBER: _ClassVar[int]
+    DRIFTING_FIELD_NUMBER: _ClassVar[int]
+    sent_us: int
+    drift_us: int
+    drifting: bool
+    def __init__(self, sent_us: _Optional[int] = ..., drift_us: _Optional[int] = ..., drifting: _Optional[bool] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("frame_bytes", "batch", "credit", "ping_interval_ms", "ping_timeout_ms")
+    FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    PING_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    PING_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    frame_bytes: int
+    batch: int
+    credit: int
+    ping_interval_ms: int
+    ping_timeout_ms: int
+    def __init__(self, frame_bytes: _Optional[int] = ..., batch: _Optional[int] = ..., credit: _Optional[int] = ..., ping_interval_ms: _Optional[int] = ..., ping_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("broker", "version", "name", "limits")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    version: str
+    name: str
+    limits: Limits
+    def __init__(self, broker: _Optional[str] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class GoAway(_message.Message):
+    __slots__ = ("code", "message")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("name", "version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+
+class CreateBatch(_message.Message):
+    __slots__ = ("topic_uid", "messages", "replace")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    messages: _containers.RepeatedCompositeFieldContainer[NewMessage]
+    replace: bool
+    def __init__(self, topic_uid: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[NewMessage, _Mapping]]] = ..., replace: _Optional[bool] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("id", "due_ms", "delay_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    due_ms: int
+    delay_ms: int
+    def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+
+class RescheduleBatch(_message.Message):
+    __slots__ = ("topic_uid", "moves")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    def __init__(self, topic_uid: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
+
+class CancelBatch(_message.Message):
+    __slots__ = ("topic_uid", "ids")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ProducerFrame(_message.Message):
+    __slots__ = ("seq", "hello", "ping", "create", "reschedule", "cancel")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    RESCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    hello: Hello
+    ping: Ping
+    create: CreateBatch
+    reschedule: RescheduleBatch
+    cancel: CancelBatch
+    def __init__(self, seq: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., create: _Optional[_Union[CreateBatch, _Mapping]] = ..., reschedule: _Optional[_Union[RescheduleBatch, _Mapping]] = ..., cancel: _Optional[_Union[CancelBatch, _Mapping]] = ...) -> None: ...
+
+class ProducerReply(_message.Message):
+    __slots__ = ("stamp", "seq", "welcome", "pong", "outcomes", "failure", "go_away")
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    PONG_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    GO_AWAY_FIELD_NUMBER: _ClassVar[int]
+    stamp: Stamp
+    seq: int
+    welcome: Welcome
+    pong: Pong
+    outcomes: Outcomes
+    failure: Failure
+    go_away: GoAway
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., seq: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
+
+class LeaseRef(_message.Message):
+    __slots__ = ("id", "version")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class Subscribe(_message.Message):
+    __slots__ = ("topic_uid", "lease_ms", "credit", "holding")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    HOLDING_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    lease_ms: int
+    credit: int
+    holding: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic_uid: _Optional[int] = ..., lease_ms: _Optional[int] = ..., credit: _Optional[int] = ..., holding: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class KeptLease(_message.Message):
+    __slots__ = ("id", "version", "until_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    until_ms: int
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., until_ms: _Optional[int] = ...) -> None: ...
+
+class Subscribed(_message.Message):
+    __slots__ = ("topic_uid", "lease_ms", "kept", "window_ms")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    lease_ms: int
+    kept: _containers.RepeatedCompositeFieldContainer[KeptLease]
+    window_ms: int
+    def __init__(self, topic_uid: _Optional[int] = ..., lease_ms: _Optional[int] = ..., kept: _Optional[_Iterable[_Union[KeptLease, _Mapping]]] = ..., window_ms: _Optional[int] = ...) -> None: ...
+
+class Unsubscribe(_message.Message):
+    __slots__ = ("topic_uid",)
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    def __init__(self, topic_uid: _Optional[int] = ...) -> None: ...
+
+class Credit(_message.Message):
+    __slots__ = ("topic_uid", "more")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    more: int
+    def __init__(self, topic_uid: _Optional[int] = ..., more: _Optional[int] = ...) -> None: ...
+
+class AckBatch(_message.Message):
+    __slots__ = ("topic_uid", "leases")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    leases: _containers.RepeatedCompositeFieldContainer[LeaseRef]
+    def __init__(self, topic_uid: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ...) -> None: ...
+
+class LeaseMove(_message.Message):
+    __slots__ = ("id", "version", "at_ms", "delay_ms", "reason")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    at_ms: int
+    delay_ms: int
+    reason: str
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class MoveBatch(_message.Message):
+    __slots__ = ("topic_uid", "kind", "moves")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[MoveBatch.Kind]
+        KIND_EXTEND: _ClassVar[MoveBatch.Kind]
+        KIND_RELEASE: _ClassVar[MoveBatch.Kind]
+        KIND_RETRY: _ClassVar[MoveBatch.Kind]
+        KIND_BURY: _ClassVar[MoveBatch.Kind]
+    KIND_UNSPECIFIED: MoveBatch.Kind
+    KIND_EXTEND: MoveBatch.Kind
+    KIND_RELEASE: MoveBatch.Kind
+    KIND_RETRY: MoveBatch.Kind
+    KIND_BURY: MoveBatch.Kind
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    kind: MoveBatch.Kind
+    moves: _containers.RepeatedCompositeFieldContainer[LeaseMove]
+    def __init__(self, topic_uid: _Optional[int] = ..., kind: _Optional[_Union[MoveBatch.Kind, str]] = ..., moves: _Optional[_Iterable[_Union[LeaseMove, _Mapping]]] = ...) -> None: ...
+
+class ConsumerFrame(_message.Message):
+    __slots__ = ("seq", "hello", "ping", "subscribe", "unsubscribe", "credit", "ack", "move")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    hello: Hello
+    ping: Ping
+    subscribe: Subscribe
+    unsubscribe: Unsubscribe
+    credit: Credit
+    ack: AckBatch
+    move: MoveBatch
+    def __init__(self, seq: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., ack: _Optional[_Union[AckBatch, _Mapping]] = ..., move: _Optional[_Union[MoveBatch, _Mapping]] = ...) -> None: ...
+
+class Moved(_message.Message):
+    __slots__ = ("outcomes", "at_ms")
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
+    at_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., at_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Push(_message.Message):
+    __slots__ = ("topic_uid", "deliveries")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    def __init__(self, topic_uid: _Optional[int] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ("topic_uid", "start_bucket", "stop_bucket")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    START_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    STOP_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    start_bucket: int
+    stop_bucket: int
+    def __init__(self, topic_uid: _Optional[int] = ..., start_bucket: _Optional[int] = ..., stop_bucket: _Optional[int] = ...) -> None: ...
+
+class TopicEnded(_message.Message):
+    __slots__ = ("topic_uid", "message")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    message: str
+    def __init__(self, topic_uid: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class ConsumerReply(_message.Message):
+    __slots__ = ("stamp", "seq", "welcome", "pong", "outcomes", "failure", "go_away", "subscribed", "push", "moved", "share", "topic_ended")
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    PONG_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    GO_AWAY_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
+    PUSH_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ENDED_FIELD_NUMBER: _ClassVar[int]
+    stamp: Stamp
+    seq: int
+    welcome: Welcome
+    pong: Pong
+    outcomes: Outcomes
+    failure: Failure
+    go_away: GoAway
+    subscribed: Subscribed
+    push: Push
+    moved: Moved
+    share: Share
+    topic_ended: TopicEnded
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., seq: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., topic_ended: _Optional[_Union[TopicEnded, _Mapping]] = ...) -> None: ...
+
+class LookupRequest(_message.Message):
+    __slots__ = ("topic_uid", "ids")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Found(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[Message]
+    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+
+class BodiesRequest(_message.Message):
+    __slots__ = ("topic_uid", "ids", "producer_group", "consumer")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    producer_group: str
+    consumer: str
+    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ..., producer_group: _Optional[str] = ..., consumer: _Optional[str] = ...) -> None: ...
+
+class Body(_message.Message):
+    __slots__ = ("id", "body")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    body: bytes
+    def __init__(self, id: _Optional[str] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class BodiesFound(_message.Message):
+    __slots__ = ("found", "refused")
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    found: _containers.RepeatedCompositeFieldContainer[Body]
+    refused: _containers.RepeatedCompositeFieldContainer[Outcome]
+    def __init__(self, found: _Optional[_Iterable[_Union[Body, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
+
+class CountRequest(_message.Message):
+    __slots__ = ("topic_uid", "start_ms", "end_ms")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    START_MS_FIELD_NUMBER: _ClassVar[int]
+    END_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    start_ms: int
+    end_ms: int
+    def __init__(self, topic_uid: _Optional[int] = ..., start_ms: _Optional[int] = ..., end_ms: _Optional[int] = ...) -> None: ...
+
+class Counts(_message.Message):
+    __slots__ = ("available", "processing", "waiting")
+    AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    PROCESSING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    available: int
+    processing: int
+    waiting: int
+    def __init__(self, available: _Optional[int] = ..., processing: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
+
+class ForecastRequest(_message.Message):
+    __slots__ = ("topic_uid", "start_ms", "end_ms", "step_ms")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    START_MS_FIELD_NUMBER: _ClassVar[int]
+    END_MS_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    start_ms: int
+    end_ms: int
+    step_ms: int
+    def __init__(self, topic_uid: _Optional[int] = ..., start_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., step_ms: _Optional[int] = ...) -> None: ...
+
+class ForecastStep(_message.Message):
+    __slots__ = ("start_ms", "counts")
+    START_MS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    start_ms: int
+    counts: Counts
+    def __init__(self, start_ms: _Optional[int] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ...) -> None: ...
+
+class ForecastSteps(_message.Message):
+    __slots__ = ("steps",)
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    steps: _containers.RepeatedCompositeFieldContainer[ForecastStep]
+    def __init__(self, steps: _Optional[_Iterable[_Union[ForecastStep, _Mapping]]] = ...) -> None: ...
+
+class DeadLetter(_message.Message):
+    __slots__ = ("message", "reason", "died_ms")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DIED_MS_FIELD_NUMBER: _ClassVar[int]
+    message: Message
+    reason: str
+    died_ms: int
+    def __init__(self, message: _Optional[_Union[Message, _Mapping]] = ..., reason: _Optional[str] = ..., died_ms: _Optional[int] = ...) -> None: ...
+
+class DeadLettersRequest(_message.Message):
+    __slots__ = ("topic_uid", "limit", "after_id", "after_died_ms")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_DIED_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    limit: int
+    after_id: str
+    after_died_ms: int
+    def __init__(self, topic_uid: _Optional[int] = ..., limit: _Optional[int] = ..., after_id: _Optional[str] = ..., after_died_ms: _Optional[int] = ...) -> None: ...
+
+class DeadLetterPage(_message.Message):
+    __slots__ = ("letters",)
+    LETTERS_FIELD_NUMBER: _ClassVar[int]
+    letters: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    def __init__(self, letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ...) -> None: ...
+
+class RedriveRequest(_message.Message):
+    __slots__ = ("topic_uid", "ids", "due_ms", "delay_ms")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    due_ms: int
+    delay_ms: int
+    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+
+class DiscardRequest(_message.Message):
+    __slots__ = ("topic_uid", "ids")
+    TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    topic_uid: int
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ...) -> None: ...

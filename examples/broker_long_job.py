@@ -1,0 +1,33 @@
+"""A job that takes longer than its lease: it asks for more time as long as it lives.
+
+Start a broker first: `chronoline up`. Another one is named by CHRONOLINE_ADDRESS.
+
+If this process dies, its lease ends two seconds later and another gets the job. A `Worker` extends
+leases by itself; this is how to do it by hand.
+"""
+
+import time
+
+from chronoline import Client
+
+
+def convert(part: int) -> None:
+    time.sleep(0.6)
+    print(f"part {part} of 5 is converted", flush=True)
+
+
+with Client() as client:
+    client.create_topic("videos")
+    client.send("videos", b"holidays.mkv")
+
+    for lease in client.consume("videos", lease=2, prefetch=1):
+        for part in range(1, 6):
+            convert(part)
+            if lease.is_lost:  # another has the job, or will have it: what we do now is in vain
+                print("lost")
+                break
+            lease.extend()  # two more seconds from now; raises Refused if it is too late
+        else:
+            lease.ack()
+            print("done")
+        break

@@ -1,0 +1,45 @@
+"""Retries with back-off: what fails is tried again, later each time; what no retry can mend is buried.
+
+Start a broker first: `chronoline up`. Another one is named by CHRONOLINE_ADDRESS.
+"""
+
+import logging
+
+from chronoline import Client, Retry, Worker
+from chronoline.client import Lease
+
+# A worker logs every failure with its traceback; here they are the example.
+logging.getLogger("chronoline").setLevel(logging.CRITICAL)
+
+
+class CardExpired(Exception):
+    """No retry makes it valid again."""
+
+
+# 0.2 s, 0.4 s, 0.8 s, …, and never more than a minute; each varies by 10 %.
+worker = Worker(retry=Retry(base=0.2, factor=2, cap=60, jitter=0.1, final=(CardExpired,)))
+
+
+@worker.handler("payments")
+def pay(lease: Lease) -> None:
+    order = lease.json()
+    if order["card"] == "expired":
+        raise CardExpired(order["number"])  # to the dead letters at once
+    if lease.attempts < 3:  # how often it failed before
+        print(f"order {order['number']}, attempt {lease.attempts + 1}: the bank does not answer")
+        raise TimeoutError
+    print(f"order {order['number']}, attempt {lease.attempts + 1}: paid", flush=True)
+    worker.stop()
+
+
+with Client() as client:
+    client.create_topic("payments")
+    client.send("payments", json={"number": 1, "card": "valid"})
+    dead = client.send("payments", json={"number": 2, "card": "expired"})
+
+    worker.run()
+
+    # Dead letters wait until somebody decides: `redrive` puts them back, `discard` deletes them.
+    letters = [each for each in client.dead_letters("payments") if each.message.id == dead]
+    print(letters[0].reason)  # CardExpired: 2
+    client.discard("payments", [dead]).raise_for_refused()

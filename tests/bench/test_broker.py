@@ -1,0 +1,214 @@
+"""The bench `broker`: its cases have names, and all of them run once, small. How fast it was is not asked."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chronoline.bench import broker
+from chronoline.bench.broker import FULL, QUICK, Sizes, measure_sizes
+from chronoline.bench.brokers import stage as stage_module
+from chronoline.bench.brokers.passage import Passage
+from chronoline.bench.brokers.stage import Stage, find_beanstalkd
+from chronoline.bench.brokers.targets import SETTINGS
+from chronoline.bench.cases.broker_creates import CreateSizes
+from chronoline.bench.cases.broker_instant import InstantSizes
+from chronoline.bench.cases.broker_lateness import LatenessSizes, over, report_lateness
+from chronoline.bench.cases.broker_leases import LeaseSizes
+from chronoline.bench.cases.broker_waiting import WaitingSizes
+from chronoline.bench.lateness import Lateness
+from chronoline.bench.registry import BENCHES
+from chronoline.bench.report import Report, Wanted
+from chronoline.bench.session import Session, run_bench
+from chronoline.bench.tally import Tally
+from chronoline.core.closing import Closing
+from chronoline.core.errors import ChronolineError, MissingExtra
+from chronoline.testing.beanstalkd import find_program
+from tests.conftest import miss
+
+TINY = Sizes(
+    lateness=LatenessSizes(rounds=1, loads=((200, 2),), steady_s=0.5, delay_s=1),
+    creates=CreateSizes(rounds=1, messages=2_000, seconds=0.2),
+    leases=LeaseSizes(rounds=1, messages=500, consumers=(2,)),
+    instant=InstantSizes(rounds=1, messages=500),
+    waiting=WaitingSizes(
+        waiting=2_000,
+        rounds=1,
+        steady_s=0.5,
+        delay_s=1,
+        soak_s=0.5,
+        look_every_s=0.1,
+        engines=("sqlite",),
+    ),
+)
+
+
+class FakeStage(Closing):
+    """No servers, no processes."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.peers = Tally()
+        self.renewed = 0
+
+    def renew_agents(self) -> None:
+        self.renewed += 1
+
+    def close(self) -> None:
+        self.session.notes.append(f"renewed {self.renewed} times")
+
+
+def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    measured: list[str] = []
+
+    def note(name: str) -> Callable[..., None]:
+        return lambda *_: measured.append(name)
+
+    known = BENCHES["broker"].choose(BENCHES["broker"].cases)
+    for name in known:
+        monkeypatch.setattr(broker, f"measure_{name}", note(name))
+    monkeypatch.setattr(broker, "Stage", FakeStage)
+    for name in known:
+        measure_sizes(Session(folder=tmp_path, cases=(name,)), FULL)
+    assert measured == list(known)
+    measured.clear()
+    measure_sizes(Session(folder=tmp_path), QUICK)
+    assert measured == list(known)
+
+
+def test_a_case_that_fails_does_not_take_the_others_along(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise ChronolineError("no luck")
+
+    monkeypatch.setattr(broker, "Stage", FakeStage)
+    monkeypatch.setattr(broker, "measure_lateness", fail)
+    monkeypatch.setattr(broker, "measure_leases", lambda *_: measured.append("leases"))
+    session = Session(folder=tmp_path, cases=("lateness", "leases"))
+    measure_sizes(session, QUICK)
+    assert session.failures == ["case lateness failed: no luck"]
+    assert measured == ["leases"]
+    assert "renewed 1 times" in session.notes
+
+
+def test_a_beanstalkd_that_cannot_be_had_is_said_loudly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def find() -> Path:
+        raise MissingExtra("it is nowhere")
+
+    monkeypatch.setattr(stage_module, "find_program", find)
+    session = Session(folder=tmp_path)
+    assert not find_beanstalkd(session)
+    assert session.notes == [capsys.readouterr().err.strip()]
+    assert "beanstalkd is NOT measured" in session.notes[0]
+    assert "it is nowhere" in session.notes[0]
+
+
+def test_nothing_is_judged_by_what_could_not_be_had(tmp_path: Path) -> None:
+    stage = object.__new__(Stage)
+    stage.session = Session(folder=tmp_path)
+    wanted = Wanted(at_least=2)
+    stage.add("c", "m", 4, "messages/s", beside=("beanstalkd", None), wanted=wanted)
+    stage.add("c", "n", 4, "messages/s", beside=("beanstalkd", 1), wanted=wanted)
+    missing, there = stage.session.rows
+    assert missing.reference == "beanstalkd (not to be had)"
+    assert (missing.holds, missing.ratio) == (None, None)
+    assert there.holds
+
+
+@pytest.mark.parametrize(("late_ms", "judged"), [(3, 2), (150, 1)])
+def test_a_beanstalkd_that_falls_behind_is_no_measure(
+    tmp_path: Path, late_ms: int, judged: int
+) -> None:
+    stage = object.__new__(Stage)
+    stage.session = Session(folder=tmp_path)
+    found = {"sqlite": [passage(1)], "postgresql": [passage(2)], "beanstalkd": [passage(late_ms)]}
+    report_lateness(stage, found, 1_000, 1)
+    for engine in ("sqlite", "postgresql"):
+        rows = [row for row in stage.session.rows if row.case.startswith(engine)]
+        assert [row.metric for row in rows[:2]] == ["p50", "p99"]
+        assert rows[0].holds is not None
+        assert sum(row.holds is not None for row in rows) == judged
+    assert len(stage.session.notes) == 2 - judged
+
+
+def passage(late_ms: int) -> Passage:
+    """One message, so late."""
+    return Passage(
+        started_us=0,
+        ended_us=3_000_000,
+        delay_s=1,
+        due_us={1: 2_000_000},
+        came_us={1: 2_000_000 + late_ms * 1_000},
+        control=Lateness.of([0.1]),
+    )
+
+
+def test_a_millisecond_over_is_allowed() -> None:
+    assert over(None) is None
+    assert over(2.9) == Wanted(value_at_most=3.9)
+
+
+def test_shares_are_dealt_before_a_load_falls_due() -> None:
+    for sizes in (FULL, QUICK, TINY):
+        assert 2 * SETTINGS.window_ms < 1_000 * sizes.lateness.delay_s
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    """Everything, once, as a quick run."""
+
+    def measure(session: Session) -> None:
+        session.quick = True
+        try:
+            find_program()
+        except MissingExtra as error:
+            miss("bench broker", error)
+        measure_sizes(session, TINY)
+
+    return run_bench("tiny", measure)
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_is_measured(report: Report) -> None:
+    assert report.failures == ()
+    assert report.tally.clean
+    rows = {(row.case, row.metric): row for row in report.rows}
+    assert len(rows) == len(report.rows)
+    for row in report.rows:
+        assert row.value > 0, row
+        assert "not to be had" not in (row.reference or "")
+    assert any(
+        "of the peers' messages 0 were lost, 0 came twice, 0 early" in note for note in report.notes
+    )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("case", "metrics", "judged"),
+    [
+        ("late at 200/s, 2 consumers, lease and ack each", 9, 1),
+        ("durable creates through the SDK", 2, 2),
+        ("lease and ack, 2 consumers, 500 due", 2, 1),
+        ("500 due at one instant, 4 consumers", 2, 1),
+    ],
+)
+def test_both_engines_have_every_row(report: Report, case: str, metrics: int, judged: int) -> None:
+    for engine in ("sqlite", "postgresql"):
+        rows = [row for row in report.rows if row.case == f"{engine}: {case}"]
+        assert len(rows) == metrics
+        assert all(row.reference_value for row in rows)
+        assert sum(row.holds is not None for row in rows) >= judged
+
+
+@pytest.mark.timeout(300)
+def test_a_full_timeline_and_memory_are_measured(report: Report) -> None:
+    rows = {row.metric: row for row in report.rows if "2,000 waiting" in row.case}
+    assert rows["late, p99"].holds is not None
+    (memory,) = (row for name, row in rows.items() if name.startswith("memory of the broker"))
+    assert memory.unit == "MB"
+    assert memory.holds is not None

@@ -1,0 +1,100 @@
+"""Brokers as processes of their own, which can be killed, frozen and started again at their address."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from chronoline.client.aio import AsyncClient
+
+_PATIENCE_S = 30
+
+
+class BrokerProcess:
+    """`chronoline up` on a store, at a port that stays its own."""
+
+    def __init__(
+        self, folder: Path, store: str | None = None, settings: Sequence[str] = ()
+    ) -> None:
+        self._folder = folder
+        self._settings = [part for each in settings for part in ("--set", each)]
+        self._store = store
+        self.port = _free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        """Returns when it answers."""
+        store = [] if self._store is None else ["--store", self._store]
+        with (self._folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "chronoline", "up", "--data", str(self._folder)),
+                    *("--grpc", self.address, "--http", "", *store, *self._settings),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        await answering(self.address)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def freeze(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    async def stop(self) -> int:
+        """By SIGTERM; its exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return await asyncio.to_thread(self._process.wait, _PATIENCE_S)
+
+    def log(self) -> str:
+        return (self._folder / "broker.log").read_text("utf-8", "replace")
+
+
+@asynccontextmanager
+async def broker_process(
+    folder: Path, store: str | None = None, settings: Sequence[str] = ()
+) -> AsyncIterator[BrokerProcess]:
+    broker = BrokerProcess(folder, store, settings)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+async def answering(address: str) -> None:
+    """Returns when a broker answers there."""
+    async with AsyncClient(address, timeout=1) as client, asyncio.timeout(_PATIENCE_S):
+        while True:
+            try:
+                await client.topics()
+            except Exception:
+                await asyncio.sleep(0.05)  # there is nothing yet that could tell
+            else:
+                return
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,88 @@
+"""What consumers saw, and what must never be seen."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from chronoline.client.leases import AsyncLease
+from chronoline.core.errors import ChronolineError, Refused
+
+
+@dataclass(slots=True)
+class Seen:
+    """One delivery, by this machine's clock."""
+
+    consumer: str
+    version: int
+    handed_ms: float
+    until_ms: int
+    due_ms: int
+    acked_ms: float | None = None
+    refused: bool = False
+
+
+@dataclass(slots=True)
+class History:
+    """By id, in the order in which they came."""
+
+    seen: defaultdict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
+
+    def handed(self, lease: AsyncLease) -> Seen:
+        one = Seen(lease.consumer, lease.version, _now_ms(), lease.until_ms, lease.due_ms)
+        self.seen[lease.id].append(one)
+        return one
+
+    async def ack(self, lease: AsyncLease) -> None:
+        """Handed over and acked, as a handler that has nothing to do."""
+        one = self.handed(lease)
+        try:
+            await lease.ack()
+        except Refused:
+            one.refused = True
+        except ChronolineError:
+            return  # unknown: it may come again
+        else:
+            one.acked_ms = _now_ms()
+
+    @property
+    def acked(self) -> set[str]:
+        return {each for each, those in self.seen.items() if any(one.acked_ms for one in those)}
+
+    def early(self) -> list[str]:
+        """Handed over before their due."""
+        return [
+            each for each, those in self.seen.items() if any(o.handed_ms < o.due_ms for o in those)
+        ]
+
+    def came_back(self) -> list[str]:
+        """Handed over again after their ack was acknowledged."""
+        return [
+            each
+            for each, those in self.seen.items()
+            if any(
+                one.acked_ms is not None and later.handed_ms > one.acked_ms
+                for place, one in enumerate(those)
+                for later in those[place + 1 :]
+            )
+        ]
+
+    def overlapping(self, bound_ms: float) -> list[str]:
+        """Handed to another consumer while an earlier lease lived, by more than the bound."""
+        return [
+            each
+            for each, those in self.seen.items()
+            if any(
+                later.consumer != one.consumer and later.handed_ms + bound_ms < one.until_ms
+                for place, one in enumerate(those)
+                for later in those[place + 1 :]
+            )
+        ]
+
+    def twice(self) -> int:
+        return sum(len(those) - 1 for those in self.seen.values())
+
+
+def _now_ms() -> float:
+    return time.time_ns() / 1_000_000

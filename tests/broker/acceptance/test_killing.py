@@ -1,0 +1,189 @@
+"""Brokers and consumers that die or freeze while they work: nothing is lost, nothing is leased twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from chronoline.client.aio import AsyncClient, ToSend
+from chronoline.core.outcome import Refusal
+from chronoline.core.topic import TopicSettings
+from tests.broker.acceptance.brokers import broker_process
+from tests.broker.acceptance.history import History
+
+_MESSAGES = 10_000
+_KILLS = 10
+_LEASE_S = 3.0
+
+
+async def _consume(address: str, name: str, history: History) -> None:
+    async with AsyncClient(address) as client:
+        acking: set[asyncio.Task[None]] = set()
+        async for lease in client.consume("work", consumer=name, lease=_LEASE_S, prefetch=200):
+            task = asyncio.create_task(history.ack(lease))
+            acking.add(task)
+            task.add_done_callback(acking.discard)
+
+
+async def _consumer_process(address: str) -> asyncio.subprocess.Process:
+    """Prints the id of the message that it gets; at a line it acks it, and prints what came of it."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.broker.acceptance.one_consumer", address),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
+async def _line(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    return (await process.stdout.readline()).decode().strip()
+
+
+async def _send(client: AsyncClient, total: int, span_s: float) -> set[str]:
+    begin = datetime.now(UTC)
+    messages = [
+        ToSend(
+            id=f"m{number}",
+            body=b"x",
+            due=begin + timedelta(seconds=span_s * number / total),
+        )
+        for number in range(total)
+    ]
+    acked: set[str] = set()
+    for start in range(0, total, 500):
+        part = messages[start : start + 500]
+        outcomes = await client.send_many("work", part)
+        # An id of ours that is there already was made by an attempt that was not answered.
+        assert all(each.done or each.refusal is Refusal.EXISTS for each in outcomes)
+        acked |= {each.id for each in outcomes}
+    return acked
+
+
+@pytest.mark.timeout(180)
+def test_a_broker_that_is_killed_ten_times_loses_nothing_and_leases_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        history = History()
+        chance = random.Random(6)
+        async with broker_process(tmp_path) as broker, AsyncClient(broker.address) as client:
+            await client.create_topic("work", TopicSettings(window_ms=500))
+            names = ("a", "b", "c", "d")
+            consuming = [
+                asyncio.create_task(_consume(broker.address, name, history)) for name in names
+            ]
+            sending = asyncio.create_task(_send(client, _MESSAGES, 12.0))
+            for _ in range(_KILLS):
+                await asyncio.sleep(chance.uniform(0.2, 1.0))  # work goes on for some time
+                broker.kill()
+                await broker.start()
+            sent = await sending
+            assert len(sent) == _MESSAGES
+            async with asyncio.timeout(60):
+                while (await client.count("work")).total:
+                    await asyncio.sleep(0.1)
+            for task in consuming:
+                task.cancel()
+            await asyncio.gather(*consuming, return_exceptions=True)
+        assert set(history.seen) == sent  # nothing acknowledged is lost
+        assert history.came_back() == []
+        assert history.early() == []
+        assert history.overlapping(bound_ms=5) == []
+
+    asyncio.run(play())
+
+
+def test_a_consumer_that_was_frozen_past_its_lease_is_refused(tmp_path: Path) -> None:
+    async def play() -> None:
+        quick = ("limits.ping_interval_ms=100", "limits.ping_timeout_ms=1000")
+        async with (
+            broker_process(tmp_path, settings=quick) as broker,
+            AsyncClient(broker.address) as client,
+        ):
+            await client.create_topic("work", TopicSettings(window_ms=100))
+            await client.send("work", b"x", id="m")
+            frozen = await _consumer_process(broker.address)
+            try:
+                assert await _line(frozen) == "m"
+                frozen.send_signal(signal.SIGSTOP)
+                again = client.consume("work", consumer="other", lease=30)
+                lease = await anext(again)
+                assert lease.id == "m"
+                frozen.send_signal(signal.SIGCONT)
+                assert frozen.stdin is not None
+                frozen.stdin.write(b"ack\n")
+                assert await _line(frozen) in ("not_holder", "stale", "lapsed")
+                await lease.ack()
+                await again.aclose()
+            finally:
+                frozen.kill()
+                await frozen.wait()
+
+    asyncio.run(play())
+
+
+def test_a_consumer_whose_hands_are_full_leaves_its_share_to_others(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with broker_process(tmp_path) as broker, AsyncClient(broker.address) as client:
+            await client.create_topic("work", TopicSettings(window_ms=100))
+            full = client.consume("work", consumer="full", prefetch=1)
+            await client.send("work", b"x", id="first")
+            first = await anext(full)
+            free = client.consume("work", consumer="free")
+            waiting = {f"m{number}" for number in range(50)}
+            for each in waiting:
+                await client.send("work", b"x", id=each)
+            while waiting:
+                lease = await anext(free)
+                waiting.remove(lease.id)
+                await lease.ack()
+            await first.ack()
+            await full.aclose()
+            await free.aclose()
+
+    asyncio.run(play())
+
+
+def test_a_consumer_that_returns_gets_its_live_leases_under_new_versions(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with broker_process(tmp_path) as broker:
+            twin = AsyncClient(broker.address)
+            await twin.create_topic("work")
+            await twin.send("work", b"x", id="m")
+            before = await anext(twin.consume("work", consumer="c", lease=30))
+            async with AsyncClient(broker.address) as client:
+                again = client.consume("work", consumer="c", lease=30)
+                after = await anext(again)
+                assert (after.id, after.redelivered) == ("m", True)
+                assert after.version > before.version
+                assert after.until_ms == before.until_ms
+                await after.ack()
+                await again.aclose()
+            await twin.close()
+
+    asyncio.run(play())
+
+
+def test_a_broker_that_is_told_to_stop_answers_what_is_under_way_and_exits_with_0(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        async with broker_process(tmp_path) as broker, AsyncClient(broker.address) as client:
+            await client.create_topic("work")
+            sending = [
+                asyncio.create_task(client.send("work", b"x", id=f"m{number}", delay=60))
+                for number in range(500)
+            ]
+            await asyncio.sleep(0)
+            assert await broker.stop() == 0
+            await broker.start()
+            assert {await each for each in sending} == {f"m{number}" for number in range(500)}
+            assert (await client.count("work")).total == 500
+
+    asyncio.run(play())

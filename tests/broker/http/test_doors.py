@@ -1,0 +1,145 @@
+"""Who may come in over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from chronoline.broker.doors import Door, Tls, Tokens
+from chronoline.broker.node import Node
+from chronoline.core.errors import InvalidInput
+from chronoline.stores.opening import open_store
+from tests.broker.http.served import serving
+from tests.broker.http.test_problems import check
+
+
+def test_a_token_is_asked_for_as_soon_as_there_is_one(tmp_path: Path) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            assert (await served.http.get("/v1/topics")).status_code == 200
+            token = tokens.create("ops")
+            for path in ("/v1/topics", "/metrics", "/openapi.json", "/v1/nothing"):
+                refused = await served.http.get(path)
+                check(refused, 401, "unauthenticated")
+                assert refused.headers["www-authenticate"].startswith("Bearer")
+            for path in ("/livez", "/readyz"):
+                assert (await served.http.get(path)).status_code == 200
+            for wrong in ("Bearer no", f"Basic {token}", token, "Bearer"):
+                answer = await served.http.get("/v1/topics", headers={"authorization": wrong})
+                check(answer, 401, "unauthenticated")
+                assert token not in answer.text
+            right = {"authorization": f"Bearer {token}"}
+            assert (await served.http.get("/v1/topics", headers=right)).status_code == 200
+            tokens.create("other")
+            tokens.revoke("ops")
+            check(await served.http.get("/v1/topics", headers=right), 401, "unauthenticated")
+
+    asyncio.run(play())
+
+
+def test_tokens_that_cannot_be_read_let_nobody_in(tmp_path: Path) -> None:
+    async def play() -> None:
+        (tmp_path / "tokens.json").write_text("nonsense")
+        door = Door(Tokens(tmp_path / "tokens.json"))
+        async with serving(tmp_path, door=door) as served:
+            check(await served.http.get("/v1/topics"), 503, "unavailable")
+            assert (await served.http.get("/livez")).status_code == 200
+
+    asyncio.run(play())
+
+
+def test_without_a_token_no_web_page_gets_in_by_another_name(tmp_path: Path) -> None:
+    async def play() -> None:
+        tokens = Tokens(tmp_path / "tokens.json")
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            for host in ("localhost", "127.0.0.1:7480", "[::1]:7480", "[::1]", "127.0.0.1"):
+                answer = await served.http.get("/v1/topics", headers={"host": host})
+                assert answer.status_code == 200, host
+            for host in ("evil.test", "evil.test:7480", "localhost.evil.test", "10.0.0.1"):
+                answer = await served.http.get("/v1/topics", headers={"host": host})
+                check(answer, 421, "wrong_host")
+            right = {"authorization": f"Bearer {tokens.create('x')}", "host": "evil.test"}
+            assert (await served.http.get("/v1/topics", headers=right)).status_code == 200
+
+    asyncio.run(play())
+
+
+def test_over_tls(tmp_path: Path) -> None:
+    async def play() -> None:
+        tls = _certificate(tmp_path)
+        async with serving(tmp_path, door=Door(tls=tls)) as served:
+            trusting = ssl.create_default_context(cafile=str(tls.certificate))
+            url = f"https://127.0.0.1:{served.port}"
+            async with httpx.AsyncClient(base_url=url, verify=trusting) as http:
+                assert (await http.get("/v1/topics")).json() == {"topics": []}
+            with pytest.raises(httpx.HTTPError):
+                await served.http.get("/livez")  # without it
+
+    asyncio.run(play())
+
+
+def test_an_address_or_a_certificate_that_cannot_be_had(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            with open_store("memory:") as store:
+                node = Node(store)
+                with pytest.raises(InvalidInput, match="HTTP cannot listen at"):
+                    await node.start("127.0.0.1", 0, "127.0.0.1", served.port)
+                missing = Tls(certificate=tmp_path / "no.pem", key=tmp_path / "no.pem")
+                with pytest.raises(InvalidInput, match=r"no\.pem"):
+                    await Node(store, door=Door(tls=missing)).start("127.0.0.1", 0, "127.0.0.1", 0)
+
+    asyncio.run(play())
+
+
+def test_a_node_without_http_has_none(tmp_path: Path) -> None:
+    async def play() -> None:
+        with open_store("memory:") as store:
+            node = Node(store)
+            await node.start("127.0.0.1", 0)
+            assert node.http is None
+            await node.stop()
+
+    asyncio.run(play())
+
+
+def _certificate(folder: Path) -> Tls:
+    """For 127.0.0.1, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    tls = Tls(certificate=folder / "cert.pem", key=folder / "key.pem")
+    tls.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    tls.key.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return tls

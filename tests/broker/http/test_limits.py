@@ -1,0 +1,132 @@
+"""Bounds: who sends too much, too slowly or nonsense hurts itself only."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from chronoline.broker.limits import Limits
+from tests.broker.http.served import Served, serving, until
+from tests.broker.http.test_problems import check
+
+KIB = 1024
+JSON = {"content-type": "application/json"}
+
+
+async def talk(served: Served, sent: bytes) -> tuple[bytes, dict[str, Any]]:
+    """What comes back for these bytes, on a connection that the broker ends: its head, and its problem."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(sent)
+    answer = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head, dict(json.loads(body))
+
+
+def test_a_body_that_is_too_large_is_refused_by_what_it_announces(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path, limits=Limits(frame_bytes=64 * KIB)) as served:
+            await served.create_topic(largest_body_bytes=32 * KIB)
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(
+                b"PUT /v1/topics/t/messages/m HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
+                b"content-type: application/json\r\ncontent-length: 99999999\r\n\r\n"
+            )
+            head = await reader.readuntil(b"\r\n\r\n")  # nothing of the body was sent
+            assert head.startswith(b"HTTP/1.1 413 ")
+            writer.close()
+            large = {"body": "x" * 70_000}
+            answer = await served.http.put("/v1/topics/t/messages/m", json=large)
+            assert "raise frame_bytes" in check(answer, 413, "too_large")["detail"]
+
+    asyncio.run(play())
+
+
+def test_a_body_of_unknown_size_is_read_no_further_than_the_limit(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path, limits=Limits(frame_bytes=64 * KIB)) as served:
+            await served.create_topic(largest_body_bytes=32 * KIB)
+
+            async def parts() -> AsyncIterator[bytes]:
+                yield b'{"body": "'
+                for _ in range(100):
+                    yield b"x" * KIB
+
+            answer = await served.http.put("/v1/topics/t/messages/m", content=parts(), headers=JSON)
+            check(answer, 413, "too_large")
+            await served.put("m")
+
+    asyncio.run(play())
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path, limits=Limits(ping_timeout_ms=200)) as served:
+            await served.create_topic()
+            head, problem = await talk(
+                served,
+                b"PUT /v1/topics/t/messages/m HTTP/1.1\r\nhost: localhost\r\n"
+                b'content-type: application/json\r\ncontent-length: 100\r\n\r\n{"body": ',
+            )
+            assert head.startswith(b"HTTP/1.1 408 ")
+            assert problem["code"] == "too_slow"
+
+    asyncio.run(play())
+
+
+def test_what_is_not_http_is_told_so(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            for nonsense in (
+                b"hello\r\n\r\n",
+                b"GET / HTTP/1.1\r\nnonsense\r\n\r\n",
+                b"\x16\x03\x01\r\n",
+            ):
+                head, problem = await talk(served, nonsense)
+                assert head.startswith(b"HTTP/1.1 400 ")
+                assert b"content-type: application/problem+json" in head
+                assert problem["code"] == "invalid_input"
+
+    asyncio.run(play())
+
+
+def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path, limits=Limits(connections=2)) as served:
+            assert served.node.http is not None
+            one = await asyncio.open_connection("127.0.0.1", served.port)
+            assert (await served.http.get("/livez")).status_code == 200
+            assert served.node.http.connections == 2
+            head, problem = await talk(served, b"")
+            assert head.startswith(b"HTTP/1.1 429 ")
+            assert b"retry-after: 1" in head
+            assert problem["code"] == "too_much"
+            one[1].close()
+            await until(lambda: served.node.http is not None and served.node.http.connections == 1)
+            async with httpx.AsyncClient(base_url=served.url) as another:
+                assert (await another.get("/livez")).status_code == 200
+
+    asyncio.run(play())
+
+
+def test_a_batch_has_only_so_many_messages(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path, limits=Limits(batch=3)) as served:
+            await served.create_topic()
+            messages: list[dict[str, Any]] = [{} for _ in range(4)]
+            leases = [{"id": "m", "version": 1} for _ in range(4)]
+            for path, asked in (
+                ("messages", {"messages": messages}),
+                ("ack", {"consumer": "c", "leases": leases}),
+                ("dead/discard", {"ids": ["m"] * 4}),
+            ):
+                answer = await served.http.post(f"/v1/topics/t/{path}", json=asked)
+                assert check(answer, 429, "too_much")["kind"] == "try_again"
+                assert answer.headers["retry-after"] == "1"
+
+    asyncio.run(play())

@@ -1,0 +1,211 @@
+"""Messages are put, moved and cancelled over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.broker.http.served import Served, serving
+
+
+def test_a_message_is_put_with_its_due(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            before_ms = int(time.time() * 1000)
+            soon = await served.put("soon", **{"in": "5s"})
+            assert before_ms + 5_000 <= soon["due_ms"] <= time.time() * 1000 + 5_000
+            assert set(soon) == {"id", "done", "version", "due", "due_ms"}
+            later = await served.put("later", delay_ms=7_000)
+            assert before_ms + 7_000 <= later["due_ms"]
+            at = await served.put("at", due="2040-01-31T13:00:00.0001+01:00")
+            assert (at["due"], at["due_ms"]) == ("2040-01-31T12:00:00.001Z", 2211624000001)
+            same = await served.put("same", due_ms=2211624000001)
+            assert same["due"] == at["due"]
+            now = await served.put("now")
+            assert now["due_ms"] <= time.time() * 1000
+
+    asyncio.run(play())
+
+
+BODIES: list[tuple[dict[str, Any], bytes | None]] = [
+    ({}, b""),
+    ({"body": "grüße"}, "grüße".encode()),
+    ({"body": ""}, b""),
+    ({"body": None}, None),
+    ({"body_base64": "/wA="}, b"\xff\x00"),
+    ({"json": {"a": [1, 2.5, None, "ü"]}}, b'{"a":[1,2.5,null,"\\u00fc"]}'),
+    ({"json": 10**30}, str(10**30).encode()),
+    ({"body": "x", "json": None, "body_base64": None}, b"x"),
+]
+
+
+def test_a_body_is_text_base64_or_json(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            for number, (given, body) in enumerate(BODIES):
+                await served.put(f"m{number}", delay_ms=60_000, **given)
+                read = await served.http.get(f"/v1/topics/t/messages/m{number}/body")
+                assert read.status_code == (204 if body is None else 200)
+                assert read.content == (body or b"")
+
+    asyncio.run(play())
+
+
+def test_key_headers_and_expires_are_kept(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            pairs = [["a", "1"], ["a", None], ["b", {"base64": "/w=="}]]
+            expires = "2050-01-01T00:00:00.000Z"
+            await served.put("m", **_content(headers=pairs, key="k", expires=expires))
+            found = (await served.http.get("/v1/topics/t/messages/m")).json()
+            assert found["headers"] == pairs
+            assert (found["key"], found["expires"]) == ("k", expires)
+            await served.put("o", **_content(headers={"x": "y", "z": None}, key_base64="/w=="))
+            found = (await served.http.get("/v1/topics/t/messages/o")).json()
+            assert found["headers"] == [["x", "y"], ["z", None]]
+            assert (found["key_base64"], "key" in found) == ("/w==", False)
+
+    def _content(**fields: Any) -> dict[str, Any]:
+        return {"delay_ms": 60_000, **fields}
+
+    asyncio.run(play())
+
+
+def test_an_id_may_have_any_character(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic("a/b ü")
+            topic = "/v1/topics/a%2Fb%20%C3%BC"
+            ids = {"x%2Fy": "x/y", "%3F%23%25": "?#%", "%E2%82%AC": "€", "a%20b": "a b"}
+            for message_id, meant in ids.items():
+                put = await served.http.put(f"{topic}/messages/{message_id}", json={"in": "1m"})
+                assert put.status_code == 201, put.text
+                found = await served.http.get(f"{topic}/messages/{message_id}")
+                assert found.json()["id"] == put.json()["id"] == meant
+            broken = await served.http.put(f"{topic}/messages/%ff", json={})
+            assert (broken.status_code, broken.json()["code"]) == (400, "invalid_input")
+
+    asyncio.run(play())
+
+
+def test_an_id_that_is_taken_is_a_conflict_unless_it_is_replaced(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            first = await served.put("m", delay_ms=60_000, body="one")
+            url = "/v1/topics/t/messages/m"
+            again = await served.http.put(url, json={"delay_ms": 60_000, "body": "two"})
+            assert (again.status_code, again.json()["code"]) == (409, "exists")
+            replace = {"if_exists": "replace", "body": "three", "delay_ms": 60_000}
+            replaced = await served.http.put(url, json=replace)
+            assert replaced.status_code == 201
+            assert replaced.json()["version"] > first["version"]
+            assert (await served.http.get(f"{url}/body")).text == "three"
+            others = await served.http.put(url, json={**replace, "producer_group": "others"})
+            assert (others.status_code, others.json()["code"]) == (403, "not_owner")
+
+    asyncio.run(play())
+
+
+def test_a_batch_has_an_outcome_for_each(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic(largest_body_bytes=10)
+            await served.put("taken", delay_ms=60_000)
+            messages = [
+                {"id": "a", "in": "1m", "body": "one"},
+                {"id": "taken", "in": "1m"},
+                {"in": "1m"},
+                {"id": "large", "body": "x" * 11},
+            ]
+            url = "/v1/topics/t/messages"
+            answer = await served.http.post(url, json={"messages": messages})
+            assert answer.status_code == 200
+            a, taken, made, large = answer.json()["outcomes"]
+            assert (a["id"], a["done"]) == ("a", True)
+            assert (taken["done"], taken["refusal"]) == (False, "exists")
+            assert made["done"]
+            assert len(made["id"]) == 26
+            assert (large["refusal"], large["reason"][:10]) == ("invalid", "body has 1")
+            nothing = await served.http.post(url, json={"messages": []})
+            assert nothing.json() == {"outcomes": []}
+
+    asyncio.run(play())
+
+
+def test_a_fault_in_a_batch_is_told_with_its_place_and_nothing_is_created(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            messages = [{"id": f"m{number}"} for number in range(150)]
+            messages[120]["in"] = "soon"
+            url = "/v1/topics/t/messages"
+            answer = await served.http.post(url, json={"messages": messages})
+            assert answer.status_code == 400
+            assert answer.json()["detail"].startswith("messages.120.in: the duration 'soon' is not")
+            assert (await served.http.get("/v1/topics/t/counts")).json()["total"] == 0
+
+    asyncio.run(play())
+
+
+def test_a_message_is_rescheduled_and_cancelled_by_its_group(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            await served.put("m", delay_ms=60_000, producer_group="g")
+            url = "/v1/topics/t/messages/m"
+            move = {"due": "2040-01-01T00:00:00Z", "producer_group": "g"}
+            moved = await served.http.post(f"{url}/reschedule", json=move)
+            assert moved.status_code == 200
+            assert moved.json()["due"] == "2040-01-01T00:00:00.000Z"
+            assert (await served.http.get(url)).json()["due"] == moved.json()["due"]
+            nowhere = await served.http.post(f"{url}/reschedule", json={"producer_group": "g"})
+            assert nowhere.status_code == 400
+            assert "say when" in nowhere.json()["detail"]
+            assert (await served.http.delete(url)).json()["code"] == "not_owner"
+            assert (await served.http.delete(f"{url}?producer_group=g")).json()["done"]
+            again = await served.http.delete(f"{url}?producer_group=g")
+            assert again.json()["done"]
+            late = await served.http.post(f"{url}/reschedule", json=move)
+            assert (late.status_code, late.json()["code"]) == (410, "deleted")
+            missing = await served.http.delete("/v1/topics/t/messages/nothing")
+            assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+    asyncio.run(play())
+
+
+def test_a_leased_message_is_nobody_elses_to_move(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            await served.put("m")
+            assert (await served.receive(consumer="c"))["messages"]
+            refused = await served.http.delete("/v1/topics/t/messages/m")
+            assert (refused.status_code, refused.json()["code"]) == (409, "leased")
+
+    asyncio.run(play())
+
+
+def test_a_topic_that_was_made_anew_is_the_one_that_is_meant(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served, served.client() as client:
+            await served.create_topic()
+            await served.put("m", delay_ms=60_000)
+            await client.drop_topic("t")
+            gone = await served.http.put("/v1/topics/t/messages/n", json={})
+            assert (gone.status_code, gone.json()["code"]) == (404, "topic_not_found")
+            await _create_when_purged(served)
+            await served.put("m", delay_ms=60_000)
+
+    async def _create_when_purged(served: Served) -> None:
+        """Its name is taken until the node has purged what was on it."""
+        async with asyncio.timeout(10):
+            while (await served.http.post("/v1/topics", json={"name": "t"})).status_code == 409:
+                await asyncio.sleep(0.05)
+
+    asyncio.run(play())

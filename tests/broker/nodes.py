@@ -1,0 +1,38 @@
+"""Nodes for tests: in this process, on a port of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chronoline.broker.node import Node
+from chronoline.client.aio import AsyncClient
+from chronoline.stores.opening import open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A node that listens."""
+
+    node: Node
+    address: str
+
+    def client(self, **given: Any) -> AsyncClient:
+        return AsyncClient(self.address, **given)
+
+
+@asynccontextmanager
+async def running(place: Path | str, port: int = 0, **given: Any) -> AsyncIterator[Running]:
+    """A node on a SQLite file in a folder, or on the store that a URL names."""
+    url = f"sqlite:///{place / 'timeline.db'}" if isinstance(place, Path) else place
+    with open_store(url) as store:
+        node = Node(store, **given)
+        await node.start("127.0.0.1", port)
+        try:
+            assert node.grpc is not None
+            yield Running(node, f"127.0.0.1:{node.grpc.port}")
+        finally:
+            await node.stop()

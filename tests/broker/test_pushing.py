@@ -1,0 +1,199 @@
+"""From a client through a broker to a consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from chronoline.client.aio import ToSend
+from chronoline.core.errors import Refused, TopicNotFound
+from chronoline.core.outcome import Refusal
+from chronoline.core.topic import TopicSettings
+from tests.broker.nodes import running
+
+
+def test_a_message_comes_at_its_due_and_not_before(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            await client.create_topic("reminders")
+            due = datetime.now(UTC) + timedelta(milliseconds=400)
+            await client.send("reminders", b"hello", id="u1", due=due, headers={"a": "b"})
+            async for lease in client.consume("reminders"):
+                assert time.time() >= due.timestamp() - 0.001
+                assert (lease.id, lease.body, lease.headers) == ("u1", b"hello", (("a", b"b"),))
+                await lease.ack()
+                break
+            assert await client.lookup("reminders", "u1") is None
+
+    asyncio.run(play())
+
+
+def test_many_come_in_order_of_due_and_none_early(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            await client.create_topic("many")
+            begin = datetime.now(UTC) + timedelta(milliseconds=300)
+            outcomes = await client.send_many(
+                "many",
+                [
+                    ToSend(id=f"m{number}", due=begin + timedelta(milliseconds=number))
+                    for number in reversed(range(200))
+                ],
+            )
+            assert not outcomes.refused
+            came = []
+            async for lease in client.consume("many", prefetch=50):
+                assert time.time() * 1000 >= lease.due_ms
+                came.append(lease.id)
+                await lease.ack()
+                if len(came) == 200:
+                    break
+            assert came == [f"m{number}" for number in range(200)]
+
+    asyncio.run(play())
+
+
+def test_a_rescheduled_message_does_not_come_at_its_old_time(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            await client.create_topic("moved")
+            soon = datetime.now(UTC) + timedelta(milliseconds=500)
+            await client.send("moved", id="x", due=soon)
+            await client.send("moved", id="gone", due=soon)
+            leases = client.consume("moved")
+            waiting = asyncio.ensure_future(anext(leases))
+            await asyncio.sleep(0.1)  # the consumer is there before the message moves
+            await client.reschedule("moved", "x", due=soon + timedelta(milliseconds=400))
+            await client.cancel("moved", "gone")
+            lease = await waiting
+            assert lease.id == "x"
+            assert time.time() >= (soon + timedelta(milliseconds=399)).timestamp()
+            await lease.ack()
+            await leases.aclose()
+
+    asyncio.run(play())
+
+
+def test_a_message_that_is_created_into_the_present_is_pushed_at_once(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            await client.create_topic("now")
+            leases = client.consume("now")
+            waiting = asyncio.ensure_future(anext(leases))
+            await asyncio.sleep(0.3)
+            sent = await client.send("now", b"at once")
+            lease = await asyncio.wait_for(waiting, 5)
+            assert lease.id == sent
+            await lease.ack()
+            await leases.aclose()
+
+    asyncio.run(play())
+
+
+def test_two_consumers_share_a_topic_and_nothing_comes_twice(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            await client.create_topic("shared", TopicSettings(window_ms=100))
+            came: dict[str, list[str]] = {"a": [], "b": []}
+
+            async def consume(name: str) -> None:
+                async for lease in client.consume("shared", consumer=name):
+                    came[name].append(lease.id)
+                    await lease.ack()
+
+            tasks = [asyncio.ensure_future(consume(name)) for name in came]
+            await asyncio.sleep(0.4)
+            begin = datetime.now(UTC)
+            await client.send_many(
+                "shared",
+                [
+                    ToSend(id=f"m{number}", due=begin + timedelta(milliseconds=200 + number))
+                    for number in range(300)
+                ],
+            )
+            async with asyncio.timeout(10):
+                while len(came["a"]) + len(came["b"]) < 300:
+                    await asyncio.sleep(0.02)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert sorted(came["a"] + came["b"]) == sorted(f"m{number}" for number in range(300))
+            assert came["a"]
+            assert came["b"]
+
+    asyncio.run(play())
+
+
+def test_release_retry_extend_and_bury(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            await client.create_topic("jobs")
+            await client.send("jobs", b"work", id="j")
+            leases = client.consume("jobs", lease=5)
+            first = await anext(leases)
+            await first.extend(60)
+            assert first.seconds_left > 50
+            await first.release(delay=0.1)
+            second = await anext(leases)
+            assert (second.id, second.attempts) == ("j", 0)
+            assert second.version > first.version
+            await second.retry(delay=0.05)
+            third = await anext(leases)
+            assert third.attempts == 1
+            await third.bury("no use")
+            (letter,) = await client.dead_letters("jobs")
+            assert (letter.message.id, letter.reason) == ("j", "no use")
+            await client.redrive("jobs", ["j"])
+            fourth = await anext(leases)
+            assert fourth.attempts == 0
+            await fourth.ack()
+            await leases.aclose()
+
+    asyncio.run(play())
+
+
+def test_what_is_refused_is_told(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            with pytest.raises(TopicNotFound, match="topic create"):
+                await client.send("nowhere", b"x")
+            await client.create_topic("here")
+            await client.send("here", b"x", id="one", delay=60)
+            with pytest.raises(Refused) as refused:
+                await client.send("here", b"x", id="one", delay=60)
+            assert refused.value.outcomes[0].refusal is Refusal.EXISTS
+            async with broker.client(producer_group="others") as other:
+                with pytest.raises(Refused) as refused:
+                    await other.cancel("here", "one")
+                assert refused.value.outcomes[0].refusal is Refusal.NOT_OWNER
+
+    asyncio.run(play())
+
+
+def test_clients_carry_on_when_a_broker_starts_again(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker:
+            address, port = broker.address, int(broker.address.rpartition(":")[2])
+            client = broker.client()
+            await client.create_topic("long")
+            await client.send("long", b"before", id="before")
+            leases = client.consume("long", consumer="c", lease=30)
+            held = await anext(leases)
+        sending = asyncio.ensure_future(client.send("long", b"while it is away", id="while"))
+        await asyncio.sleep(0.2)
+        async with running(tmp_path, port) as broker:
+            assert broker.address == address
+            assert await sending == "while"
+            another = await asyncio.wait_for(anext(leases), 10)
+            assert another.id == "while"
+            await held.ack()
+            await another.ack()
+            assert (await client.count("long")).total == 0
+            await leases.aclose()
+            await client.close()
+
+    asyncio.run(play())

@@ -1,0 +1,209 @@
+"""The settings of a node: three sources, checked once, with all that is wrong said at once."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import pytest
+
+from chronoline.broker.limits import Limits
+from chronoline.broker.node import ROLES as ROLES_OF_A_NODE
+from chronoline.broker.settings import ROLES, LimitsTable, Listener, NodeSettings
+from chronoline.core.errors import InvalidInput
+from chronoline.settings.sources import Origin
+
+ROOT = Path(__file__).parents[2]
+
+
+def load(**flags: object) -> NodeSettings:
+    return NodeSettings.load(None, {}, flags)
+
+
+def problems(environ: dict[str, str] | None = None, **flags: object) -> list[str]:
+    with pytest.raises(InvalidInput) as refused:
+        NodeSettings.load(None, environ or {}, flags)
+    return [line.removeprefix("- ") for line in str(refused.value).splitlines()[1:]]
+
+
+# Defaults
+
+
+def test_nothing_has_to_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = load()
+    assert settings.data == tmp_path / "chronoline-data"
+    assert settings.store == f"sqlite:///{tmp_path}/chronoline-data/timeline.db"
+    assert settings.tokens_file == tmp_path / "chronoline-data" / "tokens.json"
+    assert settings.grpc_listener == ("127.0.0.1", 7400)
+    assert settings.http_listener == ("127.0.0.1", 7480)
+    assert settings.limits.limits() == Limits()
+    assert not settings.insecure
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_store_lies_in_the_folder_unless_it_is_named() -> None:
+    assert load(data="/d").store == "sqlite:////d/timeline.db"
+    assert load(data="/100%").store == "sqlite:////100%25/timeline.db"
+    assert load(data="/d", store="memory:").store == "memory:"
+    assert load(data="/d", store="postgresql://h/x").store == "postgresql://h/x"
+
+
+def test_all_limits_of_a_node_can_be_set() -> None:
+    assert list(LimitsTable.model_fields) == [each.name for each in fields(Limits)]
+    given = {name: value // 2 for name, value in asdict(Limits()).items()}
+    assert load(limits=given).limits.limits() == Limits(**given)
+
+
+def test_the_roles_are_those_that_a_node_has() -> None:
+    assert ROLES == ROLES_OF_A_NODE
+    assert load(roles="carrier, overseer").roles == ROLES
+
+
+# Sources
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(
+        'grpc = "a:1"\nhttp = "a:2"\ncluster = "file"\n[limits]\nbatch = 1\ncredit = 1\n'
+        '[tags]\nrack = "r1"\n'
+    )
+    environ = {
+        "CHRONOLINE_NODE_HTTP": "b:2",
+        "CHRONOLINE_NODE_CLUSTER": "variable",
+        "CHRONOLINE_NODE_LIMITS__CREDIT": "2",
+        "CHRONOLINE_NODE_LIMITS__FRAME_BYTES": "1MiB",
+        "CHRONOLINE_NODE_INSECURE": "true",
+        "CHRONOLINE_PIPE_NAME": "not ours",
+    }
+    settings = NodeSettings.load(path, environ, {"cluster": "flag", "patience_ms": "3s"})
+    assert (settings.grpc, settings.http, settings.cluster) == ("a:1", "b:2", "flag")
+    assert (settings.limits.batch, settings.limits.credit) == (1, 2)
+    assert settings.limits.frame_bytes == 1024 * 1024
+    assert (settings.patience_ms, settings.insecure, settings.tags) == (3_000, True, {"rack": "r1"})
+    assert settings.origin(("grpc",)) == Origin("file", "node.toml")
+    assert settings.origin(("http",)) == Origin("variable", "CHRONOLINE_NODE_HTTP")
+    assert settings.origin(("cluster",)) == Origin("flag", "cluster")
+    assert settings.origin(("limits", "batch")) == Origin("file", "node.toml")
+    assert settings.origin(("limits", "connections")) is None
+    assert settings.origin(("tags", "rack")) == Origin("file", "node.toml")
+    assert settings.origin(("log_level",)) is None
+
+
+def test_the_environment_names_the_file_too(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('cluster = "c"\n')
+    assert NodeSettings.load(None, {"CHRONOLINE_NODE_CONFIG": str(path)}, {}).cluster == "c"
+
+
+def test_the_environment_can_take_back_what_the_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('http = "a:1"\ntls_certificate = "c"\ntls_key = "k"\n')
+    empty = {f"CHRONOLINE_NODE_{name}": "" for name in ("HTTP", "TLS_CERTIFICATE", "TLS_KEY")}
+    settings = NodeSettings.load(path, empty, {})
+    assert settings.http_listener is None
+    assert (settings.tls_certificate, settings.tls_key) == (None, None)
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("address", "listener", "bracketed"),
+    [
+        ("0.0.0.0:0", ("0.0.0.0", 0), "0.0.0.0"),
+        ("[::1]:7400", ("::1", 7400), "[::1]"),
+        ("localhost:1", ("localhost", 1), "localhost"),
+    ],
+)
+def test_listeners(address: str, listener: tuple[str, int], bracketed: str) -> None:
+    found = load(grpc=address).grpc_listener
+    assert found == Listener(*listener)
+    assert found.bracketed == bracketed
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    environ = {
+        "CHRONOLINE_NODE_GRPG": "x",
+        "CHRONOLINE_NODE_LIMITS__BATCH": "0",
+        "CHRONOLINE_NODE_INSECURE": "perhaps",
+    }
+    assert problems(
+        environ,
+        data="",
+        grpc="",
+        http="x",
+        roles="timers",
+        cluster="",
+        tags={"topic": "t"},
+        log_format="xml",
+        patience_ms="5",
+    ) == [
+        "data (flag data): must be a folder",
+        "grpc (flag grpc): '' is no address; write host:port, such as 127.0.0.1:7400",
+        "http (flag http): 'x' is no address; write host:port, such as 127.0.0.1:7400",
+        "roles (flag roles): 'timers' is no role; there are: overseer, carrier",
+        "cluster (flag cluster): the name of a cluster is empty",
+        "tags (flag tags): 'topic' is a label that the metrics have already",
+        "limits.batch (CHRONOLINE_NODE_LIMITS__BATCH): must be at least 1, not 0",
+        "insecure (CHRONOLINE_NODE_INSECURE): must be true or false, not 'perhaps'",
+        "log_format (flag log_format): must be 'text' or 'json', not 'xml'",
+        "patience_ms (flag patience_ms): must be at least 100, not 5",
+        "grpg (CHRONOLINE_NODE_GRPG): is no setting; did you mean grpc?",
+    ]
+
+
+@pytest.mark.parametrize("name", ["9", "a-b", "__x", ""])
+def test_a_tag_has_to_be_a_label(name: str) -> None:
+    (line,) = problems(tags={name: "x"})
+    assert "can be no label" in line
+
+
+def test_this_version_has_no_node_with_some_roles_only() -> None:
+    (line,) = problems(roles="carrier")
+    assert line == "roles (flag roles): a node has all roles in this version: overseer, carrier"
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"tls_key": "k"}, "tls_certificate: is missing, and TLS needs it beside tls_key"),
+        ({"tls_certificate": "c"}, "tls_key: is missing, and TLS needs it beside tls_certificate"),
+        (
+            {"http": "127.0.0.1:7400"},
+            "http (flag http): is the same address as grpc, 127.0.0.1:7400; name another port",
+        ),
+        (
+            {"limits.ping_timeout_ms": "1999ms"},
+            "limits.ping_timeout_ms (flag limits.ping_timeout_ms): must be at least twice ping_interval_ms "
+            "(1000), not 1999: a client that pings in time would pass for gone",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_said(given: dict[str, object], line: str) -> None:
+    assert problems({}, **given) == [line]
+
+
+def test_no_password_is_shown() -> None:
+    url = "postgresql://user:secret@host/db?password=secret"
+    settings = load(store=url)
+    assert settings.shown_store == "postgresql://…@host/db?password=…"
+    assert "secret" not in repr(settings)
+    assert "secret" not in str(problems(store="mysql://user:secret@host/db"))
+
+
+# Documentation
+
+
+def test_the_documentation_has_every_setting_with_its_default() -> None:
+    text = (ROOT / "docs" / "broker.md").read_text("utf-8")
+    section = text.partition("\n## Settings\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \|", section, re.M))
+    expected = set(NodeSettings.model_fields) - {"limits"}
+    assert set(rows) == expected | {f"limits.{name}" for name in LimitsTable.model_fields}
+    for name, value in asdict(Limits()).items():
+        shown = rows[f"limits.{name}"].strip("`")
+        assert tomllib.loads(f"x = {shown}")["x"] == value

@@ -1,0 +1,55 @@
+"""The commands that speak with a broker, in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from chronoline.cli.main import app
+from chronoline.core.errors import ChronolineError
+
+
+class Command:
+    """Runs commands against one broker."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.token = ""
+
+    def __call__(self, *arguments: str, input: bytes | str | None = None) -> str:
+        """What a command that succeeds prints to stdout."""
+        return self.result(*arguments, input=input).stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+    def result(self, *arguments: str, input: bytes | str | None = None) -> Result:
+        """Of a command that succeeds."""
+        result = self._invoke(arguments, input)
+        assert result.exit_code == 0, (result.exception, result.output)
+        return result
+
+    def refusal(self, *arguments: str, input: bytes | str | None = None) -> str:
+        """What is said of a command that Chronoline refuses."""
+        result = self._invoke(arguments, input)
+        assert isinstance(result.exception, ChronolineError), (result.exception, result.output)
+        return str(result.exception)
+
+    def unhappy(self, *arguments: str) -> Result:
+        """Of a command that does what it is asked for, and finds that something is wrong."""
+        result = self._invoke(arguments, None)
+        assert (result.exit_code, type(result.exception)) == (1, SystemExit), result.output
+        return result
+
+    def misuse(self, *arguments: str) -> str:
+        """What is said of a command that is not written as it should be."""
+        result = self._invoke(arguments, None)
+        assert result.exit_code == 2
+        return result.stderr
+
+    def _invoke(self, arguments: Sequence[str], input: bytes | str | None) -> Result:
+        env = {"CHRONOLINE_ADDRESS": self.address, "CHRONOLINE_TOKEN": self.token, "COLUMNS": "200"}
+        return CliRunner().invoke(app, arguments, input=input, env=env)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from chronoline.cli.client import lines
+from chronoline.client import Client, Outcomes, ToSend
+from chronoline.core.errors import InvalidInput
+from chronoline.core.outcome import Outcome, Refusal
+from tests.cli.client.command import Command
+
+NEW_YEAR = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def test_a_message_is_sent_and_its_id_printed(command: Command, client: Client, topic: str) -> None:
+    sent = command(
+        *("send", topic, "--due=2100-01-01T01:00:00+01:00", "--id=i", "--body=ä", "--key=k"),
+        *("--header=a=1", "--header=b=x=y", "--header=a="),
+    )
+    assert sent == "i\n"
+    message = client.lookup(topic, "i")
+    assert message is not None
+    assert message.due == NEW_YEAR.timestamp() * 1000
+    assert (message.key, message.producer_group) == (b"k", "default")
+    assert message.headers == (("a", b"1"), ("b", b"x=y"), ("a", b""))
+    assert client.body(topic, "i") == "ä".encode()
+
+
+def test_an_id_is_made_and_a_body_is_taken_from_stdin(
+    command: Command, client: Client, topic: str
+) -> None:
+    sent = command("send", topic, "--in=1h", "--body=-", input=b"a\n\xff")
+    assert client.body(topic, sent.strip()) == b"a\n\xff"
+
+
+def test_without_a_body_it_is_empty(command: Command, client: Client, topic: str) -> None:
+    sent = command("send", topic, "--in=1h", input=b"not taken")
+    assert client.body(topic, sent.strip()) == b""
+
+
+def test_an_id_that_is_taken_is_refused_or_replaced(
+    command: Command, client: Client, topic: str
+) -> None:
+    command("send", topic, "--in=1h", "--id=i", "--body=one")
+    again = ["send", topic, "--in=2h", "--id=i", "--body=two"]
+    assert "a message with this id exists" in command.refusal(*again)
+    assert command(*again, "--replace") == "i\n"
+    assert client.body(topic, "i") == b"two"
+    assert "belongs to another producer group" in command.refusal(*again, "--replace", "--group=g")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--due=2100-01-01T00:00:00Z", "--in=1s"], "give --due or --in, not both"),
+        (["--due=tomorrow"], "--due 'tomorrow' is not a time with its zone"),
+        (["--in=5"], "--in '5' is not a duration: write 250ms"),
+        (["--header=x"], "header 'x' is not of the form name=value"),
+        (["--lines", "--id=i"], "--lines takes bodies from stdin"),
+    ],
+)
+def test_what_makes_no_sense_is_said(
+    command: Command, topic: str, arguments: list[str], words: str
+) -> None:
+    assert words in command.refusal("send", topic, *arguments)
+
+
+def test_a_topic_that_is_not_there_is_said_with_how_to_make_it(command: Command) -> None:
+    words = "there is no topic 'no'; make it with `chronoline topic create no`"
+    assert command.refusal("send", "no") == words
+    assert command.refusal("send", "no", "--lines", input="a\n") == words
+
+
+# Lines
+
+
+def test_each_line_is_a_message(command: Command, client: Client, topic: str) -> None:
+    given = ["send", topic, "--lines", "--in=1h", "--header=a=1", "--group=g"]
+    text = b"".join(b"%d\n" % number for number in range(2_500)) + b"\n" + b"\xff"
+    assert command(*given, input=text) == "sent 2,502 messages\n"
+    now = datetime.now(UTC)
+    assert client.count(topic).waiting == 2_502
+    assert client.count(topic, now, now + timedelta(minutes=59)).total == 0
+
+
+def test_lines_are_received_as_they_were(command: Command, topic: str) -> None:
+    command("send", topic, "--lines", "--key=k", input=b"one\n\ntwo\r\nthree")
+    got = command.result("receive", topic, "--count=4", "--ack")
+    assert sorted(got.stdout_bytes.split(b"\n")[:-1]) == [b"", b"one", b"three", b"two\r"]
+
+
+def test_no_lines_are_no_messages(command: Command, topic: str) -> None:
+    assert command("send", topic, "--lines", input=b"") == "sent 0 messages\n"
+
+
+def test_a_line_that_is_too_long_ends_it_after_those_before(
+    command: Command, client: Client
+) -> None:
+    command("topic", "create", "short", "--largest-body=10B")
+    text = b"one\n" + b"x" * 11 + b"\nthree\n"
+    refused = command.refusal("send", "short", "--lines", "--in=1h", input=text)
+    assert refused == (
+        "line 2: it has more than 10 bytes, which are the most on this topic; before it 1 message went onto "
+        "the timeline"
+    )
+    assert client.count("short").total == 1
+
+
+def test_lines_that_are_refused_are_counted(
+    command: Command, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_some(_: object, __: str, messages: Sequence[ToSend]) -> Outcomes:
+        return Outcomes(
+            Outcome(id="i", refusal=Refusal.EXISTS if each.body in (b"b", b"d") else None)
+            for each in messages
+        )
+
+    monkeypatch.setattr(Client, "send_many", refuse_some)
+    refused = command.refusal("send", topic, "--lines", input=b"a\nb\nc\nd\n")
+    assert refused == (
+        "line 2: refused: a message with this id exists, or existed within the dedupe time; and 1 more line; "
+        "2 messages were sent"
+    )
+
+
+def test_what_fails_as_a_whole_is_said_with_its_lines(command: Command, topic: str) -> None:
+    header = f"--header={'n' * 256}=1"
+    refused = command.refusal("send", topic, "--lines", header, input=b"a\nb\n")
+    assert refused == (
+        "lines 1 to 2: header name has 256 bytes; at most 255 are allowed; 0 messages were sent"
+    )
+
+
+class Trickle:
+    """A stream that answers what has come."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = [*parts, b""]
+
+    def read1(self, _: int) -> bytes:
+        return self._parts.pop(0)
+
+
+def test_what_comes_slowly_is_passed_on_line_by_line() -> None:
+    found = lines.batches(Trickle(b"on", b"e\ntw", b"o\nthree\n", b"four"), 100)
+    assert [(each.first_line, each.lines) for each in found] == [
+        (1, [b"one"]),
+        (2, [b"two", b"three"]),
+        (4, [b"four"]),
+    ]
+
+
+def test_a_batch_is_bounded_in_lines_and_bytes() -> None:
+    many = list(lines.batches(Trickle(b"\n" * 2_500), 100))
+    assert [(each.first_line, len(each.lines)) for each in many] == [
+        (1, 1_000),
+        (1_001, 1_000),
+        (2_001, 500),
+    ]
+    large = list(lines.batches(Trickle(b"\n".join([b"x" * 300_000] * 3)), 300_000))
+    assert [(each.first_line, len(each.lines)) for each in large] == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
+    found = lines.batches(Trickle(b"one\n", b"x" * 60, b"x" * 60, b"never read"), 100)
+    assert next(found).lines == [b"one"]
+    with pytest.raises(InvalidInput, match=r"^line 2: it has more than 100 bytes"):
+        next(found)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from chronoline.broker.doors import Tokens
+from chronoline.cli.main import app
+from chronoline.core.errors import InvalidInput
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def token(*arguments: str, **env: str) -> str:
+    result = CliRunner().invoke(app, ["token", *arguments], env=env)
+    assert result.exit_code == 0, (result.exception, result.output)
+    return result.stdout
+
+
+def refusal(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["token", *arguments])
+    assert isinstance(result.exception, InvalidInput)
+    return str(result.exception)
+
+
+def test_a_token_is_printed_once_and_kept_as_its_hash(tmp_path: Path) -> None:
+    printed = token("create", "billing")
+    secret = printed.removesuffix("\n")
+    file = tmp_path / "chronoline-data" / "tokens.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert secret not in file.read_text()
+    assert Tokens(file).knows(secret)
+    assert token("list") == "billing\n"
+    assert "there is a token 'billing' already" in refusal("create", "billing")
+
+
+def test_a_token_is_revoked_by_its_name() -> None:
+    secrets = {name: token("create", name).strip() for name in ("b", "a")}
+    assert token("list") == "a\nb\n"
+    assert token("revoke", "a") == "revoked 'a'\n"
+    tokens = Tokens(Path("chronoline-data", "tokens.json"))
+    assert [tokens.knows(secrets[name]) for name in ("a", "b")] == [False, True]
+    assert "there is no token 'a'; there are: b" in refusal("revoke", "a")
+    assert token("revoke", "b").startswith("revoked 'b'; it was the last.")
+    assert "There are no tokens" in token("list")
+
+
+def test_the_folder_is_that_of_the_node(tmp_path: Path) -> None:
+    token("create", "flag", "--data=f")
+    token("create", "variable", CHRONOLINE_NODE_DATA="v")
+    (tmp_path / "node.toml").write_text('data = "c"\n')
+    token("create", "file", "--config=node.toml")
+    kept = {path.parent.name: Tokens(path).names() for path in tmp_path.glob("*/tokens.json")}
+    assert kept == {"f": ["flag"], "v": ["variable"], "c": ["file"]}
+
+
+def test_looking_makes_no_folder(tmp_path: Path) -> None:
+    token("list")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,211 @@
+"""A broker that says what a test tells it to: it keeps every frame, and answers by a function."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Self
+
+import grpc
+from grpc import aio
+
+from chronoline.client.aio import AsyncClient
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+LIMITS = pb.Limits(
+    frame_bytes=16 * 1024 * 1024, batch=10_000, credit=10_000, ping_interval_ms=60_000
+)
+TOPIC_UID = 7
+
+
+class FakeStream:
+    """One stream of a client."""
+
+    def __init__(
+        self, write: Callable[[Any], Awaitable[None]], reply_type: Any, ahead_us: int
+    ) -> None:
+        self._write = write
+        self._reply_type = reply_type
+        self.frames: list[Any] = []
+        self.ended = asyncio.Event()
+        self._ahead_us = ahead_us
+        self._writing = asyncio.Lock()  # gRPC takes one at a time
+
+    async def reply(self, **fields: Any) -> None:
+        async with self._writing:
+            stamp = pb.Stamp(now_us=time.time_ns() // 1000 + self._ahead_us, epoch=0)
+            await self._write(self._reply_type(stamp=stamp, **fields))
+
+    async def outcomes(self, seq: int, outcomes: list[pb.Outcome]) -> None:
+        await self.reply(seq=seq, outcomes=pb.Outcomes(outcomes=outcomes))
+
+    async def failure(self, seq: int, kind: str, code: str = "", retry_after_ms: int = 1) -> None:
+        failure = pb.Failure(code=code, kind=kind, message=kind, retry_after_ms=retry_after_ms)
+        await self.reply(seq=seq, failure=failure)
+
+    def end(self) -> None:
+        """The connection breaks, as far as the client can tell."""
+        self.ended.set()
+
+
+Answer = Callable[[FakeStream, Any], Awaitable[None]]
+
+
+async def done(stream: FakeStream, frame: Any) -> None:
+    """What a broker answers that refuses nothing."""
+    match frame.WhichOneof("what"):
+        case "create":
+            await stream.outcomes(frame.seq, [pb.Outcome(id=m.id) for m in frame.create.messages])
+        case "reschedule":
+            await stream.outcomes(frame.seq, [pb.Outcome(id=m.id) for m in frame.reschedule.moves])
+        case "cancel":
+            await stream.outcomes(frame.seq, [pb.Outcome(id=each) for each in frame.cancel.ids])
+        case "subscribe":
+            subscribed = pb.Subscribed(topic_uid=frame.subscribe.topic_uid, lease_ms=30_000)
+            await stream.reply(seq=frame.seq, subscribed=subscribed)
+        case "ack":
+            await stream.outcomes(frame.seq, [pb.Outcome(id=r.id) for r in frame.ack.leases])
+        case "move":
+            moves = frame.move.moves
+            moved = pb.Moved(
+                outcomes=[pb.Outcome(id=move.id, version=move.version + 1) for move in moves],
+                at_ms=[now_ms() + move.delay_ms for move in moves],
+            )
+            await stream.reply(seq=frame.seq, moved=moved)
+        case "unsubscribe":
+            await stream.outcomes(frame.seq, [])
+
+
+class FakeBroker:
+    """From `async with` to its end. `answer` is called for every frame but pings and hellos."""
+
+    def __init__(self, answer: Answer = done, *, limits: pb.Limits = LIMITS) -> None:
+        self.answer = answer
+        self.limits = limits
+        self.silent = False
+        """It takes streams, and does not even say welcome."""
+        self.deaf = False
+        """It hears nothing more, and answers no ping."""
+        self.answer_hello: pb.Failure | None = None
+        """Said instead of welcome."""
+        self.ahead_us = 0
+        """Its clock, less ours."""
+        self.streams: list[FakeStream] = []
+        self._news = asyncio.Event()
+        self._server: aio.Server | None = None
+        self.address = ""
+
+    async def __aenter__(self) -> Self:
+        self._server = aio.server()
+        streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            name: grpc.stream_stream_rpc_method_handler(
+                self._serve(reply),
+                request_deserializer=frame.FromString,
+                response_serializer=lambda each: each.SerializeToString(),
+            )
+            for name, frame, reply in (
+                ("Produce", pb.ProducerFrame, pb.ProducerReply),
+                ("Consume", pb.ConsumerFrame, pb.ConsumerReply),
+            )
+        }
+        questions: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "GetTopic": grpc.unary_unary_rpc_method_handler(
+                self._topic,
+                request_deserializer=pb.GetTopicRequest.FromString,
+                response_serializer=lambda each: each.SerializeToString(),
+            )
+        }
+        self._server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler("chronoline.v1.Carrier", streams),
+                grpc.method_handlers_generic_handler("chronoline.v1.Overseer", questions),
+            )
+        )
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        await self._server.stop(None)
+
+    def client(self, **given: Any) -> AsyncClient:
+        return AsyncClient(self.address, **given)
+
+    @property
+    def frames(self) -> list[Any]:
+        """Of all streams, in their order."""
+        return [frame for stream in self.streams for frame in stream.frames]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Looks again after every frame."""
+        async with asyncio.timeout(20):
+            while not holds():
+                self._news.clear()
+                await self._news.wait()
+
+    def of(self, what: str) -> list[Any]:
+        """The frames of a kind."""
+        return [each for each in self.frames if each.WhichOneof("what") == what]
+
+    async def seen(self, what: str, count: int = 1) -> list[Any]:
+        """Waits until so many frames of a kind came."""
+        await self.until(lambda: len(self.of(what)) >= count)
+        return self.of(what)
+
+    async def push(self, *deliveries: pb.Delivery) -> None:
+        """On the stream that was opened last, as soon as it has subscribed."""
+        await self.until(
+            lambda: any(each.WhichOneof("what") == "subscribe" for each in self.streams[-1].frames)
+        )
+        await self.streams[-1].reply(push=pb.Push(topic_uid=TOPIC_UID, deliveries=deliveries))
+
+    async def _topic(self, asked: pb.GetTopicRequest, _: Any) -> pb.Topic:
+        return pb.Topic(uid=TOPIC_UID, name=asked.name)
+
+    def _serve(self, reply_type: Any) -> Any:
+        async def serve(frames: AsyncIterator[Any], context: Any) -> None:
+            stream = FakeStream(context.write, reply_type, self.ahead_us)
+            self.streams.append(stream)
+            reading = asyncio.create_task(self._read(stream, frames))
+            ending = asyncio.create_task(stream.ended.wait())
+            try:
+                await asyncio.wait([reading, ending], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (reading, ending):
+                    task.cancel()
+                await asyncio.gather(reading, ending, return_exceptions=True)
+
+        return serve
+
+    async def _read(self, stream: FakeStream, frames: AsyncIterator[Any]) -> None:
+        async for frame in frames:
+            if stream.ended.is_set():
+                return
+            if self.deaf and len(self.streams) == 1:
+                continue
+            match frame.WhichOneof("what"):
+                case "hello":
+                    if self.answer_hello is not None:
+                        await stream.reply(seq=frame.seq, failure=self.answer_hello)
+                    elif not self.silent:
+                        welcome = pb.Welcome(name=frame.hello.name or "made", limits=self.limits)
+                        await stream.reply(seq=frame.seq, welcome=welcome)
+                case "ping":
+                    await stream.reply(seq=frame.seq, pong=pb.Pong(sent_us=frame.ping.sent_us))
+                case _:
+                    stream.frames.append(frame)
+                    await self.answer(stream, frame)
+                    self._news.set()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def delivery(
+    message_id: str, *, due_ms: int | None = None, version: int = 1, lease_ms: int = 30_000
+) -> pb.Delivery:
+    due_ms = now_ms() if due_ms is None else due_ms
+    return pb.Delivery(id=message_id, due_ms=due_ms, version=version, until_ms=due_ms + lease_ms)

@@ -1,0 +1,176 @@
+"""Questions with one answer: asked again while a broker that was there is away, and honest about doubt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+
+from chronoline.broker.testing import LocalBroker
+from chronoline.client.aio import AsyncClient
+from chronoline.client.sync import Client
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TooMuch,
+)
+from chronoline.stores.memory import MemoryStore
+from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+Answer = Callable[[str, Any], Awaitable[Any]]
+
+
+def test_a_question_waits_for_a_broker_that_starts_again(chronoline_store: MemoryStore) -> None:
+    with LocalBroker(chronoline_store) as broker, Client(broker.address) as client:
+        client.create_topic("t")
+        broker.stop()
+        with ThreadPoolExecutor(1) as threads:
+            asking = threads.submit(client.topics)
+            broker.start()
+            assert [each.name for each in asking.result()] == ["t"]
+
+
+def test_a_broker_that_was_never_reached_is_told_of_at_once(chronoline_store: MemoryStore) -> None:
+    with LocalBroker(chronoline_store) as broker:
+        address = broker.address
+    with Client(address) as client, pytest.raises(BrokerUnavailable, match="`chronoline up`"):
+        client.topics()
+
+
+def test_a_topic_that_was_made_anew_is_found_by_its_name(chronoline_broker: str) -> None:
+    with Client(chronoline_broker) as one, Client(chronoline_broker) as other:
+        one.create_topic("t")
+        one.send("t", id="old", delay=60)
+        other.drop_topic("t")
+        while True:  # its name is taken until everything on it is gone
+            try:
+                other.create_topic("t", if_missing=False)
+                break
+            except ChronolineError:
+                pass
+        assert one.lookup("t", "old") is None
+        assert one.send("t", id="new", delay=60) == "new"
+        assert one.count("t").total == 1
+
+
+class _Overseer:
+    """Answers questions by a function that may abort."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.asked: list[str] = []
+
+    async def __aenter__(self) -> AsyncClient:
+        self._server = aio.server()
+
+        def handler(name: str, request: Any) -> grpc.RpcMethodHandler[Any, Any]:
+            async def handle(asked: Any, context: Any) -> Any:
+                self.asked.append(name)
+                try:
+                    return await self._answer(name, asked)
+                except ChronolineError as error:
+                    failure = failure_of(error)
+                    trailing = ((FAILURE_KEY, failure.SerializeToString()),)
+                    await context.abort(STATUS[failure.kind], str(error), trailing)
+                except ConnectionError:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+
+            return grpc.unary_unary_rpc_method_handler(
+                handle,
+                request_deserializer=request.FromString,
+                response_serializer=lambda each: each.SerializeToString(),
+            )
+
+        handlers = {
+            "ListTopics": handler("ListTopics", pb.ListTopicsRequest),
+            "GetTopic": handler("GetTopic", pb.GetTopicRequest),
+            "DropTopic": handler("DropTopic", pb.TopicRef),
+        }
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("chronoline.v1.Overseer", handlers),)
+        )
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        await self._server.start()
+        self._client = AsyncClient(f"127.0.0.1:{port}", timeout=5)
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+        await self._server.stop(None)
+
+
+def _failing(times: int, error: Exception, answer: Any) -> Answer:
+    left = times
+
+    async def fail(name: str, _: Any) -> Any:
+        nonlocal left
+        if name == "GetTopic":
+            return pb.Topic(uid=1, name="t")
+        left -= 1
+        if left >= 0:
+            raise error
+        return answer
+
+    return fail
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable(), OutcomeUnknown()])
+def test_what_the_store_does_not_answer_now_is_asked_again(error: ChronolineError) -> None:
+    async def play() -> None:
+        overseer = _Overseer(_failing(3, error, pb.Topics()))
+        async with overseer as client:
+            assert await client.topics() == []
+            assert overseer.asked == ["ListTopics"] * 4
+
+    asyncio.run(play())
+
+
+def test_more_than_the_broker_takes_is_not_asked_again() -> None:
+    async def play() -> None:
+        overseer = _Overseer(_failing(1, TooMuch(), pb.Topics()))
+        async with overseer as client:
+            with pytest.raises(TooMuch):
+                await client.topics()
+            assert overseer.asked == ["ListTopics"]
+
+    asyncio.run(play())
+
+
+def test_a_change_whose_connection_broke_is_unknown_and_not_repeated() -> None:
+    async def play() -> None:
+        overseer = _Overseer(_failing(1, ConnectionError(), pb.Dropped(dropped=True)))
+        async with overseer as client:
+            with pytest.raises(OutcomeUnknown, match="may have happened or not"):
+                await client.drop_topic("t")
+            assert overseer.asked == ["GetTopic", "DropTopic"]
+
+    asyncio.run(play())
+
+
+def test_a_change_of_which_the_broker_does_not_know_is_unknown_and_not_repeated() -> None:
+    async def play() -> None:
+        overseer = _Overseer(_failing(1, OutcomeUnknown(), pb.Dropped(dropped=True)))
+        async with overseer as client:
+            with pytest.raises(OutcomeUnknown):
+                await client.drop_topic("t")
+            assert overseer.asked == ["GetTopic", "DropTopic"]
+
+    asyncio.run(play())
+
+
+def test_a_change_of_which_the_broker_says_that_nothing_happened_is_asked_again() -> None:
+    async def play() -> None:
+        overseer = _Overseer(_failing(2, StoreUnavailable(), pb.Dropped(dropped=True)))
+        async with overseer as client:
+            assert await client.drop_topic("t")
+            assert overseer.asked == ["GetTopic"] + ["DropTopic"] * 3
+
+    asyncio.run(play())

@@ -1,0 +1,423 @@
+"""Consuming: when a lease is handed over, what becomes of it when the stream breaks, what is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from chronoline.client.aio import AsyncClient
+from chronoline.client.consuming import ConsumerStream
+from chronoline.client.leases import AsyncLease
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    ConsumerReplaced,
+    InvalidInput,
+    Refused,
+    TopicNotFound,
+)
+from chronoline.core.outcome import Refusal
+from chronoline.wire.v1 import chronoline_pb2 as pb
+from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done, now_ms
+
+
+@asynccontextmanager
+async def subscribed(
+    broker: FakeBroker, *, prefetch: int = 4, renew_in_hand: bool = False, **given: Any
+) -> AsyncIterator[tuple[AsyncClient, ConsumerStream]]:
+    async with broker, broker.client(**given) as client:
+        stream = await client.subscribe(
+            ["t"], consumer="c", prefetch=prefetch, renew_in_hand=renew_in_hand
+        )
+        yield client, stream
+
+
+async def _taken(broker: FakeBroker, stream: ConsumerStream, *ids: str) -> list[AsyncLease]:
+    await broker.push(*(delivery(each, version=10) for each in ids))
+    return [await stream.next() for _ in ids]
+
+
+def _granted(broker: FakeBroker) -> int:
+    """How much credit the broker was given in all."""
+    asked = sum(each.subscribe.credit for each in broker.frames)
+    return int(asked + sum(each.credit.more for each in broker.frames))
+
+
+# Time
+
+
+def test_a_lease_that_was_pushed_early_is_handed_over_at_its_due() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        async with subscribed(broker) as (_, stream):
+            due_ms = now_ms() + 150
+            pushed = [
+                delivery("later", due_ms=due_ms + 50),
+                delivery("early", due_ms=due_ms),
+                delivery("overdue", due_ms=due_ms - 10_000),
+            ]
+            await broker.push(*pushed)
+            leases = [await stream.next() for _ in pushed]
+            assert [each.id for each in leases] == ["overdue", "early", "later"]
+            assert all(each.late_ms >= 0 for each in leases)
+            assert leases[1].handed_over_us is not None
+            assert leases[1].handed_over_us >= due_ms * 1000
+
+    asyncio.run(play())
+
+
+def test_it_is_the_clock_of_the_broker_that_counts() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        hour_ms = 3_600_000
+        broker.ahead_us = -hour_ms * 1000
+        async with subscribed(broker) as (_, stream):
+            due_ms = now_ms() - hour_ms + 100
+            await broker.push(delivery("a", due_ms=due_ms))
+            lease = await stream.next()
+            assert lease.late_ms >= 0
+            assert 0 < lease.seconds_left <= 30
+
+    asyncio.run(play())
+
+
+def test_a_lease_is_lost_when_its_time_is_over_without_anybody_saying_so() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        async with subscribed(broker) as (_, stream):
+            await broker.push(delivery("a", lease_ms=200))
+            lease = await stream.next()
+            assert not lease.is_lost
+            await asyncio.sleep(lease.seconds_left)
+            while lease.seconds_left:
+                await asyncio.sleep(0.001)
+            assert lease.is_lost
+            assert not lease.is_live
+
+    asyncio.run(play())
+
+
+# Renewing
+
+
+def test_what_waits_for_a_hand_is_renewed_and_what_is_in_hand_is_not() -> None:
+    async def play() -> None:
+        async def short(stream: FakeStream, frame: Any) -> None:
+            if frame.WhichOneof("what") == "subscribe":
+                told = pb.Subscribed(topic_uid=TOPIC_UID, lease_ms=600)
+                await stream.reply(seq=frame.seq, subscribed=told)
+            else:
+                await done(stream, frame)
+
+        broker = FakeBroker(short)
+        async with subscribed(broker) as (_, stream):
+            await broker.push(delivery("in-hand", lease_ms=600), delivery("waits", lease_ms=600))
+            in_hand = await stream.next()
+            moves = await broker.seen("move", 3)
+            assert {move.id for frame in moves for move in frame.move.moves} == {"waits"}
+            assert {frame.move.kind for frame in moves} == {pb.MoveBatch.KIND_EXTEND}
+            await in_hand.lost.wait()  # its time is over, and its place is free
+            await broker.seen("credit")
+            waited = await stream.next()
+            assert waited.id == "waits"
+            assert waited.version > 1
+
+    asyncio.run(play())
+
+
+def test_an_ack_waits_for_an_extension_that_is_under_way() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if frame.WhichOneof("what") == "move":
+                held.append((stream, frame))
+            else:
+                await done(stream, frame)
+
+        held: list[tuple[FakeStream, Any]] = []
+        broker = FakeBroker(answer)
+        async with subscribed(broker) as (_, stream):
+            (lease,) = await _taken(broker, stream, "a")
+            extending = asyncio.ensure_future(lease.extend(60))
+            await broker.seen("move")
+            acking = asyncio.ensure_future(lease.ack())
+            await done(*held[0])
+            await extending
+            await acking
+            (ack,) = await broker.seen("ack")
+            assert [(ref.id, ref.version) for ref in ack.ack.leases] == [("a", 11)]
+
+    asyncio.run(play())
+
+
+def test_what_was_settled_can_not_be_settled_again() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        async with subscribed(broker) as (_, stream):
+            (lease,) = await _taken(broker, stream, "a")
+            await lease.ack()
+            for work in (lease.ack(), lease.retry(), lease.extend(), lease.bury("x")):
+                with pytest.raises(ChronolineError, match="settled already"):
+                    await work
+            assert not lease.is_lost
+
+    asyncio.run(play())
+
+
+# Credit
+
+
+def test_a_message_that_lapsed_and_came_again_takes_one_place() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        async with subscribed(broker, prefetch=1) as (_, stream):
+            for version in range(1, 6):
+                await broker.push(delivery("a", version=version))
+                assert (await stream.next()).version == version
+            await broker.until(lambda: _granted(broker) == 5)  # one for each that was pushed
+
+    asyncio.run(play())
+
+
+def test_what_becomes_free_in_one_turn_is_granted_in_one_frame() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        async with subscribed(broker, prefetch=8) as (_, stream):
+            leases = await _taken(broker, stream, *"abcdefgh")
+            await asyncio.gather(*(lease.ack() for lease in leases))
+            (ack,) = await broker.seen("ack")
+            (credit,) = await broker.seen("credit")
+            assert len(ack.ack.leases) == 8
+            assert credit.credit.more == 8
+
+    asyncio.run(play())
+
+
+# A stream that breaks
+
+
+def _keeping(*kept: str) -> Any:
+    """Answers a subscribe with these leases, under new versions."""
+
+    async def answer(stream: FakeStream, frame: Any) -> None:
+        if frame.WhichOneof("what") != "subscribe":
+            await done(stream, frame)
+            return
+        leases = [
+            pb.KeptLease(id=each, version=20, until_ms=now_ms() + 30_000)
+            for each in frame.subscribe.holding
+            if each in kept
+        ]
+        told = pb.Subscribed(topic_uid=TOPIC_UID, lease_ms=30_000, kept=leases)
+        await stream.reply(seq=frame.seq, subscribed=told)
+
+    return answer
+
+
+def test_after_a_break_what_is_held_is_told_and_what_is_not_kept_is_lost() -> None:
+    async def play() -> None:
+        broker = FakeBroker(_keeping("kept"))
+        async with subscribed(broker, prefetch=4) as (_, stream):
+            kept, lost = await _taken(broker, stream, "kept", "lost")
+            broker.streams[0].end()
+            again = (await broker.seen("subscribe", 2))[1].subscribe
+            assert sorted(again.holding) == ["kept", "lost"]
+            assert again.credit == 2
+            await lost.lost.wait()
+            assert lost.is_lost
+            assert not kept.is_lost
+            await kept.ack()
+            (ack,) = await broker.seen("ack")
+            assert ack.ack.leases[0].version == 20
+            await broker.until(lambda: _granted(broker) == 4 + 2 + 2)
+
+    asyncio.run(play())
+
+
+def test_an_ack_that_was_not_answered_is_asked_again_under_the_new_version() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if frame.WhichOneof("what") == "ack" and stream is broker.streams[0]:
+                stream.end()
+            else:
+                await _keeping("a")(stream, frame)
+
+        broker = FakeBroker(answer)
+        async with subscribed(broker) as (_, stream):
+            (lease,) = await _taken(broker, stream, "a")
+            await lease.ack()
+            versions = [frame.ack.leases[0].version for frame in await broker.seen("ack", 2)]
+            assert versions == [10, 20]
+
+    asyncio.run(play())
+
+
+def test_a_retry_that_was_not_answered_and_is_refused_then_says_that_it_may_have_happened() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if frame.WhichOneof("what") != "move":
+                await _keeping()(stream, frame)
+            elif stream is broker.streams[0]:
+                stream.end()
+            else:
+                outcomes = [pb.Outcome(id="a", refusal="not_holder")]
+                await stream.reply(seq=frame.seq, moved=pb.Moved(outcomes=outcomes, at_ms=[0]))
+
+        broker = FakeBroker(answer)
+        async with subscribed(broker) as (_, stream):
+            (lease,) = await _taken(broker, stream, "a")
+            with pytest.raises(Refused, match="perhaps by an earlier attempt") as refused:
+                await lease.retry(delay=5)
+            assert refused.value.outcomes[0].refusal is Refusal.NOT_HOLDER
+
+    asyncio.run(play())
+
+
+def test_a_subscription_that_fails_for_a_while_is_asked_for_again() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            fails = len(broker.streams) == 2 and len(stream.frames) < 4
+            if frame.WhichOneof("what") == "subscribe" and fails:
+                await stream.failure(frame.seq, "try_again", "store_unavailable")
+            else:
+                await done(stream, frame)
+
+        broker = FakeBroker(answer)
+        async with subscribed(broker) as (_, stream):
+            broker.streams[0].end()
+            await broker.seen("subscribe", 1 + 4)
+            await broker.push(delivery("a"))
+            assert (await stream.next()).id == "a"
+
+    asyncio.run(play())
+
+
+def test_a_topic_that_is_gone_after_a_break_ends_the_consumer() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if len(broker.streams) > 1 and frame.WhichOneof("what") == "subscribe":
+                await stream.failure(frame.seq, "refused", "topic_not_found")
+            else:
+                await done(stream, frame)
+
+        broker = FakeBroker(answer)
+        async with subscribed(broker) as (_, stream):
+            (lease,) = await _taken(broker, stream, "a")
+            waiting = asyncio.ensure_future(stream.next())
+            broker.streams[0].end()
+            with pytest.raises(TopicNotFound):
+                await waiting
+            assert lease.is_lost
+
+    asyncio.run(play())
+
+
+def test_a_stream_that_breaks_while_it_subscribes_is_opened_again() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if len(broker.streams) < 3:
+                stream.end()
+            else:
+                await done(stream, frame)
+
+        broker = FakeBroker(answer)
+        async with subscribed(broker) as (_, stream):
+            await broker.push(delivery("a"))
+            assert (await stream.next()).id == "a"
+            assert len(broker.streams) == 3
+
+    asyncio.run(play())
+
+
+def test_a_subscription_that_is_refused_says_why() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            await stream.failure(frame.seq, "refused", "invalid_input")
+
+        async with FakeBroker(answer) as broker, broker.client() as client:
+            with pytest.raises(InvalidInput):
+                await client.subscribe(["t"])
+
+    asyncio.run(play())
+
+
+def test_a_subscription_that_nobody_answers_is_unavailable() -> None:
+    async def play() -> None:
+        async def never(stream: FakeStream, frame: Any) -> None:
+            """Nothing is said."""
+
+        async with FakeBroker(never) as broker, broker.client(timeout=0.2) as client:
+            with pytest.raises(BrokerUnavailable, match="did not take the subscription"):
+                await client.subscribe(["t"])
+
+    asyncio.run(play())
+
+
+def test_a_consumer_that_was_replaced_says_so_and_does_not_come_back() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        async with subscribed(broker) as (_, stream):
+            (lease,) = await _taken(broker, stream, "a")
+            away = pb.GoAway(code="replaced", message="consumer 'c' has connected anew")
+            await broker.streams[0].reply(go_away=away)
+            broker.streams[0].end()
+            with pytest.raises(ConsumerReplaced, match="has connected anew"):
+                await stream.next()
+            assert lease.is_lost
+            with pytest.raises(ConsumerReplaced):
+                await lease.ack()
+            assert len(broker.streams) == 1
+
+    asyncio.run(play())
+
+
+# Leaving
+
+
+def test_what_was_not_handed_over_is_given_back_and_not_before_its_due() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if frame.WhichOneof("what") == "unsubscribe":  # it crossed a push on its way
+                late = pb.Push(topic_uid=TOPIC_UID, deliveries=[delivery("crossed")])
+                await stream.reply(push=late)
+            await done(stream, frame)
+
+        broker = FakeBroker(answer)
+        async with subscribed(broker) as (client, stream):
+            due_ms = now_ms() + 10_000
+            await broker.push(
+                delivery("in-hand"), delivery("waits"), delivery("early", due_ms=due_ms)
+            )
+            in_hand = await stream.next()
+            began_ms = now_ms()
+            await client.unsubscribe(stream)
+            moves = {
+                move.id: move
+                for frame in await broker.seen("move")
+                for move in frame.move.moves
+                if frame.move.kind == pb.MoveBatch.KIND_RELEASE
+            }
+            assert moves.keys() == {"waits", "early", "crossed"}
+            assert moves["waits"].delay_ms >= 10
+            assert began_ms + moves["early"].delay_ms <= due_ms
+            assert now_ms() + moves["early"].delay_ms >= due_ms
+            assert not in_hand.is_settled
+
+    asyncio.run(play())
+
+
+def test_a_client_that_is_closed_gives_back_too() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        async with broker, broker.client() as client:
+            stream = await client.subscribe(["t"])
+            await broker.push(delivery("waits"), delivery("in-hand"))
+            await stream.next()
+            await client.close()
+            (frame,) = await broker.seen("move")
+            assert len(frame.move.moves) == 1
+
+    asyncio.run(play())

@@ -1,0 +1,185 @@
+"""The blocking client: several threads, its end, forks, interrupts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from chronoline.client.aio import ToSend
+from chronoline.client.sync import Client
+from chronoline.core.errors import ChronolineError, ClientClosed, Refused
+from chronoline.stores.memory import MemoryStore
+from chronoline.testing import scheduled
+
+
+def test_threads_share_a_client(chronoline_broker: str, chronoline_store: MemoryStore) -> None:
+    with Client(chronoline_broker) as client, ThreadPoolExecutor(8) as threads:
+        client.create_topic("t")
+
+        def send(thread: int) -> list[str]:
+            return [client.send("t", b"x", id=f"{thread}-{n}", delay=60) for n in range(50)]
+
+        sent = [each for ids in threads.map(send, range(8)) for each in ids]
+        assert sorted(each.message.id for each in scheduled(chronoline_store, "t")) == sorted(sent)
+
+
+def test_threads_share_the_leases_of_a_client(chronoline_broker: str) -> None:
+    with Client(chronoline_broker) as client, ThreadPoolExecutor(4) as threads:
+        client.create_topic("t")
+        client.send_many("t", [ToSend(id=f"m{number}") for number in range(40)])
+        leases = client.consume("t", prefetch=40)
+        acks = [threads.submit(next(leases).ack) for _ in range(40)]
+        for each in acks:
+            each.result()
+        assert client.count("t").total == 0
+
+
+def test_a_consumer_that_stops_gives_back_what_it_did_not_see(chronoline_broker: str) -> None:
+    with Client(chronoline_broker) as client:
+        client.create_topic("t")
+        client.send_many("t", [ToSend(id=f"m{number}") for number in range(10)])
+        for lease in client.consume("t"):
+            lease.ack()
+            break
+        assert client.count("t").processing == 0
+        assert client.count("t").total == 9
+
+
+def test_after_its_end_a_client_says_that_it_is_closed(chronoline_broker: str) -> None:
+    client = Client(chronoline_broker)
+    client.create_topic("t")
+    client.send("t", b"x", id="a")
+    leases = client.consume("t")
+    lease = next(leases)
+    client.close()
+    client.close()
+    for ask in (
+        lambda: client.send("t", b"x"),
+        lambda: client.cancel("t", "a"),
+        client.topics,
+        lambda: client.lookup("t", "a"),
+        lambda: next(client.consume("t")),
+        lambda: next(leases),
+        lease.ack,
+        lease.extend,
+    ):
+        with pytest.raises(ClientClosed):
+            ask()
+
+
+def test_a_client_that_is_closed_meanwhile_answers_those_who_wait(chronoline_broker: str) -> None:
+    client = Client(chronoline_broker)
+    client.create_topic("t")
+    leases = client.consume("t")
+    begun = threading.Event()
+
+    def wait() -> object:
+        begun.set()
+        return next(leases)
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(wait)
+        begun.wait()
+        client.close()
+        with pytest.raises(ClientClosed):
+            waiting.result()
+
+
+def test_what_is_refused_raises_in_the_thread_that_asked(chronoline_broker: str) -> None:
+    with Client(chronoline_broker) as client:
+        client.create_topic("t")
+        client.send("t", b"x", id="a", delay=60)
+        with pytest.raises(Refused):
+            client.send("t", b"x", id="a", delay=60)
+        outcomes = client.send_many("t", [ToSend(id="a"), ToSend(id="b")])
+        assert [each.id for each in outcomes.refused] == ["a"]
+
+
+def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(script)
+    return subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.usefixtures("chronoline_broker")
+def test_a_fork_is_told_to_make_a_client_of_its_own(tmp_path: Path) -> None:
+    done = _run(
+        """
+import os
+from chronoline.client import Client
+
+unused = Client()
+used = Client()
+used.create_topic("t")
+if os.fork() == 0:
+    try:
+        used.send("t", b"x")
+    except Exception as error:
+        print("child:", error, flush=True)
+    os._exit(0)
+os.wait()
+used.send("t", b"x")
+print("parent: sent")
+""",
+        tmp_path,
+    )
+    assert done.stdout.splitlines() == [
+        "child: this process was forked from one that used the client; make a new one in each process",
+        "parent: sent",
+    ], done.stderr
+
+
+@pytest.mark.usefixtures("chronoline_broker")
+def test_a_script_that_closes_nothing_ends_all_the_same(tmp_path: Path) -> None:
+    done = _run(
+        """
+from chronoline.client import Client
+
+client = Client()
+client.create_topic("t")
+client.send("t", b"x", id="a")
+client.send("t", b"x", id="b")
+leases = client.consume("t")
+print(next(leases).id)
+""",
+        tmp_path,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")
+    with Client() as client:
+        assert client.count("t").processing == 1  # what was not handed over was given back
+
+
+def test_an_interrupt_ends_a_consumer_and_gives_back(chronoline_broker: str) -> None:
+    with Client(chronoline_broker) as client:
+        client.create_topic("t")
+        leases = client.consume("t")
+
+        def interrupt() -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+        timer = threading.Timer(0.2, interrupt)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            next(leases)
+        timer.join()
+        assert client.send("t", b"x", id="after") == "after"
+        again = client.consume("t")
+        assert next(again).id == "after"
+
+
+def test_it_has_what_the_asynchronous_one_has() -> None:
+    with pytest.raises(ChronolineError, match="no broker answers"):
+        Client("127.0.0.1:1").topics()

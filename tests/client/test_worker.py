@@ -1,0 +1,383 @@
+"""Workers: handlers, retries, renewals, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronoline.client.aio import AsyncClient
+from chronoline.client.leases import AsyncLease
+from chronoline.client.sync import Lease
+from chronoline.client.worker import Retry, Worker
+from chronoline.core.errors import BrokerUnavailable, TopicNotFound
+from chronoline.core.topic import TopicSettings
+from chronoline.stores.memory import MemoryStore
+from chronoline.testing import scheduled
+from chronoline.wire.v1 import chronoline_pb2 as pb
+from tests.broker.nodes import running
+from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done
+
+_QUICK = Retry(base=0.02, factor=1.0, jitter=0.0, final=(KeyError,))
+
+
+def test_what_a_handler_returns_from_is_acked_and_what_it_raises_from_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        seen: list[tuple[str, int]] = []
+        async with running(tmp_path) as broker, broker.client() as client:
+            worker = Worker(broker.address, retry=_QUICK)
+
+            @worker.handler("jobs")
+            async def work(lease: AsyncLease) -> None:
+                seen.append((lease.id, lease.attempts))
+                if lease.attempts < 2:
+                    raise RuntimeError("not yet")
+
+            await client.create_topic("jobs")
+            await client.send("jobs", b"x", id="a")
+            serving = asyncio.ensure_future(worker.serve())
+            await _emptied(client, "jobs")
+            worker.stop()
+            await serving
+            assert seen == [("a", 0), ("a", 1), ("a", 2)]
+            assert await client.dead_letters("jobs") == []
+
+    asyncio.run(play())
+
+
+def test_a_final_error_buries_at_once(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            worker = Worker(broker.address, retry=_QUICK)
+
+            @worker.handler("jobs")
+            def work(lease: Lease) -> None:
+                raise KeyError(lease.id)
+
+            await client.create_topic("jobs")
+            await client.send("jobs", b"x", id="a")
+            serving = asyncio.ensure_future(worker.serve())
+            await _emptied(client, "jobs")
+            worker.stop()
+            await serving
+            (letter,) = await client.dead_letters("jobs")
+            assert (letter.message.id, letter.reason) == ("a", "KeyError: 'a'")
+            assert letter.message.attempts == 1
+
+    asyncio.run(play())
+
+
+def test_the_lease_of_a_slow_handler_is_renewed(tmp_path: Path) -> None:
+    async def play() -> None:
+        calls = 0
+        async with running(tmp_path) as broker, broker.client() as client:
+            worker = Worker(broker.address, lease=1.5)
+
+            @worker.handler("slow")
+            def work(lease: Lease) -> None:
+                nonlocal calls
+                calls += 1
+                version = lease.version
+                while lease.version < version + 4:  # each after a third of it
+                    threading.Event().wait(0.01)
+                assert not lease.is_lost
+
+            await client.create_topic("slow", TopicSettings(default_lease_ms=500))
+            await client.send("slow", b"x")
+            serving = asyncio.ensure_future(worker.serve())
+            await _emptied(client, "slow")
+            worker.stop()
+            await serving
+            assert calls == 1
+
+    asyncio.run(play())
+
+
+def test_a_worker_that_stops_finishes_what_it_began_and_gives_back_the_rest(tmp_path: Path) -> None:
+    async def play() -> None:
+        begun = asyncio.Event()
+        go_on = asyncio.Event()
+        async with running(tmp_path) as broker, broker.client() as client:
+            worker = Worker(broker.address, concurrency=1)
+
+            @worker.handler("jobs")
+            async def work(lease: AsyncLease) -> None:
+                begun.set()
+                await go_on.wait()
+
+            await client.create_topic("jobs")
+            for name in ("a", "b", "c"):
+                await client.send("jobs", b"x", id=name)
+            serving = asyncio.ensure_future(worker.serve())
+            await begun.wait()
+            worker.stop()
+            await asyncio.sleep(0.1)
+            assert not serving.done()
+            go_on.set()
+            await serving
+            counts = await client.count("jobs")
+            assert counts.total == 2
+            assert counts.processing == 0
+
+    asyncio.run(play())
+
+
+def test_while_it_drains_leases_are_still_renewed(tmp_path: Path) -> None:
+    async def play() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        async with running(tmp_path) as broker, broker.client() as client:
+            worker = Worker(broker.address, lease=1.5)
+
+            @worker.handler("jobs")
+            async def work(lease: AsyncLease) -> None:
+                begun.set()
+                await go_on.wait()
+                assert not lease.is_lost
+
+            await client.create_topic("jobs")
+            await client.send("jobs", b"x", id="a")
+            serving = asyncio.ensure_future(worker.serve())
+            await begun.wait()
+            worker.stop()
+            version = await _version(client, "a")
+            while await _version(client, "a") < version + 4:
+                await asyncio.sleep(0.02)
+            go_on.set()
+            await serving
+            assert (await client.count("jobs")).total == 0
+
+    asyncio.run(play())
+
+
+def test_concurrency_is_of_all_topics_together(tmp_path: Path) -> None:
+    async def play() -> None:
+        now, most = 0, 0
+        async with running(tmp_path) as broker, broker.client() as client:
+            worker = Worker(broker.address, concurrency=2)
+
+            async def work(lease: AsyncLease) -> None:
+                nonlocal now, most
+                now += 1
+                most = max(most, now)
+                await asyncio.sleep(0.01)
+                now -= 1
+
+            for topic in ("a", "b", "c"):
+                worker.handler(topic)(work)
+                await client.create_topic(topic)
+                for _ in range(10):
+                    await client.send(topic, b"x")
+            serving = asyncio.ensure_future(worker.serve())
+            for topic in ("a", "b", "c"):
+                await _emptied(client, topic)
+            worker.stop()
+            await serving
+            assert most == 2
+
+    asyncio.run(play())
+
+
+def test_a_handler_that_settles_by_itself_is_not_acked(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            worker = Worker(broker.address)
+
+            @worker.handler("jobs")
+            def work(lease: Lease) -> None:
+                lease.release(delay=3_600)
+                worker.stop()
+
+            await client.create_topic("jobs")
+            await client.send("jobs", b"x", id="a")
+            await worker.serve()
+            found = await client.lookup("jobs", "a")
+            assert found is not None
+            assert (found.attempts, found.lock_consumer) == (0, None)
+
+    asyncio.run(play())
+
+
+def test_a_handler_is_told_when_its_lease_is_lost_and_the_worker_goes_on() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            match frame.WhichOneof("what"):
+                case "subscribe":
+                    told = pb.Subscribed(topic_uid=TOPIC_UID, lease_ms=300)
+                    await stream.reply(seq=frame.seq, subscribed=told)
+                case "move":
+                    outcomes = [pb.Outcome(id=m.id, refusal="stale") for m in frame.move.moves]
+                    await stream.reply(seq=frame.seq, moved=pb.Moved(outcomes=outcomes, at_ms=[0]))
+                case "ack" if frame.ack.leases[0].id == "lost":
+                    await stream.outcomes(frame.seq, [pb.Outcome(id="lost", refusal="stale")])
+                case _:
+                    await done(stream, frame)
+
+        async with FakeBroker(answer) as broker:
+            worker = Worker(broker.address, lease=0.3)
+            seen = []
+
+            @worker.handler("t")
+            async def work(lease: AsyncLease) -> None:
+                if lease.id == "lost":
+                    assert not lease.is_lost
+                    await lease.lost.wait()
+                    assert lease.is_lost
+                seen.append(lease.id)
+
+            serving = asyncio.ensure_future(worker.serve())
+            await broker.until(lambda: bool(broker.streams))
+            await broker.push(delivery("lost", lease_ms=300))
+            await broker.seen("ack")
+            await broker.push(delivery("next"))
+            await broker.seen("ack", 2)
+            worker.stop()
+            await serving
+            assert seen == ["lost", "next"]
+
+    asyncio.run(play())
+
+
+def test_what_no_handler_works_on_any_more_is_let_go() -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker:
+            worker = Worker(broker.address, concurrency=1)
+
+            @worker.handler("t")
+            async def work(lease: AsyncLease) -> None:
+                raise asyncio.CancelledError
+
+            serving = asyncio.ensure_future(worker.serve())
+            await broker.until(lambda: bool(broker.streams))
+            await broker.push(delivery("a"))
+            await broker.seen("credit")  # its place is free, and it is not renewed any more
+            worker.stop()
+            await serving
+            assert broker.of("ack") == []
+
+    asyncio.run(play())
+
+
+def test_a_worker_can_be_stopped_before_the_broker_has_answered() -> None:
+    async def play() -> None:
+        async def never(stream: FakeStream, frame: Any) -> None:
+            """Nothing is said."""
+
+        async with FakeBroker(never) as broker:
+            worker = Worker(broker.address)
+            worker.stop()  # before it began: nothing happens
+            worker.handler("t")(print)
+            serving = asyncio.ensure_future(worker.serve())
+            await broker.seen("subscribe")
+            worker.stop()
+            worker.stop()
+            async with asyncio.timeout(20):
+                await serving
+
+    asyncio.run(play())
+
+
+def test_a_worker_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker:
+            worker = Worker(broker.address)
+            worker.handler("nowhere")(print)
+            with pytest.raises(TopicNotFound, match="topic create nowhere"):
+                await worker.serve()
+        with pytest.raises(BrokerUnavailable, match="chronoline up"):
+            await worker.serve()
+
+    asyncio.run(play())
+
+
+def test_a_topic_that_is_dropped_ends_its_worker(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            worker = Worker(broker.address)
+            begun = asyncio.Event()
+
+            @worker.handler("jobs")
+            async def work(lease: AsyncLease) -> None:
+                begun.set()
+
+            await client.create_topic("jobs")
+            await client.send("jobs", b"x")
+            serving = asyncio.ensure_future(worker.serve())
+            await begun.wait()
+            await client.drop_topic("jobs")
+            async with asyncio.timeout(30):
+                with pytest.raises(TopicNotFound):
+                    await serving
+
+    asyncio.run(play())
+
+
+_CHILD = """
+import sys
+from chronoline.client import Client, Worker
+
+worker = Worker(concurrency=1)
+
+@worker.handler("jobs")
+def work(lease):
+    print("begun", flush=True)
+    sys.stdin.readline()
+    print("finished", flush=True)
+
+worker.run()
+print("ended")
+"""
+
+
+def test_sigterm_drains_a_worker(chronoline_broker: str, chronoline_store: MemoryStore) -> None:
+    async def send() -> None:
+        async with AsyncClient(chronoline_broker) as client:
+            await client.create_topic("jobs")
+            await client.send("jobs", b"x", id="a")
+            await client.send("jobs", b"x", id="b")
+
+    asyncio.run(send())
+    run = [sys.executable, "-c", _CHILD]
+    with subprocess.Popen(
+        run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.readline() == "begun\n"
+        child.send_signal(signal.SIGTERM)
+        child.send_signal(signal.SIGTERM)
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.read() == "finished\nended\n"
+        assert child.wait() == 0
+        assert child.stderr.read() == ""
+    assert [each.message.id for each in scheduled(chronoline_store, "jobs")] == ["b"]
+    assert [each.message.lock_consumer for each in scheduled(chronoline_store, "jobs")] == [None]
+
+
+def test_back_off_grows_up_to_its_cap() -> None:
+    retry = Retry(base=1, factor=3, cap=20, jitter=0.5)
+    assert [retry.delay_s(attempts, 0.5) for attempts in range(5)] == [1, 3, 9, 20, 20]
+    assert retry.delay_s(0, 0) == 0.5
+    assert retry.delay_s(0, 1) == 1.5
+    assert retry.delay_s(10_000, 0.5) == 20
+
+
+async def _emptied(client: AsyncClient, topic: str) -> None:
+    async with asyncio.timeout(20):
+        while (await client.count(topic)).total:
+            await asyncio.sleep(0.02)
+
+
+async def _version(client: AsyncClient, message_id: str) -> int:
+    found = await client.lookup("jobs", message_id)
+    assert found is not None
+    return found.version

@@ -1,0 +1,46 @@
+"""A program that makes a session, serves a pipe on it and stops it; it prints what it saw, as JSON."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+from chronoline.core.errors import InvalidInput
+from chronoline.pipe.settings import PipeSettings
+from chronoline.spark.pipe import Pipe
+from chronoline.spark.session import build_session
+from tests.spark.pipes.places import PATIENCE_S
+from tests.spark.pipes.scene import until
+
+
+def main(flags: str) -> None:
+    settings = PipeSettings.load(None, {}, json.loads(flags))
+    signals: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda given, _: signals.append(given))
+    spark = build_session(settings)
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGTERM)
+    remembered = spark.conf.get("spark.sql.streaming.numRecentProgressUpdates")
+    with Pipe(settings, spark) as pipe:
+        until(lambda: pipe._enqueue.active, "the supervisor has looked for the first time")
+        spark.stop()
+        stopped = pipe.stopped.wait(PATIENCE_S / 2)
+        failed = pipe.failed
+    try:
+        again = f"a pipe runs as node {Pipe(settings, spark).node}"
+    except InvalidInput as error:
+        again = str(error)
+    seen = {
+        "signals": signals,
+        "remembered": int(remembered or 0),
+        "stopped": stopped,
+        "failed": failed,
+        "again": again,
+    }
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
