@@ -16,6 +16,9 @@ PROJECT := install --no-deps --no-build-isolation --editable .
 # Tests that wait for Spark more than they work: they run beside the others.
 ON_SPARK := tests/spark tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
 SPARK_LOG := $(VENV)/spark-tests.log
+# Processes that are started and waited for.
+ON_BROKERS := tests/broker tests/client tests/cli/client tests/cli/node tests/examples/test_broker_examples.py
+BROKERS_LOG := $(VENV)/broker-tests.log
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test bench lock proto clean
@@ -34,10 +37,13 @@ test: setup ## Check style, types, imports and documentation, and run all tests
 	@echo "== mypy";        $(BIN)/mypy
 	@echo "== imports";     $(BIN)/lint-imports --no-cache
 	@echo "== jars";        $(BIN)/python -m chronoline.testing.jars || echo "== tests that need them are skipped"
-	@echo "== pytest: what needs Spark, beside the rest"
-	@$(BIN)/pytest $(ON_SPARK) > $(SPARK_LOG) 2>&1 & spark=$$!; trap 'kill $$spark' INT TERM; status=0; \
-		$(BIN)/pytest $(addprefix --ignore=,$(ON_SPARK)) || status=1; \
-		wait $$spark || status=1; cat $(SPARK_LOG); exit $$status
+	@echo "== pytest: what needs Spark and what waits for brokers, beside the rest"
+	@$(BIN)/pytest $(ON_SPARK) > $(SPARK_LOG) 2>&1 & spark=$$!; \
+		$(BIN)/pytest $(ON_BROKERS) > $(BROKERS_LOG) 2>&1 & brokers=$$!; \
+		trap 'kill $$spark $$brokers' INT TERM; status=0; \
+		$(BIN)/pytest $(addprefix --ignore=,$(ON_SPARK) $(ON_BROKERS)) || status=1; \
+		wait $$brokers || status=1; wait $$spark || status=1; \
+		cat $(BROKERS_LOG) $(SPARK_LOG); exit $$status
 
 bench: setup ## Measure beside the raw engine (BENCH=store)
 	@$(BIN)/chronoline bench $(BENCH)

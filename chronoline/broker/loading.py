@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.alarms import Alarm
 from chronoline.broker.containing import contain
+from chronoline.broker.giving_back import give_back
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.subscribing import NO_BUCKETS, Receiver, Subscription
 from chronoline.clock import Clock
@@ -38,6 +39,7 @@ from chronoline.core.errors import (
     TopicNotFound,
 )
 from chronoline.core.message import Lease, LeasedMessage
+from chronoline.core.outcome import Grant
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 
@@ -46,6 +48,8 @@ logger = logging.getLogger(__name__)
 _REST_MS = 200
 """After the store failed, without saying when to try again."""
 _PAGE = 1_000
+_LAST_RESERVATION_S = 2.0
+"""A loader that stops waits so long for a reservation that is under way, to give back what it brings."""
 
 
 class Loader:
@@ -67,6 +71,7 @@ class Loader:
         self._tasks: list[asyncio.Task[None]] = []
         self._giving: set[asyncio.Task[None]] = set()
         self.ended = False
+        self._stopped = False
 
     def start(self) -> None:
         for name, work in (("reserving", self._reserving), ("pushing", self._pushing)):
@@ -75,12 +80,17 @@ class Loader:
 
     async def stop(self) -> None:
         """Gives back what was not pushed. May be called twice."""
+        self._stopped = True
+        for subscription in self.subscriptions:
+            self.unsubscribe(
+                subscription
+            )  # what a reservation brings that is under way is given back too
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_LAST_RESERVATION_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        for subscription in list(self._subscriptions.values()):
-            self.unsubscribe(subscription)
         if self._giving:
             await asyncio.gather(*self._giving, return_exceptions=True)
 
@@ -208,7 +218,7 @@ class Loader:
     # Reserving
 
     async def _reserving(self) -> None:
-        while True:
+        while not self._stopped:
             now_ms = self._clock.now_ms()
             self._deal(now_ms)
             subscription = self._next(now_ms)
@@ -233,14 +243,14 @@ class Loader:
         try:
             if subscription.unanswered:
                 await self._recover(subscription)
-            more = await self._take(subscription, now_ms)
-            next_ts = None
-            if not more:
+            grant = await self._take(subscription, now_ms)
+            next_ts: int | None = now_ms  # where there was one, the next is most likely not far
+            if not grant.leased:
                 ranges = [subscription.share]
                 next_ts = await self._access.look(
                     "next_ts", lambda store: store.next_ts(self.topic.uid, ranges)
                 )
-            subscription.agenda.reserved((), next_ts=next_ts, more=more, now_ms=now_ms)
+            subscription.agenda.reserved((), next_ts=next_ts, more=grant.more, now_ms=now_ms)
             if subscription.heard is not None:
                 subscription.agenda.noticed(subscription.heard)
         except TopicNotFound as error:
@@ -256,8 +266,7 @@ class Loader:
             )
             subscription.agenda.postponed(now_ms + rest_ms, now_ms=now_ms)
 
-    async def _take(self, subscription: Subscription, now_ms: int) -> bool:
-        """Whether there is more to be taken right now."""
+    async def _take(self, subscription: Subscription, now_ms: int) -> Grant:
         agenda, share = subscription.agenda, subscription.share
         grant = await self._access.change(
             "reserve",
@@ -273,7 +282,7 @@ class Loader:
         self._metrics.leased(self.topic.name, grant)
         if subscription.closed:
             self._give_back([each.lease for each in grant.leased])
-            return False
+            return grant
         # At once: what is due already must not wait for the next look.
         agenda.reserved(grant.leased, next_ts=None, more=True, now_ms=now_ms)
         subscription.learn_sizes(grant.leased)
@@ -282,7 +291,7 @@ class Loader:
             logger.warning(
                 "message %r of topic %r was %s", outcome.id, self.topic.name, outcome.reason
             )
-        return grant.more
+        return grant
 
     async def _recover(self, subscription: Subscription) -> None:
         """Gives back what an unanswered reservation took."""
@@ -318,22 +327,9 @@ class Loader:
     def _give_back(self, leases: Sequence[Lease]) -> None:
         """In the background: if it fails, the leases lapse."""
         if leases:
-            task = asyncio.ensure_future(self._unreserve(leases))
+            task = asyncio.ensure_future(give_back(self._access, self.topic, leases))
             self._giving.add(task)
             task.add_done_callback(self._giving.discard)
-
-    async def _unreserve(self, leases: Sequence[Lease]) -> None:
-        try:
-            await self._access.change(
-                "unreserve", lambda lanes: lanes.unreserve(self.topic.uid, leases)
-            )
-        except ChronolineError as error:
-            logger.warning(
-                "%d messages of topic %r could not be given back, their leases will lapse: %s",
-                len(leases),
-                self.topic.name,
-                error,
-            )
 
     def _end(self, reason: str) -> None:
         """The topic was dropped."""
@@ -346,7 +342,7 @@ class Loader:
     # Pushing
 
     async def _pushing(self) -> None:
-        while True:
+        while not self._stopped:
             now_ms = self._clock.now_ms()
             for subscription in self.subscriptions:
                 self._push(subscription, now_ms)

@@ -17,6 +17,8 @@ RESERVE_ROWS = 500
 _MOST_BYTES = 64 * 1024 * 1024
 _SPARE = 4
 """The next messages may be so many times as large as the largest of those that came last."""
+_BUNDLE_MS = 15
+"""What falls due so soon after a message leaves with it: one frame for all of them."""
 NO_BUCKETS = BucketRange(0, 0)
 
 
@@ -37,10 +39,10 @@ class Receiver(Protocol):
 
     @property
     def advance_ms(self) -> int:
-        """How much before its due a message has to leave in order to arrive in time."""
+        """How much before its due a message has to leave in order to arrive in time; 0 if at its due."""
 
     def push(self, topic: Topic, leased: Sequence[LeasedMessage]) -> None:
-        """Takes messages, some of them up to `advance_ms` early. Never waits."""
+        """Takes messages, some of them a little early if it has an advance. Never waits."""
 
     def shared(self, topic: Topic, share: BucketRange) -> None:
         """From now on it serves these buckets."""
@@ -109,7 +111,9 @@ class Subscription:
         """What leaves now, in order of `due`."""
         if self.credit <= 0 or self.receiver.clogged:
             return []
-        ready = self.agenda.deliver(now_ms + self.receiver.advance_ms, self.credit)
+        advance_ms = self.receiver.advance_ms
+        ahead_ms = advance_ms + _BUNDLE_MS if advance_ms else 0
+        ready = self.agenda.deliver(now_ms + ahead_ms, self.credit)
         self.add_credit(-len(ready), now_ms)
         for each in ready:
             self.outstanding[each.lease.id] = each.lease

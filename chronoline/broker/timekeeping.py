@@ -10,9 +10,9 @@ from dataclasses import dataclass
 _STEP_US = 500_000
 """The clock was moved if it went so much further, or less far, than a clock that only counts."""
 _KEPT = 16
-_MOST_ADVANCE_MS = 50
-_SPARE_MS = 2
-"""Timers wake in whole milliseconds: a push leaves this much earlier than it would have to."""
+_MOST_ADVANCE_MS = 35
+_SPARE_MS = 10
+"""A push leaves so much earlier than the slowest of the last pings would have it: it waits behind others."""
 
 
 class Timekeeper:
@@ -77,7 +77,8 @@ class Measured:
     @property
     def advance_ms(self) -> int:
         """How much before its due a message has to leave."""
-        return min(-(-self.latency_us // 1000) + _SPARE_MS, _MOST_ADVANCE_MS)
+        slowest_us = max(self._round_trips_us, default=0) // 2
+        return min(-(-slowest_us // 1000) + _SPARE_MS, _MOST_ADVANCE_MS)
 
 
 def average_seconds(drifts_us: Iterable[int]) -> float:

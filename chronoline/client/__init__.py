@@ -1,8 +1,9 @@
 """The SDK: `Client`, the same awaited as `AsyncClient`, and `Worker`. `docs/sdk.md` is its guide.
 
 From the outside inwards: `aio` is what users call, and `sync` is made from it; `worker` calls their handlers;
-`leases` is what they are handed. Below, `producing` and `consuming` are the two kinds of `streams`, on one
-`connection`; `requests` is what waits there, `timing` knows the broker's clock, `renewing` keeps leases.
+`messages` is what they send and `leases` what they are handed. Below, `producing` and `consuming` are the two
+kinds of `streams`, on one `connection`; `requests` is what waits there to be answered, `settling` what is
+said of leases, `renewing` keeps them, and `timing` knows the broker's clock.
 
 What is named here is imported when it is first used: gRPC is slow to import.
 """

@@ -8,12 +8,19 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from chronoline.client.connection import Connection
 from chronoline.client.leases import AsyncLease, Settled
 from chronoline.client.requests import Part
+from chronoline.client.settling import (
+    Move,
+    Settling,
+    settling_answers,
+    settling_bytes,
+    settling_frame,
+)
 from chronoline.client.streams import Stream
 from chronoline.client.times import When
 from chronoline.core.errors import (
@@ -24,32 +31,14 @@ from chronoline.core.errors import (
     NotSubscribed,
     TopicNotFound,
 )
-from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
-from chronoline.wire.codec import outcomes_from_wire
 from chronoline.wire.codes import Kind, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-Move = Literal["extend", "release", "retry"]
-_KINDS = {
-    "extend": pb.MoveBatch.KIND_EXTEND,
-    "release": pb.MoveBatch.KIND_RELEASE,
-    "retry": pb.MoveBatch.KIND_RETRY,
-    "bury": pb.MoveBatch.KIND_BURY,
-}
-
-
-_ITEM_BYTES = 64
-"""What the fields around an id take."""
 _LEAVING_S = 2.0
 _NO_LEASE_MS = 1_000
-
-
-class _Kind(NamedTuple):
-    what: str
-    topic_uid: int
 
 
 @dataclass(slots=True, eq=False)
@@ -156,15 +145,15 @@ class ConsumerStream(Stream):
         return [each for one in self._subscriptions.values() for each in one.held.values()]
 
     def ack(self, lease: AsyncLease) -> Any:
-        return self._settle(_Kind("ack", lease.topic_uid), (lease, None))
+        return self._settle(Settling("ack", lease.topic_uid), (lease, None))
 
     def move(self, move: Move, lease: AsyncLease, at: When) -> Any:
-        return self._settle(_Kind(move, lease.topic_uid), (lease, at))
+        return self._settle(Settling(move, lease.topic_uid), (lease, at))
 
     def bury(self, lease: AsyncLease, reason: str) -> Any:
-        return self._settle(_Kind("bury", lease.topic_uid), (lease, reason))
+        return self._settle(Settling("bury", lease.topic_uid), (lease, reason))
 
-    async def _settle(self, kind: _Kind, item: tuple[AsyncLease, When | str | None]) -> Settled:
+    async def _settle(self, kind: Settling, item: tuple[AsyncLease, When | str | None]) -> Settled:
         (answer,) = await self.request(kind, [item])
         return answer  # type: ignore[no-any-return]  # what `_answers` made
 
@@ -258,43 +247,14 @@ class ConsumerStream(Stream):
     def _frame(self, **fields: Any) -> pb.ConsumerFrame:
         return pb.ConsumerFrame(**fields)
 
-    def _request_frame(self, kind: _Kind, items: Sequence[Any], seq: int) -> pb.ConsumerFrame:
-        frame = pb.ConsumerFrame(seq=seq)
-        if kind.what == "ack":
-            frame.ack.topic_uid = kind.topic_uid
-            frame.ack.leases.extend(
-                pb.LeaseRef(id=lease.id, version=lease.version) for lease, _ in items
-            )
-            return frame
-        frame.move.topic_uid = kind.topic_uid
-        frame.move.kind = _KINDS[kind.what]
-        if kind.what == "bury":
-            frame.move.moves.extend(
-                pb.LeaseMove(id=lease.id, version=lease.version, reason=reason)
-                for lease, reason in items
-            )
-        else:
-            frame.move.moves.extend(
-                pb.LeaseMove(
-                    id=lease.id, version=lease.version, at_ms=at.at_ms, delay_ms=at.delay_ms
-                )
-                for lease, at in items
-            )
-        return frame
+    def _request_frame(self, kind: Settling, items: Sequence[Any], seq: int) -> pb.ConsumerFrame:
+        return settling_frame(kind, items, seq)
 
-    def _size_bytes(self, kind: _Kind, item: Any) -> int:
-        lease, said = item
-        return _ITEM_BYTES + len(lease.id) + (len(said) if kind.what == "bury" else 0)
+    def _size_bytes(self, kind: Settling, item: Any) -> int:
+        return settling_bytes(kind, item)
 
     def _answers(self, reply: pb.ConsumerReply, parts: Sequence[Part]) -> list[Any]:
-        if reply.WhichOneof("what") != "moved":
-            return [(outcome, 0) for outcome in outcomes_from_wire(reply.outcomes.outcomes)]
-        outcomes = outcomes_from_wire(reply.moved.outcomes)
-        repeated = [part.sent > 1 for part in parts for _ in part.items]
-        return [
-            (_perhaps_done(outcome) if again and not outcome.done else outcome, at_ms)
-            for outcome, at_ms, again in zip(outcomes, reply.moved.at_ms, repeated, strict=True)
-        ]
+        return settling_answers(reply, parts)
 
     async def _welcomed(self) -> None:
         """Subscribes again; what is held is told, and comes back under new versions.
@@ -377,10 +337,9 @@ class ConsumerStream(Stream):
     def _failed(self, reply: pb.ConsumerReply) -> None:
         subscription = self._subscriptions.get(-reply.seq)
         error = error_of(reply.failure)
-        if self._left(reply.seq):
-            return
         if subscription is None or subscription.subscribed.done():
-            logger.warning("the broker says: %s", error)
+            if not self._left(reply.seq):
+                logger.warning("the broker says: %s", error)
         elif reply.failure.kind == Kind.REFUSED.value:
             self._end(subscription.topic.uid, error)
         else:
@@ -466,10 +425,3 @@ def _settle(future: asyncio.Future[None], error: ChronolineError | None) -> None
     else:
         future.set_exception(error)
         future.exception()  # whoever waits for it hears of it; perhaps nobody does
-
-
-def _perhaps_done(outcome: Outcome) -> Outcome:
-    """Of a lease that was given back, or buried, and the answer was lost: asking again is refused."""
-    return replace(
-        outcome, detail=f"{outcome.reason}; perhaps by an earlier attempt of this request"
-    )

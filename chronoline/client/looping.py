@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, for callers that have none: one for the whole process.
+"""Event loops for callers that have none: one in a thread of its own, for the whole process; one for workers.
 
-gRPC wakes every event loop that it ever met, closed ones too, with complaints. So this one is never closed.
+gRPC wakes every event loop that it ever met, closed ones too, with complaints. So these are never closed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ Generator = TypeVar("Generator", bound=AsyncGenerator[Any, None])
 _lock = threading.Lock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 """By process: a fork has none of the threads."""
+_idle: dict[int, list[asyncio.AbstractEventLoop]] = {}
+"""By process too."""
 
 
 def shared_loop() -> asyncio.AbstractEventLoop:
@@ -57,6 +59,24 @@ def run_in(loop: asyncio.AbstractEventLoop, work: Awaitable[Result]) -> Result:
             future.cancel()
             ended.wait(_ENDING_S)
         raise
+
+
+def run_here(work: Coroutine[Any, Any, None]) -> None:
+    """Like `asyncio.run`, on a loop that is kept for the next time."""
+    idle = _idle.setdefault(os.getpid(), [])
+    loop = idle.pop() if idle else asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(work)
+    finally:
+        loop.run_until_complete(_tidy(loop))
+        idle.append(loop)
+
+
+async def _tidy(loop: asyncio.AbstractEventLoop) -> None:
+    left = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 class Home:

@@ -41,7 +41,9 @@ _FRAME_ITEMS = 5_000
 _FRAME_BYTES = 2 * 1024 * 1024
 _SHORTEST_PING_S = 0.05
 _LAST_ANSWERS_S = 2.0
+_LAST_WORDS_S = 1.0
 _WELCOME_S = 10.0
+_GOODBYE_S = 1.0
 _FINAL = (Unauthenticated, ConsumerReplaced, ClientClosed)
 """Opening the stream again would not help."""
 
@@ -106,7 +108,12 @@ class Stream(ABC):
         if under_way and self._ready:
             await asyncio.wait(under_way, timeout=_LAST_ANSWERS_S)
         self._closed = True
+        self._news.set()
         if self._running is not None:
+            if (
+                self._ready
+            ):  # it says goodbye, so that gRPC has nothing to say when the event loop is gone
+                await asyncio.wait([self._running], timeout=_GOODBYE_S)
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
         for part in self._unanswered():
@@ -185,7 +192,8 @@ class Stream(ABC):
                     self._fail(known)
                     return
                 self._interrupted(known)
-            await asyncio.sleep(back_off.next_s())
+            if not self._closed:
+                await asyncio.sleep(back_off.next_s())
 
     def _known(self, error: BaseException) -> ChronolineError:
         """What it means for those who wait."""
@@ -218,7 +226,11 @@ class Stream(ABC):
             running: set[asyncio.Task[None]] = set(tasks)
             while running:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
+                if any(task.exception() for task in done):
+                    # Writing fails before the broker's last words were read: they say why.
+                    await asyncio.wait(tasks[:1], timeout=_LAST_WORDS_S)
+                    done |= {each for each in tasks[:1] if each.done()}
+                for task in sorted(done, key=tasks.index):
                     task.result()
         finally:
             self._ready = False
@@ -275,14 +287,16 @@ class Stream(ABC):
         while True:
             while self._frames:
                 await call.write(self._frames.pop(0))
+            if self._closed:
+                await call.done_writing()  # the broker ends the stream, and with it the reader
+                return
             if self._ready and self._line:
                 frame = self._next_frame()
                 if frame is not None:
                     await call.write(frame)
                 continue
             self._news.clear()
-            if not self._frames and not (self._ready and self._line):
-                await self._news.wait()
+            await self._news.wait()
 
     def _say(self, frame: Any) -> None:
         """Writes a frame that nobody answers."""

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from chronoline.client.aio import AsyncClient
 from chronoline.client.consuming import ConsumerStream
 from chronoline.client.leases import AsyncLease
+from chronoline.client.looping import run_here
 from chronoline.client.sync import Lease
 from chronoline.client.times import Delay, check_count, lease_length_ms
 from chronoline.client.tracing import continued
@@ -128,14 +129,20 @@ class Worker:
 
     def run(self) -> None:
         """Until SIGTERM or SIGINT."""
-        asyncio.run(self._run())
+        run_here(self._run())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(NotImplementedError, ValueError):  # only the main thread can
-                loop.add_signal_handler(number, self.stop)
-        await self.serve()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        try:
+            for number in signals:
+                with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+                    loop.add_signal_handler(number, self.stop)  # only the main thread can
+            await self.serve()
+        finally:
+            for number in signals:
+                with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+                    loop.remove_signal_handler(number)
 
     def stop(self) -> None:
         """Drains; from any thread. `run` and `serve` return when it is done."""

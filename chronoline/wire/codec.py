@@ -147,12 +147,20 @@ def outcomes_from_wire(outcomes: Iterable[pb.Outcome]) -> list[Outcome]:
     return [
         Outcome(
             id=each.id,
-            refusal=Refusal(each.refusal) if each.refusal else None,
+            refusal=_refusal(each.refusal) if each.refusal else None,
             version=each.version,
             detail=each.detail,
         )
         for each in outcomes
     ]
+
+
+def _refusal(name: str) -> Refusal:
+    """One that only a newer broker knows is a refusal all the same; its words are in the detail."""
+    try:
+        return Refusal(name)
+    except ValueError:
+        return Refusal.NOT_ALLOWED
 
 
 def letter_to_wire(letter: DeadLetter) -> pb.DeadLetter:

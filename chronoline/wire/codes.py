@@ -55,6 +55,11 @@ STATUS: dict[str, grpc.StatusCode] = {
     Kind.UNKNOWN: grpc.StatusCode.UNKNOWN,
 }
 """Of questions that fail, for those who know gRPC alone; the failure is among the trailing metadata."""
+_BY_KIND: dict[str, type[ChronolineError]] = {
+    Kind.REFUSED: InvalidInput,
+    Kind.TRY_AGAIN: BrokerUnavailable,
+}
+"""For codes that are not known; where the kind is not known either, it is in doubt."""
 FAILURE_KEY = "chronoline-failure-bin"
 _OTHER = "outcome_unknown"
 _RETRY_AFTER_MS = 200
@@ -81,9 +86,7 @@ def failure_of(error: BaseException) -> pb.Failure:
 def error_of(failure: pb.Failure) -> ChronolineError:
     """The error that a failure stands for. A code of a newer broker is known by its kind."""
     known = CODES.get(failure.code)
-    if known is None:
-        by_kind = {Kind.REFUSED: InvalidInput, Kind.TRY_AGAIN: BrokerUnavailable}
-        known = (by_kind.get(Kind(failure.kind), OutcomeUnknown), Kind(failure.kind))
-    error = known[0](failure.message)
+    kind = _BY_KIND.get(failure.kind, OutcomeUnknown) if known is None else known[0]
+    error = kind(failure.message)
     error.retry_after_ms = failure.retry_after_ms or None
     return error

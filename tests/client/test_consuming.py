@@ -409,6 +409,31 @@ def test_what_was_not_handed_over_is_given_back_and_not_before_its_due() -> None
     asyncio.run(play())
 
 
+def test_what_is_held_after_leaving_comes_back_after_a_break_too() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if stream is not broker.streams[0] and len(stream.frames) == 1:
+                await stream.failure(frame.seq, "try_again", "store_unavailable")
+            else:
+                await _keeping("a")(stream, frame)
+
+        broker = FakeBroker(answer)
+        async with subscribed(broker) as (client, stream):
+            (lease,) = await _taken(broker, stream, "a")
+            await client.unsubscribe(stream)
+            broker.streams[0].end()
+            await lease.ack()
+            (ack,) = broker.of("ack")
+            assert ack.ack.leases[0].version == 20
+            again = [
+                each.subscribe for each in broker.streams[1].frames if each.HasField("subscribe")
+            ]
+            assert [(each.credit, list(each.holding)) for each in again] == [(0, ["a"])] * 2
+            await broker.seen("unsubscribe", 2)
+
+    asyncio.run(play())
+
+
 def test_a_client_that_is_closed_gives_back_too() -> None:
     async def play() -> None:
         broker = FakeBroker()

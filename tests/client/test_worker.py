@@ -14,7 +14,7 @@ import pytest
 
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
-from chronoline.client.sync import Lease
+from chronoline.client.sync import Client, Lease
 from chronoline.client.worker import Retry, Worker
 from chronoline.core.errors import BrokerUnavailable, TopicNotFound
 from chronoline.core.topic import TopicSettings
@@ -361,6 +361,24 @@ def test_sigterm_drains_a_worker(chronoline_broker: str, chronoline_store: Memor
         assert child.stderr.read() == ""
     assert [each.message.id for each in scheduled(chronoline_store, "jobs")] == ["b"]
     assert [each.message.lock_consumer for each in scheduled(chronoline_store, "jobs")] == [None]
+
+
+def test_a_worker_can_run_again_beside_a_client(chronoline_broker: str) -> None:
+    seen = []
+    with Client(chronoline_broker) as client:
+        client.create_topic("jobs")
+        for number in range(3):
+            worker = Worker(chronoline_broker)
+
+            @worker.handler("jobs")
+            async def work(lease: AsyncLease, worker: Worker = worker) -> None:
+                seen.append(lease.id)
+                worker.stop()
+
+            client.send("jobs", b"x", id=f"{number}")
+            worker.run()
+        assert client.count("jobs").total == 0
+    assert seen == ["0", "1", "2"]
 
 
 def test_back_off_grows_up_to_its_cap() -> None:

@@ -33,9 +33,10 @@ def test_every_example_of_the_broker_has_a_test() -> None:
 def test_reminders_come_at_their_moments_and_a_moved_one_once(tmp_path: Path) -> None:
     for _ in range(2):
         lines = run("broker_reminders.py", tmp_path)
-        assert [re.sub(r", \d+\.\d ms late$", "", line) for line in lines] == [
-            "ben: call the bank",
+        # Those that are overdue when a slow machine has started the worker are handled beside each other.
+        assert sorted(re.sub(r", \d+\.\d ms late$", "", line) for line in lines) == [
             "ada: the tea is ready",
+            "ben: call the bank",
             "cem: stand up",
         ]
 

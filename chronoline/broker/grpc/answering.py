@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 from chronoline.broker.limits import check_batch
+from chronoline.broker.paging import letter_place
 from chronoline.broker.parts import Parts
-from chronoline.core.errors import InvalidInput
-from chronoline.core.message import DeadLetter, Message
+from chronoline.broker.provisioning import create_topic, drop_topic
 from chronoline.core.permissions import Actor, Consumer, Producer
-from chronoline.core.topic import check_topic_name
 from chronoline.stores.contract import Counts
 from chronoline.wire.codec import (
     letter_to_wire,
@@ -57,25 +54,12 @@ class Answering:
         )
 
     async def CreateTopic(self, asked: pb.CreateTopicRequest) -> pb.Topic:
-        check_topic_name(asked.name)
         settings = settings_from_wire(asked.settings)
-        largest = self._parts.limits.frame_bytes // 2
-        if settings.largest_body_bytes > largest:
-            raise InvalidInput(
-                f"bodies of {settings.largest_body_bytes} bytes do not fit into this broker's frames; at "
-                f"most {largest}: raise frame_bytes in its settings"
-            )
-        with self._counted("create", asked.name):
-            topic = await self._parts.topics.create(
-                asked.name, settings, if_missing=asked.if_missing
-            )
+        topic = await create_topic(self._parts, asked.name, settings, if_missing=asked.if_missing)
         return topic_to_wire(topic)
 
     async def DropTopic(self, asked: pb.TopicRef) -> pb.Dropped:
-        topic = await self._parts.topics.get(asked.uid)
-        with self._counted("delete", topic.name):
-            dropped = await self._parts.topics.drop(asked.uid)
-        return pb.Dropped(dropped=dropped)
+        return pb.Dropped(dropped=await drop_topic(self._parts, asked.uid))
 
     async def GetTopic(self, asked: pb.GetTopicRequest) -> pb.Topic:
         return topic_to_wire(await self._parts.topics.find(asked.name))
@@ -121,7 +105,7 @@ class Answering:
     async def DeadLetters(self, asked: pb.DeadLettersRequest) -> pb.DeadLetterPage:
         after = None
         if asked.HasField("after_id"):
-            after = _place(asked.after_id, asked.after_died_ms)
+            after = letter_place(asked.after_id, asked.after_died_ms)
         letters = await self._parts.carrier.dead_letters(
             asked.topic_uid, after=after, limit=min(asked.limit or _MOST_LETTERS, _MOST_LETTERS)
         )
@@ -139,29 +123,8 @@ class Answering:
         outcomes = await self._parts.carrier.discard(asked.topic_uid, list(asked.ids))
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
-    def _counted(self, op: str, topic: str) -> AbstractContextManager[None]:
-        return self._parts.metrics.topic_command(op, topic)
-
 
 def _counts(counts: Counts) -> pb.Counts:
     return pb.Counts(
         available=counts.available, processing=counts.processing, waiting=counts.waiting
     )
-
-
-def _place(message_id: str, died_ms: int) -> DeadLetter:
-    """A letter by what the store asks of it: where the next page begins."""
-    message = Message(
-        id=message_id,
-        ts=0,
-        due=0,
-        bucket=0,
-        producer_group="",
-        lock_consumer=None,
-        version=0,
-        attempts=0,
-        expires=None,
-        key=None,
-        headers=(),
-    )
-    return DeadLetter(message=message, reason="", died=died_ms)

@@ -1,0 +1,76 @@
+"""Getting in: a token, and TLS with an authority of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chronoline.broker.doors import Door, Tls, Tokens
+from chronoline.broker.testing import LocalBroker
+from chronoline.client.sync import Client
+from chronoline.core.errors import BrokerUnavailable, InvalidInput, Unauthenticated
+from chronoline.stores.memory import MemoryStore
+from tests.cli.node.certificates import make_certificate
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Tokens:
+    return Tokens(tmp_path / "tokens.json")
+
+
+def test_without_the_right_token_nobody_comes_in(
+    tokens: Tokens, chronoline_store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tokens.create("me")
+    with LocalBroker(chronoline_store, door=Door(tokens)) as broker:
+        for wrong in (None, "wrong"):
+            with Client(broker.address, token=wrong) as client:
+                for ask in (client.topics, lambda: client.send("t", b"x")):
+                    with pytest.raises(Unauthenticated, match="chronoline token create"):
+                        ask()
+        with Client(broker.address, token=token) as client:
+            client.create_topic("t")
+            client.send("t", b"x", id="a")
+        monkeypatch.setenv("CHRONOLINE_TOKEN", token)
+        with Client(broker.address) as client:
+            assert next(client.consume("t")).id == "a"
+
+
+def test_a_token_that_is_revoked_ends_what_was_begun(
+    tokens: Tokens, chronoline_store: MemoryStore
+) -> None:
+    token = tokens.create("me")
+    tokens.create("another")  # else nobody would be asked for one
+    with (
+        LocalBroker(chronoline_store, door=Door(tokens)) as broker,
+        Client(broker.address, token=token) as client,
+    ):
+        client.create_topic("t")
+        client.send("t", b"x", delay=60)
+        leases = client.consume("t")
+        tokens.revoke("me")
+        broker.stop()
+        broker.start()  # the streams have to come in again
+        with pytest.raises(Unauthenticated):
+            next(leases)
+        with pytest.raises(Unauthenticated):
+            client.send("t", b"x")
+
+
+def test_tls_with_an_authority_of_ones_own(tmp_path: Path, chronoline_store: MemoryStore) -> None:
+    certificate, key = make_certificate(tmp_path)
+    door = Door(tls=Tls(certificate=certificate, key=key))
+    with LocalBroker(chronoline_store, door=door) as broker:
+        for trusted in (certificate, str(certificate)):
+            with Client(broker.address, tls=trusted) as client:
+                client.create_topic("t")
+                client.send("t", b"x", delay=60)
+        for other in (False, True):
+            with Client(broker.address, tls=other) as client, pytest.raises(BrokerUnavailable):
+                client.topics()
+        with (
+            Client(broker.address, tls=tmp_path / "missing.pem") as client,
+            pytest.raises(InvalidInput, match="cannot be read"),
+        ):
+            client.topics()

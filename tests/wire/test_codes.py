@@ -1,0 +1,53 @@
+"""The names of what goes wrong: there and back, and those of a newer broker."""
+
+from __future__ import annotations
+
+import pytest
+
+import chronoline.wire.v1.chronoline_pb2 as pb
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    InvalidInput,
+    OutcomeUnknown,
+)
+from chronoline.core.outcome import Refusal
+from chronoline.wire.codec import outcomes_from_wire
+from chronoline.wire.codes import CODES, error_of, failure_of
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_error_comes_back_as_itself(code: str) -> None:
+    kind_of_error, kind = CODES[code]
+    failure = failure_of(kind_of_error("why"))
+    assert (failure.code, failure.kind) == (code, kind.value)
+    error = error_of(failure)
+    assert type(error) is kind_of_error
+    assert str(error) == "why"
+
+
+def test_what_nobody_foresaw_is_in_doubt_and_keeps_its_words_to_itself() -> None:
+    failure = failure_of(ZeroDivisionError("a secret"))
+    assert failure.kind == "unknown"
+    assert "secret" not in failure.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("refused", InvalidInput),
+        ("try_again", BrokerUnavailable),
+        ("unknown", OutcomeUnknown),
+        ("of another world", OutcomeUnknown),
+    ],
+)
+def test_a_code_of_a_newer_broker_is_known_by_its_kind(
+    kind: str, expected: type[ChronolineError]
+) -> None:
+    assert type(error_of(pb.Failure(code="new", kind=kind, message="m"))) is expected
+
+
+def test_a_refusal_of_a_newer_broker_is_a_refusal() -> None:
+    (outcome,) = outcomes_from_wire([pb.Outcome(id="a", refusal="too_blue", detail="blue")])
+    assert outcome.refusal is Refusal.NOT_ALLOWED
+    assert outcome.reason == "blue"
