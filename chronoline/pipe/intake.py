@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BODY_BYTES, id_problem, message_problem
@@ -28,6 +26,9 @@ from chronoline.stores.inputs import (
     TakenIn,
     Tally,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # slow to import, and commands import this module for its headers
 
 logger = logging.getLogger(__name__)
 

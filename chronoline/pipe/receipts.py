@@ -11,12 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-FIRED, SERVED, SKIPPED, STOPPED = "fired", "served", "skipped", "stopped"
-"""A message was published; a window was served.
-
-Skipped: it was over before its task came to it, or the store could not be reached and the task gave up.
-Stopped: somebody had asked the pipe to stop before the task began, and it did nothing.
-"""
+from chronoline.pipe.outcomes import FIRED
 
 SCHEMA = pa.schema(
     [

@@ -21,9 +21,10 @@ from chronoline.core.topic import Topic
 from chronoline.lanes.publishing import Confirm, PublishingLane
 from chronoline.lanes.window import LaneSettings
 from chronoline.pipe.dealing import split_range
+from chronoline.pipe.outcomes import SERVED, SKIPPED, STOPPED
 from chronoline.pipe.outputs.contract import OutRecord
 from chronoline.pipe.places import Place
-from chronoline.pipe.receipts import SERVED, SKIPPED, STOPPED, Fired, as_batch
+from chronoline.pipe.receipts import Fired, as_batch
 from chronoline.pipe.warm import warm_output, warm_store
 from chronoline.pipe.windows import Window, window_of
 from chronoline.stores.contract import Store

@@ -22,7 +22,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.core.lateness import LATENESS_BOUNDS_MS
-from chronoline.pipe.receipts import DDL, FIRED, SERVED, SKIPPED
+from chronoline.pipe.outcomes import FIRED, SERVED, SKIPPED
+from chronoline.pipe.receipts import DDL
 from chronoline.pipe.serving import LaneWork
 from chronoline.spark.workers import prepare_worker
 

@@ -1,6 +1,7 @@
 """Receipts as rows."""
 
-from chronoline.pipe.receipts import FIRED, SERVED, Fired, as_batch
+from chronoline.pipe.outcomes import FIRED, SERVED
+from chronoline.pipe.receipts import Fired, as_batch
 
 
 def test_a_window_has_a_row_for_each_message_and_one_for_itself() -> None:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from chronoline.pipe.receipts import SERVED, Fired, as_batch
+from chronoline.pipe.outcomes import SERVED
+from chronoline.pipe.receipts import Fired, as_batch
 from chronoline.pipe.serving import LaneWork
 from chronoline.spark.firing import OBSERVED, start_lane
 from tests.spark.pipes.scene import until
