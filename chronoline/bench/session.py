@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chronoline.bench.control import Control
-from chronoline.bench.report import Machine, Report, Row
+from chronoline.bench.report import Machine, Report, Row, Wanted
 from chronoline.bench.show import Show
 from chronoline.bench.tally import Tally
 from chronoline.clock import Clock, SystemClock
@@ -31,6 +31,32 @@ class Session:
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """Cases that could not be measured, and why: in a long run the others are measured all the same."""
+
+    def add(
+        self,
+        case: str,
+        metric: str,
+        value: float,
+        unit: str,
+        *,
+        beside: tuple[str, float | None] | None = None,
+        wanted: Wanted | None = None,
+    ) -> None:
+        """A figure, beside that of a reference, or of one that could not be had."""
+        reference, reference_value = beside or (None, None)
+        if reference is not None and reference_value is None:
+            reference, wanted = f"{reference} (not to be had)", None
+        self.rows.append(
+            Row(
+                case=case,
+                metric=metric,
+                value=value,
+                unit=unit,
+                reference=reference,
+                reference_value=reference_value,
+                wanted=wanted,
+            )
+        )
 
 
 def run_bench(

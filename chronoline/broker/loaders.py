@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.loading import Loader
 from chronoline.broker.metrics import BrokerMetrics
-from chronoline.broker.subscribing import Receiver, Subscription
+from chronoline.broker.subscribing import NOTHING_HELD, Holding, Receiver, Subscription
 from chronoline.clock import Clock
 from chronoline.core.errors import InvalidInput, NotSubscribed
 from chronoline.core.message import Lease
@@ -38,7 +38,7 @@ class Loaders:
         *,
         lease_ms: int,
         credit: int,
-        holding: Iterable[str] = (),
+        holding: Holding = NOTHING_HELD,
     ) -> tuple[Subscription, list[Lease]]:
         """Raises `AlreadySubscribed`, and `InvalidInput` for a topic that a pipe serves."""
         await self._check_not_piped(topic)

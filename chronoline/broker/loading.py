@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.alarms import Alarm
 from chronoline.broker.containing import contain
 from chronoline.broker.giving_back import give_back
 from chronoline.broker.metrics import BrokerMetrics
-from chronoline.broker.subscribing import NO_BUCKETS, Receiver, Subscription
+from chronoline.broker.subscribing import NO_BUCKETS, NOTHING_HELD, Holding, Receiver, Subscription
 from chronoline.clock import Clock
 from chronoline.core.dealing import deal_ranges
 from chronoline.core.errors import (
@@ -104,11 +104,17 @@ class Loader:
     # Who is served
 
     async def subscribe(
-        self, receiver: Receiver, *, lease_ms: int, credit: int, holding: Iterable[str] = ()
+        self,
+        receiver: Receiver,
+        *,
+        lease_ms: int,
+        credit: int,
+        holding: Holding = NOTHING_HELD,
     ) -> tuple[Subscription, list[Lease]]:
         """Also answers the leases that live among what the consumer says that it holds.
 
-        Its other live leases are pushed to it first. Raises `AlreadySubscribed`.
+        A lease in a version that is not its own was in other hands meanwhile. That one and its other
+        live leases are pushed to it first. Raises `AlreadySubscribed`.
         """
         if receiver.name in self._subscriptions:
             raise AlreadySubscribed(
@@ -123,14 +129,14 @@ class Loader:
         )
         self._subscriptions[receiver.name] = subscription
         try:
-            kept = await self._resume(subscription, frozenset(holding))
+            kept = await self._resume(subscription, holding)
         except BaseException:
             self._subscriptions.pop(receiver.name, None)
             raise
         self.changed()
         return subscription, kept
 
-    async def _resume(self, subscription: Subscription, holding: frozenset[str]) -> list[Lease]:
+    async def _resume(self, subscription: Subscription, holding: Holding) -> list[Lease]:
         kept: list[Lease] = []
         after, more = "", True
         while more:
@@ -141,10 +147,14 @@ class Loader:
                     self.topic.uid, subscription.name, after=after, limit=_PAGE
                 ),
             )
-            held = [each.lease for each in grant.leased if each.lease.id in holding]
-            kept += held
-            subscription.outstanding |= {lease.id: lease for lease in held}
-            back = [each for each in grant.leased if each.lease.id not in holding]
+            back: list[LeasedMessage] = []
+            for each in grant.leased:
+                lease = each.lease
+                if lease.version - 1 in holding.get(lease.id, ()):  # the resumption made one more
+                    kept.append(lease)
+                    subscription.outstanding[lease.id] = lease
+                else:
+                    back.append(each)
             subscription.agenda.reserved(back, next_ts=None, more=True, now_ms=now_ms)
             more = grant.more
             if grant.leased:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from prometheus_client.core import HistogramMetricFamily
@@ -129,24 +129,21 @@ class BrokerMetrics(Collector):
 
     # What happens
 
-    @contextmanager
-    def command(self, command: str, topic: str) -> Iterator[None]:
+    def command(self, command: str, topic: str) -> AbstractContextManager[None]:
         """Counts a command, and its failure."""
-        self.add("broker_commands_count", (command, topic))
-        try:
-            yield
-        except Exception:
-            self.add("broker_commands_errors", (command, topic))
-            raise
+        return self._counting("broker_commands", (command, topic))
+
+    def topic_command(self, op: str, topic: str) -> AbstractContextManager[None]:
+        """Counts the creation or deletion of a topic, and its failure."""
+        return self._counting("topic_commands", (op, topic))
 
     @contextmanager
-    def topic_command(self, op: str, topic: str) -> Iterator[None]:
-        """Counts the creation or deletion of a topic, and its failure."""
-        self.add("topic_commands_count", (op, topic))
+    def _counting(self, family: str, labels: tuple[str, ...]) -> Iterator[None]:
+        self.add(f"{family}_count", labels)
         try:
             yield
         except Exception:
-            self.add("topic_commands_errors", (op, topic))
+            self.add(f"{family}_errors", labels)
             raise
 
     def changed(self, command: str, topic: str, outcomes: Sequence[Outcome]) -> None:

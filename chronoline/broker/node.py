@@ -34,6 +34,7 @@ _SWITCH_S = 0.0005
 """Between threads: the event loop must not wait for 5 ms, which is Python's own, behind a storage lane."""
 _PURGE_ROWS = 1_000
 _UPKEEP_EVERY_S = 1.0
+"""So often what nobody needs any more is removed; nothing waits for it."""
 
 
 class Node:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from chronoline.core.agenda import Agenda
@@ -20,6 +21,9 @@ _SPARE = 4
 _BUNDLE_MS = 15
 """What falls due so soon after a message leaves with it: one frame for all of them."""
 NO_BUCKETS = BucketRange(0, 0)
+Holding = Mapping[str, Container[int]]
+"""What a consumer says that it holds: by id, the versions that are its own."""
+NOTHING_HELD: Holding = MappingProxyType({})
 
 
 class Receiver(Protocol):

@@ -123,7 +123,7 @@ class Connection:
             )
             if not (worth and self.reached) or loop.time() + rest_s >= give_up_s:
                 raise known
-            await asyncio.sleep(rest_s)
+            await asyncio.sleep(rest_s)  # before it is asked again
 
     async def _ask(
         self, method: str, question: Any, answer: Callable[[bytes], Answer], timeout_s: float

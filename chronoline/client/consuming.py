@@ -303,7 +303,7 @@ class ConsumerStream(Stream):
                 topic_uid=subscription.topic.uid,
                 lease_ms=subscription.lease_ms,
                 credit=max(0, free),
-                holding=list(subscription.held),
+                holding=[each.held for each in subscription.held.values()],
             ),
             seq=-subscription.topic.uid,
         )

@@ -47,6 +47,7 @@ class AsyncLease:
         self._settled = False
         # An extension gives the lease another version: what is said of it next has to wait for the answer.
         self._turn = asyncio.Lock()
+        self._extending = False
         self.handed_over_us: int | None = None
         self.in_hand = False
         """Somebody has it, and settles it."""
@@ -183,11 +184,20 @@ class AsyncLease:
         )
         async with self._turn:
             self._check_unsettled()
-            outcome, until_ms = await self._stream.move("extend", self, When(None, lease_ms))
+            self._extending = True
+            try:
+                outcome, until_ms = await self._stream.move("extend", self, When(None, lease_ms))
+            finally:
+                self._extending = False
             if not outcome.done:
                 self._stream.lose(self)
                 raise Refused([outcome])
             self.renewed(outcome.version, until_ms)
+
+    @property
+    def held(self) -> pb.HeldLease:
+        """The stream's: how a broker is told of it when the stream was opened anew."""
+        return pb.HeldLease(id=self.id, version=self.version, extending=self._extending)
 
     def renewed(self, version: int, until_ms: int) -> None:
         """The stream's: the lease has a new version and a new end."""

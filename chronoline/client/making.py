@@ -13,7 +13,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 TARGET = _HERE / "sync.py"
-_NOT_MADE = ("subscribe", "unsubscribe", "renewed", "give_back")
+_NOT_MADE = ("subscribe", "unsubscribe", "held", "renewed", "give_back")
 _HEAD = '''"""The blocking client. Made by `python -m chronoline.client.making`: edit the asynchronous one."""
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chronoline.client.aio import (
     DEFAULT_PREFETCH,
@@ -37,6 +36,7 @@ from chronoline.client.aio import (
 from chronoline.client.leases import AsyncLease
 from chronoline.client.looping import Home, run_in
 from chronoline.client.times import Delay
+from chronoline.core.closing import Closing
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, DeadLetter, Header, Message
 from chronoline.core.topic import Topic, TopicSettings
 
@@ -64,23 +64,12 @@ class Lease:
 {lease_body}
 
 
-class Client:
+class Client(Closing):
 {client_doc}
 
     {client_init}
         self._inner = AsyncClient({client_arguments})
         self._home = Home(self._inner.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self._home.run(work)

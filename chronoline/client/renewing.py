@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 _PARTS = 3
 _SHORTEST_S = 0.005
+"""Between two looks at the leases, however short they are."""
 
 
 async def renew(stream: ConsumerStream, *, in_hand: bool) -> None:

@@ -32,6 +32,7 @@ from chronoline.core.errors import (
     Unauthenticated,
 )
 from chronoline.core.version import VERSION
+from chronoline.naming import new_id
 from chronoline.wire.codes import Kind, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -58,6 +59,7 @@ class Stream(ABC):
         self._connection = connection
         self.name = name
         """As it was asked for; as the broker told it, once it did."""
+        self._instance = new_id()
         self._timeout_s = timeout_s
         self.time = BrokerTime()
         self.limits = pb.Limits(frame_bytes=16 * 1024 * 1024, batch=10_000, ping_interval_ms=1_000)
@@ -143,6 +145,10 @@ class Stream(ABC):
         error.retry_after_ms = None if request.last is None else request.last.retry_after_ms
         request.fail(error)
 
+    @property
+    def _hello(self) -> pb.Hello:
+        return pb.Hello(name=self.name, version=VERSION, instance=self._instance)
+
     # What each kind of stream does its own way
 
     @abstractmethod
@@ -193,7 +199,7 @@ class Stream(ABC):
                     return
                 self._interrupted(known)
             if not self._closed:
-                await asyncio.sleep(back_off.next_s())
+                await asyncio.sleep(back_off.next_s())  # before it opens again
 
     def _known(self, error: BaseException) -> ChronolineError:
         """What it means for those who wait."""
@@ -215,7 +221,7 @@ class Stream(ABC):
         try:
             replies = call.__aiter__()
             async with asyncio.timeout(_WELCOME_S):
-                await call.write(self._frame(hello=pb.Hello(name=self.name, version=VERSION)))
+                await call.write(self._frame(hello=self._hello))
                 await self._take_welcome(replies)
             self._connection.reached = True
             back_off.reset()

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chronoline.client.aio import (
     DEFAULT_PREFETCH,
@@ -21,6 +20,7 @@ from chronoline.client.aio import (
 from chronoline.client.leases import AsyncLease
 from chronoline.client.looping import Home, run_in
 from chronoline.client.times import Delay
+from chronoline.core.closing import Closing
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, DeadLetter, Header, Message
 from chronoline.core.topic import Topic, TopicSettings
 
@@ -179,7 +179,7 @@ class Lease:
         return self._inner.is_settled
 
 
-class Client:
+class Client(Closing):
     """Puts messages on timelines, moves and cancels them, looks ahead, and consumes.
 
     It connects when it is first used, and again by itself. What it asks is asked again until it is answered
@@ -202,17 +202,6 @@ class Client:
             address, token=token, producer_group=producer_group, tls=tls, timeout=timeout
         )
         self._home = Home(self._inner.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self._home.run(work)

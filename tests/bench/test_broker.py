@@ -112,8 +112,8 @@ def test_nothing_is_judged_by_what_could_not_be_had(tmp_path: Path) -> None:
     stage = object.__new__(Stage)
     stage.session = Session(folder=tmp_path)
     wanted = Wanted(at_least=2)
-    stage.add("c", "m", 4, "messages/s", beside=("beanstalkd", None), wanted=wanted)
-    stage.add("c", "n", 4, "messages/s", beside=("beanstalkd", 1), wanted=wanted)
+    stage.session.add("c", "m", 4, "messages/s", beside=("beanstalkd", None), wanted=wanted)
+    stage.session.add("c", "n", 4, "messages/s", beside=("beanstalkd", 1), wanted=wanted)
     missing, there = stage.session.rows
     assert missing.reference == "beanstalkd (not to be had)"
     assert (missing.holds, missing.ratio) == (None, None)

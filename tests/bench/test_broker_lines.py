@@ -30,6 +30,7 @@ from chronoline.testing.beanstalkd import BeanstalkdServer
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.nodes import running as running_node
 from tests.conftest import running
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +64,7 @@ async def check_lines(line: Line, consumer: Line, pairs_path: Path) -> None:
                 line, first=1, messages=20, rate=200, delay_s=1, path=str(pairs_path)
             )
             due_us = dict(read_pairs(pairs_path))
-            while notes.acked < 21:
-                await asyncio.sleep(0.01)
+            await until(lambda: notes.acked >= 21)
     finally:
         consuming.cancel()
         await asyncio.wait([consuming])
@@ -170,9 +170,7 @@ def test_a_refused_ack_is_counted(tube: TubeTarget, monkeypatch: pytest.MonkeyPa
         await line.put(1, 0)
         await line.put(2, 0)
         consuming = asyncio.create_task(consumer.consume(notes, lambda: None))
-        async with asyncio.timeout(30):
-            while notes.refused < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: notes.refused >= 2)
         consuming.cancel()
         await asyncio.wait([consuming])
         await consumer.close()
@@ -198,7 +196,7 @@ def test_the_client_of_beanstalkd(beanstalkd: BeanstalkdServer) -> None:
         with pytest.raises(ChronolineError, match="beanstalkd answered 'NOT_FOUND'"):
             await connection.delete(ids[0])
         waiting = asyncio.create_task(connection.reserve())
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it begins to wait
         connection.close()
         with pytest.raises(ChronolineError, match="is lost: closed"):
             await waiting
@@ -228,9 +226,11 @@ def test_an_agent_consumes_what_it_is_told_to(table: TableTarget, tmp_path: Path
         agent = Agent()
         numbers = table.fill(250, now_us() // 1_000 - 1_000)
         await agent.obey("consume", line=table.line())
-        async with asyncio.timeout(30):
-            while (await agent.obey("count"))["settled"] < len(numbers):
-                await asyncio.sleep(0.01)
+
+        async def is_settled() -> bool:
+            return bool((await agent.obey("count"))["settled"] >= len(numbers))
+
+        await until(is_settled)
         told = await agent.obey("stop", path=str(tmp_path / "pairs"))
         assert told["refused"] == 0
         return dict(read_pairs(tmp_path / "pairs"))

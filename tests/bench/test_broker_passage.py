@@ -78,5 +78,5 @@ def test_memory_is_looked_at_again_and_again() -> None:
         give_up = time.monotonic() + 30
         while len(watch.samples_mb) < 3:
             assert time.monotonic() < give_up
-            time.sleep(0.001)
+            time.sleep(0.001)  # the watch looks in a thread of its own, and tells nobody
     assert all(sample > 1 for sample in watch.samples_mb)

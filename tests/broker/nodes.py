@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chronoline.broker.node import Node
+from chronoline.broker.subscribing import Subscription
 from chronoline.client.aio import AsyncClient
 from chronoline.stores.opening import open_store
 
@@ -19,6 +20,11 @@ class Running:
 
     node: Node
     address: str
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        assert self.node.parts is not None
+        return self.node.parts.loaders.subscriptions
 
     def client(self, **given: Any) -> AsyncClient:
         return AsyncClient(self.address, **given)

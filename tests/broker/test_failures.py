@@ -152,7 +152,7 @@ def test_a_broker_that_fails_at_an_ack_until_the_lease_is_over(tmp_path: Path) -
             lease = await consumer.take()
             acking = asyncio.ensure_future(lease.ack())
             await dying.died()
-            await asyncio.sleep(lease.seconds_left)
+            await asyncio.sleep(lease.seconds_left)  # until it is over
             async with running(tmp_path, dying.port):
                 with pytest.raises(Refused) as refused:
                     await acking

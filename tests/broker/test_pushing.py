@@ -14,6 +14,7 @@ from chronoline.core.errors import Refused, TopicNotFound
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import running
+from tests.waiting import until
 
 
 def test_a_message_comes_at_its_due_and_not_before(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_a_rescheduled_message_does_not_come_at_its_old_time(tmp_path: Path) -> 
             await client.send("moved", id="gone", due=soon)
             leases = client.consume("moved")
             waiting = asyncio.ensure_future(anext(leases))
-            await asyncio.sleep(0.1)  # the consumer is there before the message moves
+            await until(lambda: len(broker.subscriptions) == 1)
             await client.reschedule("moved", "x", due=soon + timedelta(milliseconds=400))
             await client.cancel("moved", "gone")
             lease = await waiting
@@ -84,7 +85,7 @@ def test_a_message_that_is_created_into_the_present_is_pushed_at_once(tmp_path: 
             await client.create_topic("now")
             leases = client.consume("now")
             waiting = asyncio.ensure_future(anext(leases))
-            await asyncio.sleep(0.3)
+            await until(lambda: len(broker.subscriptions) == 1)
             sent = await client.send("now", b"at once")
             lease = await asyncio.wait_for(waiting, 5)
             assert lease.id == sent
@@ -106,7 +107,7 @@ def test_two_consumers_share_a_topic_and_nothing_comes_twice(tmp_path: Path) -> 
                     await lease.ack()
 
             tasks = [asyncio.ensure_future(consume(name)) for name in came]
-            await asyncio.sleep(0.4)
+            await until(lambda: sum(each.share != (0, 0) for each in broker.subscriptions) == 2)
             begin = datetime.now(UTC)
             await client.send_many(
                 "shared",
@@ -115,9 +116,7 @@ def test_two_consumers_share_a_topic_and_nothing_comes_twice(tmp_path: Path) -> 
                     for number in range(300)
                 ],
             )
-            async with asyncio.timeout(10):
-                while len(came["a"]) + len(came["b"]) < 300:
-                    await asyncio.sleep(0.02)
+            await until(lambda: len(came["a"]) + len(came["b"]) >= 300)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -184,7 +183,7 @@ def test_clients_carry_on_when_a_broker_starts_again(tmp_path: Path) -> None:
             leases = client.consume("long", consumer="c", lease=30)
             held = await anext(leases)
         sending = asyncio.ensure_future(client.send("long", b"while it is away", id="while"))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # it is tried, in vain
         async with running(tmp_path, port) as broker:
             assert broker.address == address
             assert await sending == "while"

@@ -11,7 +11,7 @@ from chronoline.broker.testing import LocalBroker
 from chronoline.client.sync import Client
 from chronoline.core.errors import BrokerUnavailable, InvalidInput, Unauthenticated
 from chronoline.stores.memory import MemoryStore
-from tests.cli.node.certificates import make_certificate
+from tests.certificates import make_certificate
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 from chronoline.client.aio import AsyncClient
 from chronoline.client.sync import Client
 from chronoline.client.worker import Worker
+from tests.waiting import until
 
 _GUIDE = (Path(__file__).parents[2] / "docs" / "sdk.md").read_text("utf-8")
 _PROGRAMS = re.findall(r"^```python\n(.*?)^```$", _GUIDE, re.M | re.S)
@@ -28,12 +29,13 @@ def _run_until_done(worker: Worker) -> None:
 
     async def serve() -> None:
         serving = asyncio.ensure_future(worker.serve())
-        async with AsyncClient() as client, asyncio.timeout(30):
-            while True:
+        async with AsyncClient() as client:
+
+            async def is_done() -> bool:
                 counts = await client.count("jobs")
-                if counts.available + counts.processing == 0:
-                    break
-                await asyncio.sleep(0.02)
+                return counts.available + counts.processing == 0
+
+            await until(is_done)
         worker.stop()
         await serving
 

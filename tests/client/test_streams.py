@@ -326,7 +326,7 @@ def test_go_away_lets_what_is_under_way_be_answered_and_the_rest_goes_elsewhere(
         async with FakeBroker(answer) as broker, broker.client() as client:
             assert await client.send("t", id="under-way") == "under-way"
             later = asyncio.ensure_future(client.send("t", id="later"))
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # it waits to be sent
             broker.streams[0].end()
             assert await later == "later"
             first, second = broker.streams

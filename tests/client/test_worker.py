@@ -23,6 +23,7 @@ from chronoline.testing import scheduled
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import running
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done
+from tests.waiting import until
 
 _QUICK = Retry(base=0.02, factor=1.0, jitter=0.0, final=(KeyError,))
 
@@ -119,7 +120,7 @@ def test_a_worker_that_stops_finishes_what_it_began_and_gives_back_the_rest(tmp_
             serving = asyncio.ensure_future(worker.serve())
             await begun.wait()
             worker.stop()
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # a worker that did not wait for its handler would have ended
             assert not serving.done()
             go_on.set()
             await serving
@@ -148,8 +149,11 @@ def test_while_it_drains_leases_are_still_renewed(tmp_path: Path) -> None:
             await begun.wait()
             worker.stop()
             version = await _version(client, "a")
-            while await _version(client, "a") < version + 4:
-                await asyncio.sleep(0.02)
+
+            async def was_renewed() -> bool:
+                return await _version(client, "a") >= version + 4
+
+            await until(was_renewed)
             go_on.set()
             await serving
             assert (await client.count("jobs")).total == 0
@@ -167,7 +171,7 @@ def test_concurrency_is_of_all_topics_together(tmp_path: Path) -> None:
                 nonlocal now, most
                 now += 1
                 most = max(most, now)
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # the work: others could begin meanwhile
                 now -= 1
 
             for topic in ("a", "b", "c"):
@@ -390,9 +394,10 @@ def test_back_off_grows_up_to_its_cap() -> None:
 
 
 async def _emptied(client: AsyncClient, topic: str) -> None:
-    async with asyncio.timeout(20):
-        while (await client.count(topic)).total:
-            await asyncio.sleep(0.02)
+    async def is_empty() -> bool:
+        return (await client.count(topic)).total == 0
+
+    await until(is_empty)
 
 
 async def _version(client: AsyncClient, message_id: str) -> int:

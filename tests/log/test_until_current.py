@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -87,7 +88,7 @@ def test_what_was_not_noted_is_done_again_before_it_says_that_it_is_current(
 
 def test_when_its_time_is_up_it_stops_and_notifies_again(url: str) -> None:
     clock = ManualClock()
-    told: list[Notification] = []
+    told: Queue[Notification] = Queue()
     with Log(url, clock=clock) as log:
         log.create_topic("t", partitions=1)
         fill(log, 5)
@@ -96,12 +97,14 @@ def test_when_its_time_is_up_it_stops_and_notifies_again(url: str) -> None:
     def slow(event: Event) -> None:
         clock.advance(400)
 
-    with Log(url, clock=clock, notifier=told.append, max_latency_ms=60_000) as log:
+    expected = Notification(topic="t", partition=0, sequence=5)
+    with Log(url, clock=clock, notifier=told.put, max_latency_ms=60_000) as log:
+        assert told.get(timeout=60) == expected  # since it was opened
         done = log.read_until_current("t", "g", 0, slow, time_limit_s=1)
         assert done == CaughtUp(handled=3, current=False, sequence=3)
         assert log.groups("t")[0].lag == 2
-    assert told[-1] == Notification(topic="t", partition=0, sequence=5)
-    assert len(told) == 2  # when it was opened, and for what is left
+    assert told.get(timeout=60) == expected  # for what is left
+    assert told.empty()
 
 
 def test_one_that_is_started_by_itself_when_its_time_is_up_does_not_run_inside_itself(

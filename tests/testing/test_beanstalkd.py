@@ -71,7 +71,7 @@ def test_it_hands_out_what_was_put_after_its_delay(server: BeanstalkdServer) -> 
     give_up = time.monotonic() + 30
     while take(server) != b"later":
         assert time.monotonic() < give_up
-        time.sleep(0.01)
+        time.sleep(0.01)  # there is nothing that would tell
 
 
 def test_every_write_is_flushed(server: BeanstalkdServer) -> None:
@@ -147,7 +147,7 @@ def test_it_ends_with_the_process_that_started_it(shared: BeanstalkdServer, tmp_
     give_up = time.monotonic() + 60
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < give_up, "the server outlives its owner"
-        time.sleep(0.01)
+        time.sleep(0.01)  # there is nothing that would tell
 
 
 # Where the program comes from, with programs of the test's own

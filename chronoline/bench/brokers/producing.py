@@ -55,7 +55,7 @@ async def _paced(messages: int, rate: float) -> AsyncIterator[int]:
     started_s = loop.time()
     for place in range(1, messages):
         while (wait_s := started_s + place / rate - loop.time()) > 0:
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(wait_s)  # until its turn, at this rate
         yield place
 
 

@@ -17,7 +17,6 @@ from chronoline.bench.engines.contract import Database
 from chronoline.bench.engines.postgres import PostgresEngine
 from chronoline.bench.engines.sqlite import SqliteEngine
 from chronoline.bench.pipes.records import read_pairs
-from chronoline.bench.report import Row, Wanted
 from chronoline.bench.rounds import interleave
 from chronoline.bench.session import Session
 from chronoline.bench.tally import Tally
@@ -187,32 +186,6 @@ class Stage(Closing):
         with self.session.show.work(title, (rounds + warm_ups) * len(works)) as advance:
             interleave(rounds, measures, warm_ups=warm_ups, after_each=lambda: advance(1))
         return {name: figures[warm_ups:] for name, figures in found.items()}
-
-    def add(
-        self,
-        case: str,
-        metric: str,
-        value: float,
-        unit: str,
-        *,
-        beside: tuple[str, float | None] | None = None,
-        wanted: Wanted | None = None,
-    ) -> None:
-        """A figure, beside that of a reference, or of one that could not be had."""
-        reference, reference_value = beside or (None, None)
-        if reference is not None and reference_value is None:
-            reference, wanted = f"{reference} (not to be had)", None
-        self.session.rows.append(
-            Row(
-                case=case,
-                metric=metric,
-                value=value,
-                unit=unit,
-                reference=reference,
-                reference_value=reference_value,
-                wanted=wanted,
-            )
-        )
 
     # Inside
 

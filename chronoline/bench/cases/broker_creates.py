@@ -39,7 +39,7 @@ def measure_creates(stage: Stage, sizes: CreateSizes) -> None:
     for engine in ENGINES:
         case = f"{engine}: durable creates through the SDK"
         rate, beside = batches[engine]
-        stage.add(
+        stage.session.add(
             case,
             f"batches of {BATCH:,}, {UNDER_WAY} under way, bodies of {BODY_BYTES} bytes",
             rate,
@@ -47,7 +47,7 @@ def measure_creates(stage: Stage, sizes: CreateSizes) -> None:
             beside=beside,
             wanted=BATCH_FLOORS[engine],
         )
-        stage.add(
+        stage.session.add(
             case,
             f"single ones, {TASKS} tasks in one client, each waits for its answer",
             singles[engine],

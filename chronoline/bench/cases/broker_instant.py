@@ -43,7 +43,7 @@ def measure_instant(stage: Stage, sizes: InstantSizes) -> None:
         seconds = stage.in_turn(f"{messages:,} at one instant", sizes.rounds, works)
     for engine in ENGINES:
         for take in sizes.takes:
-            stage.add(
+            stage.session.add(
                 f"{engine}: {messages:,} due at one instant, {people(MOST_CONSUMERS)}",
                 f"the last has come, beside {take} at a time",
                 median(seconds[engine]),

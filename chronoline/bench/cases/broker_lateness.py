@@ -72,16 +72,16 @@ def report_lateness(
         ours = late[engine]
         control = medians_of([each.control for each in found[engine]])["p50"]
         beside: tuple[str, float | None] = (f"{CONTROL}, p50", control)
-        stage.add(case, "p50", ours["p50"], "ms", beside=beside, wanted=over(control))
+        stage.session.add(case, "p50", ours["p50"], "ms", beside=beside, wanted=over(control))
         theirs = late[BEANSTALKD]["p99"] if BEANSTALKD in late else None
         wanted = over(theirs) if judged else None
         beside = (f"{BEANSTALKD}, p99", theirs)
-        stage.add(case, "p99", ours["p99"], "ms", beside=beside, wanted=wanted)
+        stage.session.add(case, "p99", ours["p99"], "ms", beside=beside, wanted=wanted)
         for peer in (each for each in (BEANSTALKD, TABLE) if each in late):
             for name, value in ours.items():
                 if (peer, name) != (BEANSTALKD, "p99"):
                     metric = f"{name}, beside {peer}"
-                    stage.add(case, metric, value, "ms", beside=(peer, late[peer][name]))
+                    stage.session.add(case, metric, value, "ms", beside=(peer, late[peer][name]))
 
 
 def _keeps_up(stage: Stage, late: Mapping[str, float] | None, rate: int, consumers: int) -> bool:

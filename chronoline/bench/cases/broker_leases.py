@@ -50,7 +50,7 @@ def measure_leases(stage: Stage, sizes: LeaseSizes) -> None:
             rates = stage.in_turn(title, sizes.rounds, works)
             for engine in ENGINES:
                 for take in sizes.takes:
-                    stage.add(
+                    stage.session.add(
                         f"{engine}: {title}, {sizes.messages:,} due",
                         f"through the broker, beside {take} at a time",
                         median(rates[engine]),

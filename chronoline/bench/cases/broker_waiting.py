@@ -70,7 +70,7 @@ def _measure_lateness(
     for name, value in medians_of([each.steady for each in found["full"]]).items():
         wanted = SAME if name == "p99" else None
         beside = (f"with none waiting, {name}", reference[name])
-        stage.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
+        stage.session.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
 
 
 def _measure_memory(
@@ -84,7 +84,7 @@ def _measure_memory(
         passage = _carry(stage, full, sizes, sizes.soak_s)
     first_mb, last_mb = thirds(watch.samples_mb)
     case = f"{engine}: {sizes.soak_s:g} s at {_RATE:,}/s, {sizes.waiting:,} waiting"
-    stage.add(
+    stage.session.add(
         case,
         f"memory of the broker, last third of {len(watch.samples_mb)} looks",
         last_mb,
@@ -92,7 +92,7 @@ def _measure_memory(
         beside=("first third", first_mb),
         wanted=FLAT,
     )
-    stage.add(case, "late, p99, all the while", passage.steady.p99_ms, "ms")
+    stage.session.add(case, "late, p99, all the while", passage.steady.p99_ms, "ms")
 
 
 def _carry(stage: Stage, target: BrokerTarget, sizes: WaitingSizes, steady_s: float) -> Passage:

@@ -45,4 +45,4 @@ def measure_bulk(stage: Stage, sizes: BulkSizes) -> None:
     for name, words in (("copy_1", "COPY by one connection"), ("copy_2", "COPY by two at once")):
         metric = f"written to the timeline, beside {words}"
         beside = (words, median(figures[name]))
-        stage.add(case, metric, rate, "messages/s", beside=beside, wanted=FLOOR)
+        stage.session.add(case, metric, rate, "messages/s", beside=beside, wanted=FLOOR)

@@ -65,7 +65,7 @@ def burst_theirs(scene: Scene[PublishedSide], sizes: BurstSizes) -> Bursts:
 
 def report_bursts(stage: Stage, sizes: BurstSizes, ours: Bursts, theirs: Bursts) -> None:
     stage.session.tally.expect(sizes.burst, ours.stored)
-    stage.add(
+    stage.session.add(
         f"a burst of {sizes.burst:,} with far deadlines",
         "stored, from the first publication to the last row",
         ours.stored_rate,
@@ -73,7 +73,7 @@ def report_bursts(stage: Stage, sizes: BurstSizes, ours: Bursts, theirs: Bursts)
         beside=(f"{PUBLISHED}, {sizes.published_burst:,}", theirs.stored_rate),
         wanted=STORED_FLOOR,
     )
-    stage.add(
+    stage.session.add(
         f"{sizes.instant:,} due at one instant",
         "all have come within",
         ours.out_s,

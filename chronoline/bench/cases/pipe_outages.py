@@ -103,7 +103,7 @@ def _report(stage: Stage, case: str, ours: Outage, theirs: Outage | None) -> Non
     def beside(name: str) -> tuple[str, float] | None:
         return None if theirs is None else (PUBLISHED, float(getattr(theirs, name)))
 
-    stage.add(
+    stage.session.add(
         case,
         "on time again after its return within",
         ours.recovered_s,
@@ -111,8 +111,8 @@ def _report(stage: Stage, case: str, ours: Outage, theirs: Outage | None) -> Non
         beside=beside("recovered_s"),
         wanted=BACK_CEILING,
     )
-    stage.add(case, "the latest of all", ours.worst_ms, "ms", beside=beside("worst_ms"))
-    stage.add(
+    stage.session.add(case, "the latest of all", ours.worst_ms, "ms", beside=beside("worst_ms"))
+    stage.session.add(
         case,
         f"late, p99, due {_GRACE_MS // 1000} s after the return or later",
         ours.p99_after_ms,

@@ -72,14 +72,14 @@ def report_rates(stage: Stage, ours: dict[int, list[Passage]], theirs: list[Pass
         for name, value in medians_of([each.steady for each in passages]).items():
             wanted = CEILINGS.get(name) if rate == COMPARED_RATE else None
             beside = (f"{CONTROL}, {name}", control[name])
-            stage.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
+            stage.session.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
     if COMPARED_RATE in ours:
         case = f"at {COMPARED_RATE:,}/s, beside {PUBLISHED}"
         reference = medians_of([each.steady for each in theirs])
         for name, value in medians_of([each.steady for each in ours[COMPARED_RATE]]).items():
             wanted = BESIDE_PUBLISHED if name == "p99.9" else None
             beside = (PUBLISHED, reference[name])
-            stage.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
+            stage.session.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +113,8 @@ def measure_highest(stage: Stage, sizes: HighestSizes) -> None:
         advance(1)
     metric = f"p99.9 at most {HELD_P999_MS} ms late, nothing lost"
     beside = (PUBLISHED, reference)
-    stage.add(_HIGHEST, metric, found, "messages/s", beside=beside, wanted=HELD_RATIO)
-    stage.add(_HIGHEST, "the same, as it is", found, "messages/s", wanted=HELD_FLOOR)
+    stage.session.add(_HIGHEST, metric, found, "messages/s", beside=beside, wanted=HELD_RATIO)
+    stage.session.add(_HIGHEST, "the same, as it is", found, "messages/s", wanted=HELD_FLOOR)
 
 
 def _holds(stage: Stage, scene: Scene[AnySide], steady_s: float) -> Callable[[int], bool]:

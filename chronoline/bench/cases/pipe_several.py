@@ -39,6 +39,6 @@ def measure_several(stage: Stage, sizes: SeveralSizes) -> None:
                 rows.append((metric, sizes.overdue / took_s, "messages/s"))
             for metric, value, unit in rows:
                 beside = ("with one pipe", first.setdefault(metric, value))
-                stage.add(f"{_CASE}: {pipes}", metric, value, unit, beside=beside)
+                stage.session.add(f"{_CASE}: {pipes}", metric, value, unit, beside=beside)
             rows.clear()
             advance(1)

@@ -65,7 +65,7 @@ def _measure_lateness(stage: Stage, sizes: WaitingSizes, side: PipeSide) -> None
     for name, value in medians_of([each.steady for each in found["full"]]).items():
         wanted = SAME if name == "p99" else None
         beside = ("with none waiting", reference[name])
-        stage.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
+        stage.session.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
 
 
 def _measure_forecast(stage: Stage, sizes: WaitingSizes, side: PipeSide, start_ms: int) -> None:
@@ -82,8 +82,8 @@ def _measure_forecast(stage: Stage, sizes: WaitingSizes, side: PipeSide, start_m
         advance(1)
     grouped = "rows without bodies, groupBy"
     counted_ms, grouped_ms = min(figures["counted_ms"]), min(figures["grouped_ms"])
-    stage.add(case, "counted in the store", counted_ms, "ms", beside=(grouped, grouped_ms))
+    stage.session.add(case, "counted in the store", counted_ms, "ms", beside=(grouped, grouped_ms))
     rows = (figures["counted_steps"][0], float(sizes.waiting))
-    stage.add(case, "rows that leave the store", rows[0], "rows", beside=(grouped, rows[1]))
+    stage.session.add(case, "rows that leave the store", rows[0], "rows", beside=(grouped, rows[1]))
     for name in ("counted", "grouped"):
         stage.session.tally.expect(sizes.waiting, round(figures[name][0]))

@@ -14,7 +14,7 @@ from chronoline.bench.pipes.child import Child
 from chronoline.bench.pipes.passage import Passage
 from chronoline.bench.pipes.scene import AnySide, Scene
 from chronoline.bench.pipes.sides import PipeSide, PublishedSide
-from chronoline.bench.report import Row, Wanted
+from chronoline.bench.report import Wanted
 from chronoline.bench.session import Session
 from chronoline.bench.tally import Tally
 from chronoline.core.closing import Closing
@@ -71,9 +71,9 @@ class Stage(Closing):
             yield scene
         if tally.lost:
             self.session.notes.append(f"the last words of {name}:\n{scene.last_words}")
-        self.add(case, "lost or early", tally.lost + tally.early, "messages", wanted=NONE)
+        self.session.add(case, "lost or early", tally.lost + tally.early, "messages", wanted=NONE)
         wanted = None if may_repeat else NONE
-        self.add(case, "came twice", tally.duplicated, "messages", wanted=wanted)
+        self.session.add(case, "came twice", tally.duplicated, "messages", wanted=wanted)
         self._merge(self.session.tally, replace(tally, duplicated=0) if may_repeat else tally)
 
     @contextmanager
@@ -95,32 +95,6 @@ class Stage(Closing):
         with Child(_JOBS, kind, json.dumps(arguments), log_path=log_path) as child:
             answer: dict[str, list[float]] = json.loads(child.await_line("{", _JOB_S))
         return answer
-
-    # Rows
-
-    def add(
-        self,
-        case: str,
-        metric: str,
-        value: float,
-        unit: str,
-        *,
-        beside: tuple[str, float] | None = None,
-        wanted: Wanted | None = None,
-    ) -> None:
-        """A figure, beside that of a reference."""
-        reference, reference_value = beside or (None, None)
-        self.session.rows.append(
-            Row(
-                case=case,
-                metric=metric,
-                value=value,
-                unit=unit,
-                reference=reference,
-                reference_value=reference_value,
-                wanted=wanted,
-            )
-        )
 
     @staticmethod
     def _merge(total: Tally, tally: Tally) -> None:

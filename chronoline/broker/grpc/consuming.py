@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from chronoline.broker.carrier import Move
+from chronoline.broker.grpc.roll import Roll
 from chronoline.broker.grpc.sessions import Session
 from chronoline.broker.limits import check_batch
 from chronoline.broker.parts import Parts
 from chronoline.broker.subscribing import Subscription
 from chronoline.core.errors import AlreadySubscribed, InvalidInput, NotSubscribed
-from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS
+from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, name_problem
 from chronoline.core.message import Lease, LeasedMessage, content_bytes
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
@@ -33,10 +34,9 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
     partner = "consumer"
     prefix = "c-"
 
-    def __init__(self, parts: Parts, replace: Callable[[ConsumerSession], None]) -> None:
-        """`replace` is told of it when it has a name: an older stream of that name has to end."""
+    def __init__(self, parts: Parts, roll: Roll) -> None:
         super().__init__(parts)
-        self._replace = replace
+        self._roll = roll
         self._subscriptions: dict[int, Subscription] = {}
         self._subscribing: set[int] = set()
         self._busy = False
@@ -82,8 +82,11 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
     def _reply(self, **fields: Any) -> pb.ConsumerReply:
         return pb.ConsumerReply(**fields)
 
-    async def _joined(self) -> None:
-        self._replace(self)
+    def _join(self, name: str, instance: str) -> None:
+        if instance and (problem := name_problem("instance", instance)):
+            raise InvalidInput(problem)
+        self._roll.join(name, instance, self)
+        super()._join(name, instance)
 
     def leave(self) -> None:
         """Nothing more is pushed to it."""
@@ -93,6 +96,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
 
     def _left(self) -> None:
         self.leave()
+        self._roll.leave(self.name, self)
 
     def _wrote(self) -> None:
         if not self.outbox.clogged:
@@ -135,7 +139,11 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         self._subscribing.add(uid)
         try:
             subscription, kept = await self._parts.loaders.subscribe(
-                topic, self, lease_ms=lease_ms, credit=asked.credit, holding=asked.holding
+                topic,
+                self,
+                lease_ms=lease_ms,
+                credit=asked.credit,
+                holding=_held(asked.holding),
             )
         finally:
             self._subscribing.discard(uid)
@@ -196,6 +204,11 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         outcomes = await self._parts.carrier.bury(batch.topic_uid, buried)
         moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=[0] * len(buried))
         self.outbox.put(self._reply(seq=seq, moved=moved))
+
+
+def _held(holding: Iterable[pb.HeldLease]) -> dict[str, set[int]]:
+    """By id, the versions that are the consumer's own."""
+    return {each.id: {each.version, each.version + each.extending} for each in holding}
 
 
 def _subscribed(topic: Topic, lease_ms: int, kept: Sequence[Lease]) -> pb.Subscribed:

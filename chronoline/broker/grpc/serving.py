@@ -16,6 +16,7 @@ from chronoline.broker.doors import Door
 from chronoline.broker.grpc.answering import Answering
 from chronoline.broker.grpc.consuming import ConsumerSession
 from chronoline.broker.grpc.producing import ProducerSession
+from chronoline.broker.grpc.roll import Roll
 from chronoline.broker.grpc.sessions import Session
 from chronoline.broker.parts import Parts
 from chronoline.core.errors import ChronolineError, InvalidInput, TooMuch, Unauthenticated
@@ -43,6 +44,7 @@ _UNARY: dict[str, dict[str, Any]] = {
     },
 }
 _LOOK_AFTER_S = 0.5
+"""So often streams are looked at: silence has no event."""
 _FRAME_SPARE_BYTES = 64 * 1024
 
 AnySession = Session[Any, Any]
@@ -56,7 +58,7 @@ class GrpcEdge:
         self._door = door
         self._roles = roles
         self._sessions: set[AnySession] = set()
-        self._consumers: dict[str, ConsumerSession] = {}
+        self._roll = Roll()
         self._server: aio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
         self.port = 0
@@ -130,12 +132,7 @@ class GrpcEdge:
         await self._serve(ProducerSession(self._parts), frames, context)
 
     async def _consume(self, frames: AsyncIterator[Any], context: Any) -> None:
-        session = ConsumerSession(self._parts, self._replace)
-        try:
-            await self._serve(session, frames, context)
-        finally:
-            if self._consumers.get(session.name) is session:
-                del self._consumers[session.name]
+        await self._serve(ConsumerSession(self._parts, self._roll), frames, context)
 
     async def _serve(self, session: AnySession, frames: AsyncIterator[Any], context: Any) -> None:
         most = self._parts.limits.connections
@@ -146,14 +143,6 @@ class GrpcEdge:
             await session.serve(frames, context.write)
         finally:
             self._sessions.discard(session)
-
-    def _replace(self, session: ConsumerSession) -> None:
-        """A consumer that returns under its name: whoever had it before is its frozen twin."""
-        older = self._consumers.get(session.name)
-        self._consumers[session.name] = session
-        if older is not None and older is not session:
-            older.leave()
-            older.go_away("replaced", f"consumer {session.name!r} has connected anew")
 
     async def _look_after(self) -> None:
         while True:

@@ -63,8 +63,9 @@ class Session(Generic[Frame, Reply]):
     async def _carry_out(self, frame: Frame) -> None:
         """Does what a frame asks for, and answers it."""
 
-    async def _joined(self) -> None:
+    def _join(self, name: str, instance: str) -> None:
         """It has said who it is."""
+        self.name = name
 
     def _left(self) -> None:
         """It is gone."""
@@ -176,8 +177,7 @@ class Session(Generic[Frame, Reply]):
         name = frame.hello.name or f"{self.prefix}{new_id()}"
         if problem := name_problem(self.partner, name):
             raise InvalidInput(problem)
-        self.name = name
-        await self._joined()
+        self._join(name, frame.hello.instance)
         limits = self._parts.limits
         welcome = pb.Welcome(
             broker=self._parts.broker,

@@ -199,7 +199,9 @@ class _LongPoll(Response):
             came = await self._pollers.wait(poll, self._wait_s)
             told = await self._told(poll.poller.name, came)
             for _ in range(_TURNS):
-                await asyncio.sleep(0)
+                await asyncio.sleep(
+                    0
+                )  # a client that has left is noticed now, before it is answered
             if not gone.done():
                 await Response(told, media_type=self.media_type)(scope, receive, send)
                 handed = True

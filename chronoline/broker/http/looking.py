@@ -11,7 +11,6 @@ from chronoline.broker.http.answering import OF_A_TOPIC, OF_ONE_MESSAGE, new_rou
 from chronoline.broker.http.finding import Finder
 from chronoline.broker.http.telling import CountsTold, ForecastTold, MessageTold, StepTold, moments
 from chronoline.broker.http.values import ConsumerName, MessageId, ProducerGroup, TopicName
-from chronoline.broker.moments import parse_when_ms
 from chronoline.broker.parts import Parts
 from chronoline.core.errors import InvalidInput, Refused
 from chronoline.core.limits import MAX_TIME_MS
@@ -19,6 +18,7 @@ from chronoline.core.message import DEFAULT_PRODUCER_GROUP
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Actor, Consumer, Producer
 from chronoline.core.quantities import parse_duration_ms
+from chronoline.moments import parse_when_ms
 
 _MOST_STEPS = 10_000
 _BODY_ANSWERS: dict[int | str, dict[str, Any]] = {

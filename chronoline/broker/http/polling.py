@@ -35,6 +35,7 @@ from chronoline.stores.contract import Notice
 LEAST_WAIT_S = 0.1
 """So long the broker may look, also for those who do not want to wait."""
 _LOOK_AFTER_S = 0.2
+"""So often pollers that do not poll are looked at: nobody says that they will not come back."""
 _LINGER_S = 1.0
 """Who has nothing any more stays for so long: a reservation may be on its way to it."""
 

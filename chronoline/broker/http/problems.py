@@ -25,6 +25,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "topic_exists": HTTPStatus.CONFLICT,
     "already_subscribed": HTTPStatus.CONFLICT,
     "not_subscribed": HTTPStatus.CONFLICT,
+    "consumer_replaced": HTTPStatus.CONFLICT,
     "unauthenticated": HTTPStatus.UNAUTHORIZED,
     "too_much": HTTPStatus.TOO_MANY_REQUESTS,
     "store_busy": HTTPStatus.SERVICE_UNAVAILABLE,

@@ -23,7 +23,7 @@ async def in_slices(items: Iterable[Item], work: Callable[[Item], Result]) -> li
     for number, item in enumerate(items, 1):
         results.append(work(item))
         if number % _SLICE == 0:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # others have their turn
     return results
 
 

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from chronoline.broker.http.values import HEADERS_SCHEMA
-from chronoline.broker.moments import show_moment
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DeadLetter, Header, LeasedMessage, Message
 from chronoline.core.outcome import Outcome
 from chronoline.core.status import status_of
 from chronoline.core.topic import Topic
+from chronoline.moments import show_moment
 from chronoline.stores.contract import Counts, ForecastStep
 
 Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]

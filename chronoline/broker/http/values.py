@@ -12,7 +12,6 @@ from urllib.parse import unquote
 from fastapi import Path
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from chronoline.broker.moments import parse_moment_ms
 from chronoline.broker.subscribing import MAX_CREDIT
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import (
@@ -27,6 +26,7 @@ from chronoline.core.limits import (
 )
 from chronoline.core.message import Header
 from chronoline.core.quantities import parse_duration_ms
+from chronoline.moments import parse_moment_ms
 
 _PAIR = 2
 

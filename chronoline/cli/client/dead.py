@@ -11,12 +11,12 @@ import typer
 from chronoline.cli.client.broker import Broker, asks_a_broker
 from chronoline.cli.client.options import AsJson, Due, In, TopicName, Yes, confirm, when
 from chronoline.cli.ending import quiet_when_nobody_reads
-from chronoline.cli.moments import show_moment
 from chronoline.cli.progress import showing
 from chronoline.cli.quantities import count_of
 from chronoline.cli.rendering import json_bytes, printable, tell
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.message import DeadLetter
+from chronoline.moments import show_moment
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Outcomes

@@ -15,10 +15,10 @@ from chronoline.cli.client.broker import Broker, asks_a_broker
 from chronoline.cli.client.options import AsJson, TopicName, duration
 from chronoline.cli.client.topics import counts_json
 from chronoline.cli.ending import quiet_when_nobody_reads
-from chronoline.cli.moments import from_ms, parse_when_ms, show_moment
 from chronoline.cli.quantities import count_of, parse_duration_ms
 from chronoline.clock import SystemClock
 from chronoline.core.errors import InvalidInput
+from chronoline.moments import from_ms, parse_when_ms, show_moment
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Forecast

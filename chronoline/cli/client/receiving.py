@@ -15,10 +15,10 @@ from chronoline.cli.client.broker import Broker, asks_a_broker
 from chronoline.cli.client.options import AsJson, TopicName, duration
 from chronoline.cli.client.stopping import run_until_told
 from chronoline.cli.ending import quiet_when_nobody_reads
-from chronoline.cli.moments import show_moment
 from chronoline.cli.quantities import count_of
 from chronoline.cli.rendering import json_bytes, printable, tell
 from chronoline.core.errors import ChronolineError, InvalidInput, Refused
+from chronoline.moments import show_moment
 
 if TYPE_CHECKING:
     from chronoline.client.aio import AsyncClient

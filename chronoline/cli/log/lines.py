@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import binascii
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from typing import Any
 
-from chronoline.cli.moments import parse_moment_ms, show_moment
+from chronoline.cli.rendering import json_bytes
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import Header
 from chronoline.log import Event, NewEvent
+from chronoline.moments import parse_moment_ms, show_moment
 
 _TAKEN = ("key", "value", "headers", "partition", "ts")
 _PASSED_OVER = ("topic", "sequence")
@@ -28,9 +29,9 @@ def to_line(event: Event) -> bytes:
         "partition": event.partition,
         "sequence": event.sequence,
         "ts": show_moment(event.ts),
-        "key": _to_json(event.key),
-        "value": _to_json(event.value),
-        "headers": [[name, _to_json(value)] for name, value in event.headers],
+        "key": json_bytes(event.key),
+        "value": json_bytes(event.value),
+        "headers": [[name, json_bytes(value)] for name, value in event.headers],
     }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
@@ -65,15 +66,6 @@ def _fields(line: bytes) -> dict[str, Any]:
     if unknown:
         raise InvalidInput(f"field {unknown[0]!r} is none of {', '.join(_TAKEN)}")
     return fields
-
-
-def _to_json(data: bytes | None) -> str | dict[str, str] | None:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(data).decode()}
 
 
 def _to_bytes(what: str, found: object) -> bytes | None:

@@ -9,16 +9,15 @@ from itertools import groupby
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
 from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, TopicName, open_log
-from chronoline.cli.moments import show_moment
+from chronoline.cli.rendering import print_table
 from chronoline.clock import SystemClock
 from chronoline.log import GroupProgress
 from chronoline.log.contract import Head
+from chronoline.moments import show_moment
 
 _NO_LIMIT = 1_000_000
 
@@ -35,7 +34,7 @@ def topics(as_json: AsJson = False, place: LogPlace = DEFAULT_FOLDER) -> None:
     if as_json:
         print(json.dumps([_topic_json(name, each) for name, each in heads.items()], indent=2))
     elif heads:
-        _print(_topic_table(heads))
+        print_table(_topic_table(heads))
     else:
         print("There are no topics yet: `chronoline log create TOPIC` makes one.")
 
@@ -50,18 +49,9 @@ def groups(topic: TopicName, as_json: AsJson = False, place: LogPlace = DEFAULT_
     if as_json:
         print(json.dumps([_group_json(each) for each in found], indent=2))
     elif found:
-        _print(_group_table(found, SystemClock().now_ms()))
+        print_table(_group_table(found, SystemClock().now_ms()))
     else:
         print(f"No group reads {topic!r} yet: `chronoline log read {topic} --group G` makes one.")
-
-
-def _print(table: Table) -> None:
-    """As wide as it needs to be where no terminal shows it; a terminal folds what does not fit."""
-    console = Console()
-    if not console.is_terminal:
-        unlimited = console.options.update(width=_NO_LIMIT)
-        console = Console(width=Measurement.get(console, unlimited, table).maximum)
-    console.print(table)
 
 
 def _topic_json(name: str, heads: Sequence[Head]) -> dict[str, object]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from chronoline.cli.ending import cleaning_up_when_told_to_end, quiet_when_nobody_reads
 from chronoline.cli.log.lines import to_line
 from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, TopicName, open_log
-from chronoline.cli.moments import parse_start
+from chronoline.cli.log.starts import parse_start
 from chronoline.cli.quantities import count_of
 from chronoline.clock import SystemClock
 from chronoline.core.errors import InvalidInput

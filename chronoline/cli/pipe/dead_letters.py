@@ -9,11 +9,12 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from chronoline.cli.ending import quiet_when_nobody_reads
-from chronoline.cli.moments import show_moment
 from chronoline.cli.pipe.opening import NOT_IN_THE_STORE, open_known_store, timeline_of
 from chronoline.cli.pipe.options import Config, Name, Setting, StoreUrl, load
+from chronoline.cli.rendering import printable
 from chronoline.core.doom import DeathReason
 from chronoline.core.message import DeadLetter
+from chronoline.moments import show_moment
 from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER
 from chronoline.pipe.settings import PipeSettings
 from chronoline.stores.contract import MAX_BATCH
@@ -106,7 +107,7 @@ def _lines(letter: DeadLetter) -> str:
     death = _death(letter)
     origin = "" if death.topic is None else f"  {death.topic}/{death.partition}/{death.offset}"
     first = f"{show_moment(letter.died)}  {letter.message.id}{origin}"
-    return f"{_printable(first)}\n    {_printable(_reason(letter, death))}"
+    return f"{printable(first)}\n    {printable(_reason(letter, death))}"
 
 
 def _reason(letter: DeadLetter, death: _Death) -> str:
@@ -114,8 +115,3 @@ def _reason(letter: DeadLetter, death: _Death) -> str:
         return f"{letter.reason}: {death.why}"
     due, attempts = show_moment(letter.message.due), letter.message.attempts
     return f"{letter.reason}: due {due}, {attempts:,} attempts failed"
-
-
-def _printable(text: str) -> str:
-    """Ids and headers are anybody's: what would move the cursor is not shown as it is."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)

@@ -292,12 +292,14 @@ class GoAway(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("name", "version")
+    __slots__ = ("name", "version", "instance")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    instance: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., instance: _Optional[str] = ...) -> None: ...
 
 class CreateBatch(_message.Message):
     __slots__ = ("topic_uid", "messages", "replace")
@@ -377,6 +379,16 @@ class LeaseRef(_message.Message):
     version: int
     def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
 
+class HeldLease(_message.Message):
+    __slots__ = ("id", "version", "extending")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EXTENDING_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    extending: bool
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., extending: _Optional[bool] = ...) -> None: ...
+
 class Subscribe(_message.Message):
     __slots__ = ("topic_uid", "lease_ms", "credit", "holding")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
@@ -386,8 +398,8 @@ class Subscribe(_message.Message):
     topic_uid: int
     lease_ms: int
     credit: int
-    holding: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic_uid: _Optional[int] = ..., lease_ms: _Optional[int] = ..., credit: _Optional[int] = ..., holding: _Optional[_Iterable[str]] = ...) -> None: ...
+    holding: _containers.RepeatedCompositeFieldContainer[HeldLease]
+    def __init__(self, topic_uid: _Optional[int] = ..., lease_ms: _Optional[int] = ..., credit: _Optional[int] = ..., holding: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ...) -> None: ...
 
 class KeptLease(_message.Message):
     __slots__ = ("id", "version", "until_ms")

@@ -16,6 +16,7 @@ from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
 from tests.broker.acceptance.brokers import broker_process
 from tests.broker.acceptance.history import History
+from tests.waiting import until
 
 _MESSAGES = 10_000
 _KILLS = 10
@@ -85,9 +86,11 @@ def test_a_broker_that_is_killed_ten_times_loses_nothing_and_leases_nothing_twic
                 await broker.start()
             sent = await sending
             assert len(sent) == _MESSAGES
-            async with asyncio.timeout(60):
-                while (await client.count("work")).total:
-                    await asyncio.sleep(0.1)
+
+            async def is_done() -> bool:
+                return (await client.count("work")).total == 0
+
+            await until(is_done)
             for task in consuming:
                 task.cancel()
             await asyncio.gather(*consuming, return_exceptions=True)
@@ -180,7 +183,7 @@ def test_a_broker_that_is_told_to_stop_answers_what_is_under_way_and_exits_with_
                 asyncio.create_task(client.send("work", b"x", id=f"m{number}", delay=60))
                 for number in range(500)
             ]
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # they are on their way
             assert await broker.stop() == 0
             await broker.start()
             assert {await each for each in sending} == {f"m{number}" for number in range(500)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,10 +101,3 @@ def serving_beside(place: Path) -> Iterator[str]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """For what no signal tells of."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not holds():
-            await asyncio.sleep(0.005)

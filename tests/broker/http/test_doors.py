@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
-import ipaddress
 import ssl
 from pathlib import Path
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from chronoline.broker.doors import Door, Tls, Tokens
 from chronoline.broker.node import Node
@@ -21,6 +15,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.stores.opening import open_store
 from tests.broker.http.served import serving
 from tests.broker.http.test_problems import check
+from tests.certificates import make_certificate
 
 
 def test_a_token_is_asked_for_as_soon_as_there_is_one(tmp_path: Path) -> None:
@@ -77,7 +72,8 @@ def test_without_a_token_no_web_page_gets_in_by_another_name(tmp_path: Path) -> 
 
 def test_over_tls(tmp_path: Path) -> None:
     async def play() -> None:
-        tls = _certificate(tmp_path)
+        certificate, key = make_certificate(tmp_path)
+        tls = Tls(certificate=certificate, key=key)
         async with serving(tmp_path, door=Door(tls=tls)) as served:
             trusting = ssl.create_default_context(cafile=str(tls.certificate))
             url = f"https://127.0.0.1:{served.port}"
@@ -112,34 +108,3 @@ def test_a_node_without_http_has_none(tmp_path: Path) -> None:
             await node.stop()
 
     asyncio.run(play())
-
-
-def _certificate(folder: Path) -> Tls:
-    """For 127.0.0.1, signed by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-            critical=False,
-        )
-        .sign(key, hashes.SHA256())
-    )
-    tls = Tls(certificate=folder / "cert.pem", key=folder / "key.pem")
-    tls.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    tls.key.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return tls

@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 
 from chronoline.broker.limits import Limits
-from tests.broker.http.served import Served, serving, until
+from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
+from tests.waiting import until
 
 KIB = 1024
 JSON = {"content-type": "application/json"}
@@ -98,16 +99,17 @@ def test_what_is_not_http_is_told_so(tmp_path: Path) -> None:
 def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(connections=2)) as served:
-            assert served.node.http is not None
+            http = served.node.http
+            assert http is not None
             one = await asyncio.open_connection("127.0.0.1", served.port)
             assert (await served.http.get("/livez")).status_code == 200
-            assert served.node.http.connections == 2
+            assert http.connections == 2
             head, problem = await talk(served, b"")
             assert head.startswith(b"HTTP/1.1 429 ")
             assert b"retry-after: 1" in head
             assert problem["code"] == "too_much"
             one[1].close()
-            await until(lambda: served.node.http is not None and served.node.http.connections == 1)
+            await until(lambda: http.connections == 1)
             async with httpx.AsyncClient(base_url=served.url) as another:
                 assert (await another.get("/livez")).status_code == 200
 

@@ -16,7 +16,8 @@ from chronoline.broker.limits import Limits
 from chronoline.core.errors import TooMuch
 from chronoline.stores.contract import Store
 from chronoline.stores.opening import open_store
-from tests.broker.http.served import Served, serving, until
+from tests.broker.http.served import Served, serving
+from tests.waiting import until
 
 HOUR_MS = 3_600_000
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.http.served import Served, serving
+from tests.waiting import until
 
 
 def test_a_message_is_put_with_its_due(tmp_path: Path) -> None:
@@ -204,8 +205,11 @@ def test_a_topic_that_was_made_anew_is_the_one_that_is_meant(tmp_path: Path) -> 
 
     async def _create_when_purged(served: Served) -> None:
         """Its name is taken until the node has purged what was on it."""
-        async with asyncio.timeout(10):
-            while (await served.http.post("/v1/topics", json={"name": "t"})).status_code == 409:
-                await asyncio.sleep(0.05)
+
+        async def is_created() -> bool:
+            answer = await served.http.post("/v1/topics", json={"name": "t"})
+            return answer.status_code != 409
+
+        await until(is_created)
 
     asyncio.run(play())

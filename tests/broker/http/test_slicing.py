@@ -19,7 +19,7 @@ def test_others_have_their_turn_in_between() -> None:
         async def other() -> None:
             while True:
                 seen.append(len(done))
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # its turn is over
 
         turning = asyncio.ensure_future(other())
         assert await in_slices(range(350), done.append) == [None] * 350

@@ -13,6 +13,7 @@ from chronoline.core.errors import StoreUnavailable
 from chronoline.stores.opening import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
+from tests.waiting import until
 
 
 class Away:
@@ -66,10 +67,14 @@ def test_a_node_is_ready_as_long_as_its_store_answers(tmp_path: Path) -> None:
 
     async def _answer_that_is(served: Served, status: int) -> Any:
         """It is asked at most twice a second."""
-        async with asyncio.timeout(10):
-            while (answer := await served.http.get("/readyz")).status_code != status:
-                await asyncio.sleep(0.05)
-        return answer
+        answers = []
+
+        async def has_come() -> bool:
+            answers.append(await served.http.get("/readyz"))
+            return answers[-1].status_code == status
+
+        await until(has_come)
+        return answers[-1]
 
     asyncio.run(play())
 

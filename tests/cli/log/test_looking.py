@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from chronoline.cli.log import app
 from chronoline.cli.log.looking import _hold_end
-from chronoline.cli.moments import show_moment
 from chronoline.log import Log, NewEvent
+from chronoline.moments import show_moment
 from tests.cli.log.command import Command
 
 

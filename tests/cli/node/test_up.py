@@ -14,7 +14,7 @@ import pytest
 
 from chronoline import __version__
 from chronoline.client import Client
-from tests.cli.node.certificates import make_certificate
+from tests.certificates import make_certificate
 from tests.cli.node.processes import FREE, refusal, run, started, up
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]

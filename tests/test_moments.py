@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chronoline.broker.moments import parse_moment_ms, parse_when_ms, show_moment
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS
+from chronoline.moments import parse_moment_ms, parse_when_ms, show_moment
 
 NOW_MS = 1_767_225_600_000
 
@@ -14,6 +14,11 @@ NOW_MS = 1_767_225_600_000
 def test_a_moment_is_shown_to_the_millisecond() -> None:
     assert show_moment(NOW_MS + 1) == "2026-01-01T00:00:00.001Z"
     assert show_moment(MAX_TIME_MS + 1) == "9999-12-31T23:59:59.999Z"
+
+
+@pytest.mark.parametrize("moment_ms", [0, 1, 999, NOW_MS, NOW_MS + 7, MAX_TIME_MS])
+def test_a_moment_that_was_shown_is_read_as_it_was(moment_ms: int) -> None:
+    assert parse_moment_ms(show_moment(moment_ms), "due") == moment_ms
 
 
 @pytest.mark.parametrize(
@@ -31,7 +36,10 @@ def test_a_moment_is_read_with_its_zone_and_rounded_up(text: str, moment_ms: int
 
 @pytest.mark.parametrize(
     "text",
-    ["", "2026-01-01", "2026-01-01T00:00:00", "2026-13-01T00:00:00Z", "1969-12-31T00:00:00Z"],
+    [
+        *("", "soon", "+", "-", "+1", "2026-01-01", "20260131T12Z", "2026-01-01T00:00:00"),
+        *("2026-13-01T00:00:00Z", "2026-02-30T00:00:00Z", "1969-12-31T00:00:00Z"),
+    ],
 )
 def test_what_is_no_moment_is_told(text: str) -> None:
     with pytest.raises(InvalidInput, match="due"):

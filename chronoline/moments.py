@@ -16,10 +16,14 @@ _RFC_3339 = re.compile(
 )
 
 
+def from_ms(moment_ms: int) -> datetime:
+    """In UTC; nothing is after the year 9999."""
+    return _EPOCH + timedelta(milliseconds=min(moment_ms, MAX_TIME_MS))
+
+
 def show_moment(moment_ms: int) -> str:
     """Such as 2026-01-31T12:00:00.000Z."""
-    moment = _EPOCH + timedelta(milliseconds=min(moment_ms, MAX_TIME_MS))
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return from_ms(moment_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_moment_ms(text: str, what: str) -> int:

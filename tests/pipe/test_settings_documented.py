@@ -1,0 +1,58 @@
+"""The examples and the documentation teach the settings that there are."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from chronoline.pipe.settings import PipeSettings, PlaceTable, SparkTable
+from tests.pipe.given_settings import load, names_of, write
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def uncommented(text: str) -> str:
+    """With every setting that is commented out."""
+    return re.sub(r'^#(?=[\w"]+(?:\.[\w"]+)* = |"[^"]+" = |\[)', "", text, flags=re.M)
+
+
+@pytest.mark.parametrize("name", ["pipe-kafka.toml", "pipe-embedded.toml"])
+def test_the_examples_load_with_and_without_what_is_commented_out(
+    tmp_path: Path, name: str
+) -> None:
+    settings = PipeSettings.load(EXAMPLES / name, {}, {})
+    assert settings.input.topic != settings.output.topic
+    full = write(tmp_path, uncommented((EXAMPLES / name).read_text("utf-8")))
+    assert PipeSettings.load(full, {}, {}).dead_letters is not None
+
+
+def test_the_example_of_kafka_teaches_every_setting_with_its_default() -> None:
+    text = (EXAMPLES / "pipe-kafka.toml").read_text("utf-8")
+    said = tomllib.loads(uncommented(text))
+    assert said.keys() == set(names_of(PipeSettings))
+    assert said["spark"].keys() == set(names_of(SparkTable))
+    assert said["output"].keys() | {"log"} == set(names_of(PlaceTable))
+    # What is commented out and not said to be something else is a default.
+    without = {"name", "store", "input", "output", "dead_letters", "spark"}
+    without |= {"delay", "receipts", "metrics"}
+    told = load(**{name: value for name, value in said.items() if name not in without})
+    assert told == load()
+
+
+def test_the_table_of_the_documentation_has_every_setting() -> None:
+    page = (ROOT / "docs" / "pipe.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w.]+)`", page.partition("## Settings")[2], re.M)
+    expected = [
+        *(
+            name
+            for name in names_of(PipeSettings)
+            if name not in ("input", "output", "dead_letters", "spark")
+        ),
+        *(f"input.{name}" for name in names_of(PlaceTable)),
+        *(f"spark.{name}" for name in names_of(SparkTable)),
+    ]
+    assert sorted(rows) == sorted(expected)
