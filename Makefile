@@ -13,12 +13,14 @@ FROM_LOCK := install --require-hashes -r requirements.lock
 # Without isolation the project is built by the locked backend.
 PROJECT := install --no-deps --no-build-isolation --editable .
 
-# Tests that wait for Spark more than they work: they run beside the others.
-ON_SPARK := tests/spark tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
-SPARK_LOG := $(VENV)/spark-tests.log
-# Processes that are started and waited for.
-ON_BROKERS := tests/broker tests/client tests/cli/client tests/cli/node tests/examples/test_broker_examples.py
-BROKERS_LOG := $(VENV)/broker-tests.log
+# Tests that wait for Spark, or for processes that they start, more than they work: they run beside the others.
+OF_PIPES := tests/spark/pipes tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
+OF_FORMATS := tests/spark/formats $(wildcard tests/spark/test_*.py)
+OF_BROKERS := tests/broker tests/client tests/examples/test_broker_examples.py
+OF_COMMANDS := tests/cli/client tests/cli/node
+BESIDE := $(OF_PIPES) $(OF_FORMATS) $(OF_BROKERS) $(OF_COMMANDS)
+FIRST_LOG := $(VENV)/tests-1.log
+SECOND_LOG := $(VENV)/tests-2.log
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test bench lock proto clean
@@ -38,12 +40,14 @@ test: setup ## Check style, types, imports and documentation, and run all tests
 	@echo "== imports";     $(BIN)/lint-imports --no-cache
 	@echo "== jars";        $(BIN)/python -m chronoline.testing.jars || echo "== tests that need them are skipped"
 	@echo "== pytest: what needs Spark and what waits for brokers, beside the rest"
-	@$(BIN)/pytest $(ON_SPARK) > $(SPARK_LOG) 2>&1 & spark=$$!; \
-		$(BIN)/pytest $(ON_BROKERS) > $(BROKERS_LOG) 2>&1 & brokers=$$!; \
-		trap 'kill $$spark $$brokers' INT TERM; status=0; \
-		$(BIN)/pytest $(addprefix --ignore=,$(ON_SPARK) $(ON_BROKERS)) || status=1; \
-		wait $$brokers || status=1; wait $$spark || status=1; \
-		cat $(BROKERS_LOG) $(SPARK_LOG); exit $$status
+	@{ status=0; $(BIN)/pytest $(OF_COMMANDS) || status=1; \
+			$(BIN)/pytest $(OF_FORMATS) || status=1; exit $$status; } > $(FIRST_LOG) 2>&1 & first=$$!; \
+		{ status=0; $(BIN)/pytest $(OF_BROKERS) || status=1; \
+			$(BIN)/pytest $(OF_PIPES) || status=1; exit $$status; } > $(SECOND_LOG) 2>&1 & second=$$!; \
+		trap 'trap - INT TERM; kill 0' INT TERM; status=0; \
+		$(BIN)/pytest $(addprefix --ignore=,$(BESIDE)) || status=1; \
+		wait $$first || status=1; wait $$second || status=1; \
+		cat $(FIRST_LOG) $(SECOND_LOG); exit $$status
 
 bench: setup ## Measure beside the raw engine (BENCH=store)
 	@$(BIN)/chronoline bench $(BENCH)

@@ -14,6 +14,10 @@ A lane with `most_places` keeps calls whole: one that fits into a commit by itse
 the places that its items go to, is never cut, and waits for the next commit where it does not fit into this
 one. What cannot fit is committed alone, in parts.
 
+A lane with a `together` makes one commit of everything that waits, whatever its kind, as far as the rows of
+its queues' commits allow. Then an error reaches only the calls of the kind that raised it, unless the commit
+itself fails.
+
 A queue is full at `most_items`, or at `most_bytes` by what the callers say that an item weighs. Then it
 refuses at once with `StoreBusy`; an empty one takes a call of any size, since its caller holds it anyway. A
 commit is cut to `commit_bytes` too, and that much is on its way besides what waits.
@@ -26,9 +30,10 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -50,12 +55,16 @@ _FEW_ROWS = 10  # commits that differ by less say nothing of what a row costs
 _HALVED_EVERY = 10
 _SMOOTHING = 0.1
 _ANY_NUMBER = 1 << 62
+_MOST_KINDS = 16
+"""In one commit. What a kind of one item costs, such as a reservation, nobody knows."""
 _RETURN_SHARE = 0.25
 _RETURN_FROM_S = 0.004  # after a shorter commit the waiting costs more than a second group
 
 Result = TypeVar("Result")
 Write = Callable[[Sequence[Any], int], Sequence[Result]]
 """Makes one commit of some items at a moment; answers one result for each."""
+Together = Callable[[Sequence[Callable[[], Any]]], Sequence[Any]]
+"""Makes one commit of several writes; answers what each returned, or the exception that it raised."""
 
 
 @dataclass(slots=True, eq=False)
@@ -193,14 +202,25 @@ class Queue:
         self._waiting, self._waiting_bytes = items, size
         self.calls += 1
 
-    def take(self) -> tuple[Write[Any], list[_Part]]:
+    def take_all(self) -> Iterator[tuple[Write[Any], list[_Part]]]:
+        """As `take`, of one kind after the other, as long as there is room in the commit."""
+        rows_left = self.pace.rows()
+        for _ in range(min(len(self._kinds), _MOST_KINDS)):
+            if rows_left <= 0:
+                return
+            write, parts = self.take(rows_left)
+            rows_left -= _rows(parts)
+            yield write, parts
+
+    def take(self, most_rows: int | None = None) -> tuple[Write[Any], list[_Part]]:
         """The calls, or parts of calls, of the oldest kind that make up the next commit.
 
         At least one item, however large, and at most `commit_bytes` if there are more.
         """
         kind, (write, calls) = next(iter(self._kinds.items()))
         parts: list[_Part] = []
-        rows_left, bytes_left = self.pace.rows(), self._bounds.commit_bytes
+        rows_left = self.pace.rows() if most_rows is None else most_rows
+        bytes_left = self._bounds.commit_bytes
         places: set[Any] = set()
         while calls and rows_left > 0:
             call = calls[0]
@@ -253,6 +273,32 @@ class Queue:
                     del self._kinds[kind]
 
 
+@dataclass(slots=True)
+class _Taken:
+    """What a commit takes of one kind."""
+
+    queue: Queue
+    write: Write[Any]
+    parts: list[_Part]
+    took_s: float = 0.0
+    """How long the writing took, without the commit."""
+
+    @property
+    def rows(self) -> int:
+        return _rows(self.parts)
+
+    def write_all(self, now_ms: int) -> Sequence[Any]:
+        started = time.perf_counter()
+        items = [item for call, part in self.parts for item in call.items[part.start : part.stop]]
+        results = self.write(items, now_ms)
+        self.took_s = time.perf_counter() - started
+        return results
+
+
+def _rows(parts: Sequence[_Part]) -> int:
+    return sum(len(part) for _, part in parts)
+
+
 class Lane:
     """One thread that serves its queues in turn."""
 
@@ -267,8 +313,10 @@ class Lane:
         most_bytes: int = DEFAULT_MOST_BYTES,
         commit_bytes: int = DEFAULT_COMMIT_BYTES,
         most_places: int | None = None,
+        together: Together | None = None,
     ) -> None:
         self._clock = clock
+        self._together = together
         self._linger_s = linger_ms / 1000
         self._commit_ms = commit_ms
         self._bounds = Bounds(
@@ -339,8 +387,14 @@ class Lane:
                 turn += 1
                 ready = [queue for queue in self._queues if queue]
                 queue = ready[turn % len(ready)]
-                write, parts = queue.take()
-            self._commit(queue, write, parts)
+                if self._together is None:
+                    taken = [_Taken(queue, *queue.take())]
+                else:
+                    taken = [_Taken(each, *group) for each in ready for group in each.take_all()]
+            if self._together is None or len(taken) == 1:
+                self._commit(taken[0])
+            else:
+                self._commit_together(self._together, taken)
 
     def _linger(self) -> None:
         """Waits for company, until there is enough for a commit."""
@@ -367,32 +421,63 @@ class Lane:
         queue.expected_calls = 0
         self._returning = None
 
-    def _commit(self, queue: Queue, write: Write[Any], parts: list[_Part]) -> None:
+    def _commit(self, taken: _Taken) -> None:
         started = time.perf_counter()
         try:
-            items = [item for call, part in parts for item in call.items[part.start : part.stop]]
-            results = write(items, self._clock.now_ms())
+            results = taken.write_all(self._clock.now_ms())
         except BaseException as error:  # it is the callers', and must not end the lane
-            if len(parts) > 1 and not isinstance(error, StoreError):
-                for each in parts:  # one of them is at fault, and the others should not pay for it
-                    self._commit(queue, write, [each])
-                return
-            for call, _ in parts:
-                if call.left():
-                    with self._changed:
-                        queue.drop(call)
-                call.fail(error)
+            self._failed(taken, error)
             return
         took_s = time.perf_counter() - started
-        queue.pace.learn(len(items), took_s * 1000)
+        taken.queue.pace.learn(taken.rows, took_s * 1000)
+        self._settle(taken, results, took_s)
+
+    def _commit_together(self, together: Together, taken: Sequence[_Taken]) -> None:
+        started = time.perf_counter()
+        now_ms = self._clock.now_ms()
+        try:
+            answers = together([partial(each.write_all, now_ms) for each in taken])
+        except BaseException as error:
+            for each in taken:
+                self._fail(each, error)
+            return
+        took_s = time.perf_counter() - started
+        flush_s = took_s - sum(each.took_s for each in taken)
+        for queue in dict.fromkeys(each.queue for each in taken):
+            own = [each for each in taken if each.queue is queue]
+            own_s = sum(each.took_s for each in own)
+            queue.pace.learn(sum(each.rows for each in own), (flush_s + own_s) * 1000)
+        for each, answer in zip(taken, answers, strict=True):
+            if isinstance(answer, Exception):
+                self._failed(each, answer)
+            else:
+                self._settle(each, answer, took_s)
+
+    def _failed(self, taken: _Taken, error: BaseException) -> None:
+        if len(taken.parts) > 1 and not isinstance(error, StoreError):
+            for (
+                each
+            ) in taken.parts:  # one of them is at fault, and the others should not pay for it
+                self._commit(_Taken(taken.queue, taken.write, [each]))
+        else:
+            self._fail(taken, error)
+
+    def _fail(self, taken: _Taken, error: BaseException) -> None:
+        for call, _ in taken.parts:
+            if call.left():
+                with self._changed:
+                    taken.queue.drop(call)
+            call.fail(error)
+
+    def _settle(self, taken: _Taken, results: Sequence[Any], took_s: float) -> None:
         with self._changed:
-            calls = queue.calls + len(parts)
+            calls = taken.queue.calls + len(taken.parts)
         place = 0
-        for call, part in parts:
+        for call, part in taken.parts:
             call.settle(results[place : place + len(part)])
             place += len(part)
-        if len(parts) > 1 and took_s >= _RETURN_FROM_S:
-            self._returning = queue, calls, time.perf_counter() + _RETURN_SHARE * took_s
+        if len(taken.parts) > 1 and took_s >= _RETURN_FROM_S:
+            self._returning = taken.queue, calls, time.perf_counter() + _RETURN_SHARE * took_s
 
 
 def only(many: Future[list[Result]]) -> Future[Result]:

@@ -5,8 +5,9 @@ credit for a whole window counts as busy, or its share would wait for it while o
 change of who they are takes effect at the topic's next window; where nobody served the topic, at once. What
 was reserved for a consumer before its share changed stays its own.
 
-Reserving. One reservation at a time for the whole topic, so that a topic with much to do does not keep
-others from the store: each for one consumer, within its credit, whoever has waited longest first.
+Reserving. For a few consumers at a time, each within its credit, whoever has waited longest first: what is
+asked together is committed together where the engine gains by that, and a topic with much to do does not keep
+others from the store.
 
 Pushing. When a message is due, less what it takes to arrive, it leaves for its consumer; in order of `due`
 for each. A consumer without credit, or one that does not read, is pushed nothing.
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 _REST_MS = 200
 """After the store failed, without saying when to try again."""
 _PAGE = 1_000
+_AT_ONCE = 4
+"""For so many consumers of a topic is reserved at a time."""
 _LAST_RESERVATION_S = 2.0
 """A loader that stops waits so long for a reservation that is under way, to give back what it brings."""
 
@@ -231,22 +234,24 @@ class Loader:
         while not self._stopped:
             now_ms = self._clock.now_ms()
             self._deal(now_ms)
-            subscription = self._next(now_ms)
-            if subscription is not None:
-                await self._reserve(subscription, now_ms)
+            if ready := self._ready(now_ms):
+                await asyncio.gather(*(self._reserve(each, now_ms) for each in ready))
                 continue
             moments = [each.reserve_at(now_ms) for each in self._subscriptions.values()]
             known = [each for each in (*moments, self._deal_at(now_ms)) if each is not None]
             await self._to_reserve.sleep(self._clock.seconds_until(min(known)) if known else None)
 
-    def _next(self, now_ms: int) -> Subscription | None:
-        """Whoever has waited longest among those for whom it is time; it goes to the end of the line."""
-        for name, subscription in self._subscriptions.items():
+    def _ready(self, now_ms: int) -> list[Subscription]:
+        """Those for whom it is time, if not too many; they go to the end of the line."""
+        at_once: list[Subscription] = []
+        for name, subscription in tuple(self._subscriptions.items()):
             at_ms = subscription.reserve_at(now_ms)
             if at_ms is not None and at_ms <= now_ms:
                 self._subscriptions[name] = self._subscriptions.pop(name)
-                return subscription
-        return None
+                at_once.append(subscription)
+                if len(at_once) == _AT_ONCE:
+                    break
+        return at_once
 
     async def _reserve(self, subscription: Subscription, now_ms: int) -> None:
         subscription.heard = None

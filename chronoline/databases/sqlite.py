@@ -69,6 +69,9 @@ class SqliteDatabase:
         self._readers: list[sqlite3.Connection] = []
         self._closed = False
         self._version: int | None = None
+        # How long the transaction that is under way had to wait for its turn.
+        self._waited_ms = 0.0
+        self._joiner: int | None = None
         self._application_id = application_id
         self._writer = self._connect(cache_kib=65_536)
         self._migrate(load_migrations(package))
@@ -79,15 +82,18 @@ class SqliteDatabase:
 
         Whoever waits for its turn longer than `turn_ms`, or `busy_ms` if that is shorter, is refused.
         """
+        if self.is_joined:
+            self._check_turn(turn_ms)
+            with self._translated():
+                yield self._writer
+            return
         wait_ms = self._busy_ms if turn_ms is None else min(turn_ms, self._busy_ms)
         begun = time.monotonic()
         with self._alone(wait_ms), self._translated():
             self._retried(lambda: self._writer.execute("BEGIN IMMEDIATE"), begun + wait_ms / 1000)
             try:
-                if turn_ms is not None and time.monotonic() > begun + turn_ms / 1000:
-                    raise StoreBusy(
-                        "the turn to write came too late; nothing was changed. Try again"
-                    )
+                self._waited_ms = (time.monotonic() - begun) * 1000
+                self._check_turn(turn_ms)
                 self._version = self._writer.execute("PRAGMA data_version").fetchone()[0]
                 yield self._writer
             except BaseException:
@@ -96,9 +102,31 @@ class SqliteDatabase:
             self._commit(wait_ms)
             self._checkpoint_if_due()
 
+    def _check_turn(self, turn_ms: int | None) -> None:
+        if turn_ms is not None and self._waited_ms > turn_ms:
+            raise StoreBusy("the turn to write came too late; nothing was changed. Try again")
+
+    @contextmanager
+    def joining(self, *, turn_ms: int | None = None) -> Iterator[sqlite3.Connection]:
+        """A transaction that all reading and writing of this thread joins until the block ends."""
+        with self.writing(turn_ms=turn_ms) as connection:
+            self._joiner = threading.get_ident()
+            try:
+                yield connection
+            finally:
+                self._joiner = None
+
+    @property
+    def is_joined(self) -> bool:
+        """This thread is inside `joining`."""
+        return self._joiner == threading.get_ident()
+
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees what was committed last."""
+        if self.is_joined:
+            yield self._writer
+            return
         self.check_open()
         with self._translated():
             try:

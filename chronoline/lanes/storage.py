@@ -4,8 +4,8 @@ How calls are grouped is said in `grouping`.
 
 There are two queues: deadline work (leases, acks) and bulk work (creates, owners' changes). On an
 engine whose writers run beside each other each queue has a thread, so that large batches do not stand in
-the way of small ones; on an engine with a single writer one thread serves both in turn, and a
-commit is cut to about `commit_ms` of work so that a turn comes soon.
+the way of small ones; on an engine with a single writer one thread serves both, with one commit for all that
+waits, which is cut to about `commit_ms` of work from each.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class StorageLanes(Closing):
         most_bytes: int = DEFAULT_MOST_BYTES,
     ) -> None:
         self._store = store
+        beside = store.capabilities.concurrent_writers
 
         def open_lane(name: str) -> Lane:
             return Lane(
@@ -47,11 +48,12 @@ class StorageLanes(Closing):
                 commit_ms=commit_ms,
                 most_items=most_waiting,
                 most_bytes=most_bytes,
+                together=None if beside else store.together,
             )
 
         deadline = bulk = open_lane("chronoline-deadline")
         self._lanes = [deadline]
-        if store.capabilities.concurrent_writers:
+        if beside:
             bulk = open_lane("chronoline-bulk")
             self._lanes.append(bulk)
         self._deadline = (deadline, deadline.open_queue())

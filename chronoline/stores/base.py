@@ -49,6 +49,7 @@ from chronoline.stores.contract import (
     NOTICE_HORIZON_MS,
     IfExists,
     Notice,
+    Result,
 )
 from chronoline.stores.looking import Looks
 from chronoline.stores.primitives import Key
@@ -61,6 +62,9 @@ _SYSTEM = "system"
 
 class EngineStore(Looks):
     """The contract's methods over an engine's primitives: topics, looks, and here what changes messages."""
+
+    def together(self, works: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+        return [_result_of(work) for work in works]
 
     # What producers do
 
@@ -305,6 +309,13 @@ class EngineStore(Looks):
         if len(rows) < len(keys):
             self.get_topic(topic.uid)  # the reason may be that the topic was dropped
         return rows
+
+
+def _result_of(work: Callable[[], Result]) -> Result | Exception:
+    try:
+        return work()
+    except Exception as error:
+        return error
 
 
 def _weight(item: tuple[int, NewMessage]) -> int:

@@ -21,9 +21,9 @@ Everywhere:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from chronoline.core.closing import Closing
 from chronoline.core.message import DeadLetter, Lease, Message, NewMessage
@@ -34,6 +34,7 @@ from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings
 from chronoline.stores.inputs import Inputs
 from chronoline.stores.members import Members
 
+Result = TypeVar("Result")
 IfExists = Literal["refuse", "replace"]
 MAX_BATCH = 10_000
 MAX_FORECAST_STEPS = 100_000
@@ -162,6 +163,15 @@ class Store(Inputs, Members, Closing):
         """
 
     # What producers do
+
+    @abstractmethod
+    def together(self, works: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+        """Does some works, each of which makes changes by calls of this store, one after the other.
+
+        Where writes do not run beside each other they are committed together, which is much cheaper. Each
+        answers what it returned, or what it raised: such a one has changed nothing, and the others are done.
+        If the commit fails, none is done, and the error is raised.
+        """
 
     @abstractmethod
     def create(

@@ -64,7 +64,7 @@ def test_every_method_that_takes_a_topic_is_called_here() -> None:
     public = {name for name in vars(Store) if not name.startswith("_")}
     without_topic = {
         *("create_topic", "ensure_topic", "find_topic", "list_topics", "drop_topic"),
-        *("purge", "watch", "clock_ms", "close"),
+        *("together", "purge", "watch", "clock_ms", "close"),
     }
     assert set(CALLS) - {"replace"} == public - without_topic
 

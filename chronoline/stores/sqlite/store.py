@@ -79,6 +79,8 @@ class SqliteStore(SqlStore):
             path, package=_PACKAGE, busy_ms=busy_ms, on_failed_flush=on_failed_flush
         )
         self._board = NoticeBoard()
+        # Of the transaction that is under way; its thread's own.
+        self._untold: list[Notice] = []
 
     # Topics
 
@@ -290,7 +292,10 @@ class SqliteStore(SqlStore):
         self._database.close()
 
     def _announce(self, notice: Notice) -> None:
-        self._board.tell(notice)
+        if self._database.is_joined:
+            self._untold.append(notice)
+        else:
+            self._board.tell(notice)
 
     def _read(self, query: str, values: dict[str, Any]) -> list[Any]:
         with self._database.reading() as connection:
@@ -302,43 +307,39 @@ class SqliteStore(SqlStore):
 
     def _transact(self, work: Callable[[TakesIn], Answer]) -> Answer:
         self._database.check_room()
-        with self._database.writing(turn_ms=TURN_BOUND_MS) as connection:
-            inside = _Transaction(self, connection)
-            answer = work(inside)
-        for notice in inside.notices:
-            self._announce(notice)
-        return answer
+        with self._joining(turn_ms=TURN_BOUND_MS):
+            return work(self)
 
-
-class _Transaction(SqliteStore):
-    """The same operations inside one transaction, which is told of when it is committed."""
-
-    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
-        TakesIn.__init__(self, store._random_bytes)
-        self._known_topics = store._known_topics
-        self._database = _Joined(connection)
-        self.notices: list[Notice] = []
-
-    def _announce(self, notice: Notice) -> None:
-        self.notices.append(notice)
-
-
-class _Joined(SqliteDatabase):
-    """A database whose transactions are all part of one that is under way."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def together(self, works: Sequence[Callable[[], Answer]]) -> list[Answer | Exception]:
+        with self._joining() as connection:
+            return [_alone(connection, work) for work in works]
 
     @contextmanager
-    def writing(self, *, turn_ms: int | None = None) -> Iterator[sqlite3.Connection]:
-        yield self._connection
+    def _joining(self, *, turn_ms: int | None = None) -> Iterator[sqlite3.Connection]:
+        """One transaction for all; notices are told when it is committed, so that whoever hears one looks."""
+        untold: list[Notice] = []
+        try:
+            with self._database.joining(turn_ms=turn_ms) as connection:
+                self._untold = untold
+                yield connection
+        finally:  # also after a failure, of which nobody knows what was done
+            for notice in untold:
+                self._board.tell(notice)
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        yield self._connection
 
-    def check_room(self) -> None:
-        """Whoever began the transaction has."""
+def _alone(connection: sqlite3.Connection, work: Callable[[], Answer]) -> Answer | Exception:
+    """A part of a transaction, which is undone by itself if it raises."""
+    connection.execute("SAVEPOINT alone")
+    answer: Answer | Exception
+    try:
+        answer = work()
+    except Exception as error:
+        if not connection.in_transaction:  # the engine gave up all of it
+            raise
+        connection.execute("ROLLBACK TO alone")
+        answer = error
+    connection.execute("RELEASE alone")
+    return answer
 
 
 def _oldest(heads: Sequence[sqlite3.Cursor], ts_of: Callable[[Any], int], limit: int) -> list[Any]:

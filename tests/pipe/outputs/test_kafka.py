@@ -233,7 +233,7 @@ def test_a_broker_that_dies_and_comes_back_loses_no_confirmation(own_server: Kaf
     own_server.create_topic("t", 2)
     confirmations = Confirmations()
     with KafkaOutput(
-        "t", {"bootstrap.servers": own_server.bootstrap}, delivery_timeout_ms=1_500
+        "t", {"bootstrap.servers": own_server.bootstrap}, delivery_timeout_ms=5_000
     ) as output:
 
         def publish(name: str) -> None:

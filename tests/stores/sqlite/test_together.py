@@ -1,0 +1,151 @@
+"""One transaction for several works."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chronoline.stores.sqlite.store as module
+from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreFull
+from chronoline.core.topic import Topic
+from chronoline.stores.sqlite.store import SqliteStore
+from tests.stores.line import NOW, new, words
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    with SqliteStore(str(tmp_path / "timeline.db")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(store: SqliteStore) -> Topic:
+    return store.create_topic("t", now_ms=NOW)
+
+
+class Spy:
+    """Stands before the writing connection: notes commits, and fails when it is told."""
+
+    def __init__(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._connection = store._database._writer
+        self.commits = 0
+        self.fail_at = ""
+        self.error = "SQLITE_IOERR_WRITE"
+        self.rolls_back = False
+        monkeypatch.setattr(store._database, "_writer", self)
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if self.fail_at and self.fail_at in sql:
+            if self.rolls_back:
+                self._connection.execute("ROLLBACK")
+            error = sqlite3.OperationalError("it failed")
+            error.sqlite_errorname = self.error
+            raise error
+        self.commits += sql == "COMMIT"
+        return self._connection.execute(sql, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def creating(store: SqliteStore, topic: Topic, *ids: str) -> Any:
+    return lambda: words(store.create(topic.uid, [new(each) for each in ids], now_ms=NOW))
+
+
+def found(store: SqliteStore, topic: Topic) -> list[str]:
+    return sorted(store.lookup(topic.uid, ["a", "b", "c"]))
+
+
+def test_it_is_one_commit(
+    store: SqliteStore, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spy = Spy(store, monkeypatch)
+    works = [creating(store, topic, each) for each in "abc"]
+    assert store.together(works) == [["done"]] * 3
+    assert spy.commits == 1
+    works[0]()
+    assert spy.commits == 2
+
+
+def test_nothing_is_done_or_said_to_be_when_the_commit_fails(
+    store: SqliteStore, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spy = Spy(store, monkeypatch)
+    spy.fail_at = "COMMIT"
+    with pytest.raises(OutcomeUnknown):
+        store.together([creating(store, topic, each) for each in "ab"])
+    spy.fail_at = ""
+    assert found(store, topic) == []
+    assert creating(store, topic, "a")() == ["done"]
+
+
+def test_when_the_engine_gives_the_transaction_up_none_of_the_works_goes_on_without_it(
+    store: SqliteStore, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spy = Spy(store, monkeypatch)
+    spy.fail_at, spy.error, spy.rolls_back = "SET\n    life = 1", "SQLITE_FULL", True
+    begun: list[str] = []
+
+    def cancel() -> object:
+        return store.cancel(topic.uid, ["a"], producer_group="owners", now_ms=NOW)
+
+    def last() -> object:
+        begun.append("last")
+        return creating(store, topic, "c")()
+
+    with pytest.raises(StoreFull):
+        store.together([creating(store, topic, "a"), cancel, last])
+    assert (begun, found(store, topic)) == ([], [])
+
+
+def test_a_full_disk_refuses_creates_and_lets_the_others_go_on(
+    store: SqliteStore, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    creating(store, topic, "a")()
+
+    def full() -> None:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(store._database, "check_room", full)
+    refused, done = store.together(
+        [
+            creating(store, topic, "b"),
+            lambda: words(store.cancel(topic.uid, ["a"], producer_group="owners", now_ms=NOW)),
+        ]
+    )
+    assert isinstance(refused, StoreFull)
+    assert done == ["done"]
+    assert found(store, topic) == []
+
+
+def test_a_create_whose_turn_comes_too_late_is_refused_and_a_cancel_is_not(
+    store: SqliteStore, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    creating(store, topic, "a")()
+    monkeypatch.setattr(module, "TURN_BOUND_MS", -1)
+    late, done = store.together(
+        [
+            creating(store, topic, "b"),
+            lambda: words(store.cancel(topic.uid, ["a"], producer_group="owners", now_ms=NOW)),
+        ]
+    )
+    assert isinstance(late, StoreBusy)
+    assert done == ["done"]
+
+
+def test_sleepers_are_told_after_the_commit(store: SqliteStore, topic: Topic) -> None:
+    seen: list[object] = []
+    with store.watch() as watch:
+        watch.wait(0)
+
+        def look() -> object:
+            seen.extend(watch.wait(0))
+            return None
+
+        store.together([creating(store, topic, "a"), look])
+        assert seen == []
+        assert [each.due for each in watch.wait(30)] == [NOW]

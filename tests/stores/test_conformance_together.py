@@ -1,0 +1,88 @@
+"""Works that are done together: each answers for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chronoline.core.errors import InvalidInput, TopicNotFound
+from chronoline.stores.contract import Store
+from tests.stores.line import NOW, Line, MakeLine, new, words
+
+
+def test_each_answers_what_it_returned_and_sees_what_those_before_it_did(
+    make_line: MakeLine,
+) -> None:
+    line = make_line()
+    line.put("old")
+    lease = line.take("old")
+
+    def count() -> Any:
+        return line.store.count(
+            line.uid, line.topic.all_buckets, start=0, end=NOW + 60_000, now_ms=NOW
+        ).total
+
+    works: list[Any] = [lambda: line.create(new("a")), count, lambda: line.ack(lease), count]
+    assert line.store.together(works) == [["done"], 2, ["done"], 1]
+    assert line.store.together([]) == []
+
+
+def test_one_that_raises_has_changed_nothing_and_the_others_are_done(make_line: MakeLine) -> None:
+    line = make_line()
+
+    def fail_in_the_middle() -> object:
+        if line.store.capabilities.concurrent_writers or not line.store.capabilities.durable:
+            raise InvalidInput("before it began")  # its changes would be commits of their own
+        line.put("b")
+        raise InvalidInput("after a part")
+
+    works: list[Any] = [
+        lambda: line.create(new("a")),
+        fail_in_the_middle,
+        lambda: line.store.create(line.uid + 1, [new("x")], now_ms=NOW),
+        lambda: line.create(new("c"), new("a")),
+    ]
+    first, second, third, last = line.store.together(works)
+    assert (first, last) == (["done"], ["done", "exists"])
+    assert isinstance(second, InvalidInput)
+    assert isinstance(third, TopicNotFound)
+    assert sorted(line.store.lookup(line.uid, ["a", "b", "c"])) == ["a", "c"]
+
+
+def test_refusals_are_named_as_everywhere(make_line: MakeLine) -> None:
+    line = make_line()
+    line.put("a")
+    lease = line.take("a")
+    works: list[Any] = [
+        lambda: line.cancel("a", "nowhere"),
+        lambda: line.ack(lease),
+        lambda: line.ack(lease),
+        lambda: line.create(new("a")),
+    ]
+    one_by_one = make_line()
+    one_by_one.put("a")
+    other = one_by_one.take("a")
+    expected = [
+        one_by_one.cancel("a", "nowhere"),
+        one_by_one.ack(other),
+        one_by_one.ack(other),
+        one_by_one.create(new("a")),
+    ]
+    assert line.store.together(works) == expected
+
+
+@pytest.mark.parametrize("failing", [False, True], ids=["done", "one of them failed"])
+def test_sleepers_hear_of_it(store: Store, make_line: MakeLine, failing: bool) -> None:
+    line: Line = make_line()
+
+    def fail() -> object:
+        raise InvalidInput("no")
+
+    with store.watch() as watch:
+        watch.wait(0)
+        works: list[Any] = [lambda: line.create(new("a"))] + [fail] * failing
+        assert store.together(works)[0] == ["done"]
+        heard = watch.wait(30)
+        assert any(each.topic_uid in (None, line.uid) for each in heard)
+        assert words(store.create(line.uid, [new("a")], now_ms=NOW)) == ["exists"]
