@@ -71,6 +71,8 @@ class Stream(ABC):
         self._frames: list[Any] = []  # to be written before requests, in this order
         self._news = asyncio.Event()
         self._ready = False
+        self._leaving: ChronolineError = BrokerUnavailable("the broker ended the stream")
+        """Why the stream that is open ends, when it does."""
         self._round_trip_us = 0
         self._unheard = 0
         """Pings since anything was heard of the broker."""
@@ -222,12 +224,17 @@ class Stream(ABC):
             replies = call.__aiter__()
             async with asyncio.timeout(_WELCOME_S):
                 await call.write(self._frame(hello=self._hello))
-                await self._take_welcome(replies)
+                behind_welcome = await self._take_welcome(replies)
             self._connection.reached = True
             back_off.reset()
             tasks += map(
                 asyncio.create_task,
-                (self._read(replies), self._write(call), self._ping(), self._open_up()),
+                (
+                    self._read(behind_welcome, replies),
+                    self._write(call),
+                    self._ping(),
+                    self._open_up(),
+                ),
             )
             running: set[asyncio.Task[None]] = set(tasks)
             while running:
@@ -250,7 +257,8 @@ class Stream(ABC):
         self._ready = True
         self._news.set()
 
-    async def _take_welcome(self, replies: AsyncIterator[Any]) -> None:
+    async def _take_welcome(self, replies: AsyncIterator[Any]) -> Sequence[Any]:
+        """Answers what came together with it."""
         self.time.forget()  # it may be another broker, with another clock
         async for reply in replies:
             self._heard(reply)
@@ -259,7 +267,7 @@ class Stream(ABC):
             if reply.WhichOneof("what") == "welcome":
                 self.name = reply.welcome.name
                 self.limits = reply.welcome.limits
-                return
+                return reply.more  # type: ignore[no-any-return]  # of either kind
         raise BrokerUnavailable("the broker ended the stream before it said welcome")
 
     def _heard(self, reply: Any) -> None:
@@ -291,26 +299,29 @@ class Stream(ABC):
 
     async def _write_all(self, call: aio.StreamStreamCall[Any, Any]) -> None:
         while True:
-            while self._frames:
-                await call.write(self._frames.pop(0))
-            if self._closed:
+            askable = self._ready and not self._closed and self._line
+            frames = self._next_frames() if askable else []
+            frames += self._frames
+            self._frames = []
+            if frames:
+                frame, *more = frames
+                if more:
+                    frame.more.extend(more)
+                await call.write(frame)
+            elif self._closed:
                 await call.done_writing()  # the broker ends the stream, and with it the reader
                 return
-            if self._ready and self._line:
-                frame = self._next_frame()
-                if frame is not None:
-                    await call.write(frame)
-                continue
-            self._news.clear()
-            await self._news.wait()
+            elif not askable:
+                self._news.clear()
+                await self._news.wait()
 
     def _say(self, frame: Any) -> None:
         """Writes a frame that nobody answers."""
         self._frames.append(frame)
         self._news.set()
 
-    def _next_frame(self) -> Any | None:
-        """As much of what waits as one frame takes."""
+    def _next_frames(self) -> list[Any]:
+        """As much of what waits as one frame takes; nothing if it could not be said."""
         most_bytes = self.limits.frame_bytes
         parts = self._line.take(
             FrameLimits(
@@ -318,19 +329,19 @@ class Stream(ABC):
             )
         )
         if not parts:
-            return None
+            return []
         items = [item for part in parts for item in part.items]
         try:
             frame = self._request_frame(parts[0].request.kind, items, self._seq + 1)
         except Exception as error:  # what cannot be said must not end the stream for all others
             for part in parts:
                 part.request.fail(InvalidInput(f"it cannot be sent: {error}"))
-            return None
+            return []
         self._seq += 1
         self._sent[self._seq] = parts
         for part in parts:
             part.left()
-        return frame
+        return [frame]
 
     async def _ping(self) -> None:
         interval_s = max(self.limits.ping_interval_ms / 1000, _SHORTEST_PING_S)
@@ -354,22 +365,28 @@ class Stream(ABC):
 
     # Reading
 
-    async def _read(self, replies: AsyncIterator[Any]) -> None:
-        leaving: ChronolineError = BrokerUnavailable("the broker ended the stream")
-        async for reply in replies:
-            self._heard(reply)
-            what = reply.WhichOneof("what")
-            if what == "pong":
-                self._round_trip_us = max(1, monotonic_us() - reply.pong.sent_us)
-                self._drifted(reply.pong)
-            elif what == "go_away":
-                leaving = _leaving(reply.go_away)  # what is under way is still answered
-                self._ready = False
-            elif reply.seq in self._sent:
-                self._answered(reply, self._sent.pop(reply.seq))
-            else:
-                self._told(reply)
-        raise leaving
+    async def _read(self, first: Sequence[Any], replies: AsyncIterator[Any]) -> None:
+        self._leaving = BrokerUnavailable("the broker ended the stream")
+        for reply in first:
+            self._take_in(reply)
+        async for frame in replies:
+            self._heard(frame)
+            for reply in (frame, *frame.more):
+                self._take_in(reply)
+        raise self._leaving
+
+    def _take_in(self, reply: Any) -> None:
+        what = reply.WhichOneof("what")
+        if what == "pong":
+            self._round_trip_us = max(1, monotonic_us() - reply.pong.sent_us)
+            self._drifted(reply.pong)
+        elif what == "go_away":
+            self._leaving = _leaving(reply.go_away)  # what is under way is still answered
+            self._ready = False
+        elif reply.seq in self._sent:
+            self._answered(reply, self._sent.pop(reply.seq))
+        else:
+            self._told(reply)
 
     def _drifted(self, pong: pb.Pong) -> None:
         self.drift_us = pong.drift_us

@@ -2,10 +2,10 @@
 
 How calls are grouped is said in `grouping`.
 
-There are two queues: deadline work (leases, acks) and bulk work (creates, owners' changes). On an
-engine whose writers run beside each other each queue has a thread, so that large batches do not stand in
-the way of small ones; on an engine with a single writer one thread serves both, with one commit for all that
-waits, which is cut to about `commit_ms` of work from each.
+There are three queues: reservations, other deadline work (acks and the like), and bulk work (creates,
+owners' changes). On an engine whose writers run beside each other each queue has a thread, so that none
+stands in the way of another; on an engine with a single writer one thread serves them all, with one commit
+for all that waits, which is cut to about `commit_ms` of work from each queue.
 """
 
 from __future__ import annotations
@@ -51,12 +51,14 @@ class StorageLanes(Closing):
                 together=None if beside else store.together,
             )
 
-        deadline = bulk = open_lane("chronoline-deadline")
+        deadline = reserving = bulk = open_lane("chronoline-deadline")
         self._lanes = [deadline]
         if beside:
+            reserving = open_lane("chronoline-reserving")
             bulk = open_lane("chronoline-bulk")
-            self._lanes.append(bulk)
+            self._lanes += [reserving, bulk]
         self._deadline = (deadline, deadline.open_queue())
+        self._reserving = (reserving, reserving.open_queue())
         self._bulk = (bulk, bulk.open_queue())
 
     # Bulk work
@@ -135,7 +137,7 @@ class StorageLanes(Closing):
                 )
             ]
 
-        return only(self._submit(self._deadline, object(), write, [None]))
+        return only(self._submit(self._reserving, object(), write, [None]))
 
     def resume(
         self, topic_uid: int, consumer: str, *, after: str = "", limit: int

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from chronoline.garbage import search_seldom
 from chronoline.pipe.serving import LaneWork
-from chronoline.spark.garbage import search_seldom
 
 _SWITCH_S = 0.0005
 _WARM_S = 1.0

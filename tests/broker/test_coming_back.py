@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ class RawConsumer:
 
     def __init__(self, call: Any) -> None:
         self._call = call
+        self._came: deque[Any] = deque()
 
     async def say(self, **fields: Any) -> None:
         await self._call.write(pb.ConsumerFrame(**fields))
@@ -27,10 +29,13 @@ class RawConsumer:
     async def hears(self, what: str) -> Any:
         """The next frame of this kind."""
         while True:
-            reply = await asyncio.wait_for(self._call.read(), 10)
-            assert reply is not aio.EOF, f"the stream ended before {what}"
-            if reply.WhichOneof("what") == what:
-                return getattr(reply, what)
+            while self._came:
+                reply = self._came.popleft()
+                if reply.WhichOneof("what") == what:
+                    return getattr(reply, what)
+            frame = await asyncio.wait_for(self._call.read(), 10)
+            assert frame is not aio.EOF, f"the stream ended before {what}"
+            self._came.extend((frame, *frame.more))
 
     async def subscribe(self, topic_uid: int, credit: int, **holding: int) -> None:
         held = [pb.HeldLease(id=id, version=version) for id, version in holding.items()]

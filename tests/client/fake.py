@@ -180,24 +180,27 @@ class FakeBroker:
         return serve
 
     async def _read(self, stream: FakeStream, frames: AsyncIterator[Any]) -> None:
-        async for frame in frames:
-            if stream.ended.is_set():
-                return
-            if self.deaf and len(self.streams) == 1:
-                continue
-            match frame.WhichOneof("what"):
-                case "hello":
-                    if self.answer_hello is not None:
-                        await stream.reply(seq=frame.seq, failure=self.answer_hello)
-                    elif not self.silent:
-                        welcome = pb.Welcome(name=frame.hello.name or "made", limits=self.limits)
-                        await stream.reply(seq=frame.seq, welcome=welcome)
-                case "ping":
-                    await stream.reply(seq=frame.seq, pong=pb.Pong(sent_us=frame.ping.sent_us))
-                case _:
-                    stream.frames.append(frame)
-                    await self.answer(stream, frame)
-                    self._news.set()
+        async for together in frames:
+            for frame in (together, *together.more):
+                if stream.ended.is_set():
+                    return
+                if not (self.deaf and len(self.streams) == 1):
+                    await self._take_in(stream, frame)
+
+    async def _take_in(self, stream: FakeStream, frame: Any) -> None:
+        match frame.WhichOneof("what"):
+            case "hello":
+                if self.answer_hello is not None:
+                    await stream.reply(seq=frame.seq, failure=self.answer_hello)
+                elif not self.silent:
+                    welcome = pb.Welcome(name=frame.hello.name or "made", limits=self.limits)
+                    await stream.reply(seq=frame.seq, welcome=welcome)
+            case "ping":
+                await stream.reply(seq=frame.seq, pong=pb.Pong(sent_us=frame.ping.sent_us))
+            case _:
+                stream.frames.append(frame)
+                await self.answer(stream, frame)
+                self._news.set()
 
 
 def now_ms() -> int:

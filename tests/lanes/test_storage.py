@@ -178,8 +178,8 @@ def test_leases_go_through_all_their_operations(
 # How many lanes
 
 
-@pytest.mark.parametrize(("beside", "lanes_expected"), [(False, 1), (True, 2)])
-def test_engines_whose_writers_run_beside_each_other_have_two_lanes(
+@pytest.mark.parametrize(("beside", "lanes_expected"), [(False, 1), (True, 3)])
+def test_engines_whose_writers_run_beside_each_other_have_a_lane_for_each_queue(
     store: Store, beside: bool, lanes_expected: int
 ) -> None:
     before = set(threading.enumerate())

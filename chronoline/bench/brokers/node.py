@@ -12,6 +12,7 @@ import signal
 import sys
 
 from chronoline.broker.node import Node
+from chronoline.garbage import search_seldom
 from chronoline.stores.opening import open_store
 
 
@@ -21,6 +22,7 @@ async def serve(url: str) -> None:
     with open_store(url) as store:
         node = Node(store)
         await node.start("127.0.0.1", 0)
+        search_seldom()  # as `chronoline up` does
         try:
             assert node.grpc is not None
             print("ready", node.grpc.port, os.getpid(), flush=True)

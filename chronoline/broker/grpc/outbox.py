@@ -9,6 +9,9 @@ from typing import Generic, TypeVar
 Reply = TypeVar("Reply")
 
 _CLOGGED_BYTES = 4 * 1024 * 1024
+_TOGETHER = 64
+_TOGETHER_BYTES = 64 * 1024
+"""So much travels in one frame: each frame costs a turn through gRPC, and what is put into one a copy."""
 
 
 class Outbox(Generic[Reply]):
@@ -35,13 +38,19 @@ class Outbox(Generic[Reply]):
         self._closed = True
         self._news.set()
 
-    async def take(self) -> Reply | None:
-        """None if there will be nothing more."""
-        while not self._waiting:
-            if self._closed:
-                return None
+    async def take(self) -> list[Reply]:
+        """What can travel together next; nothing if there will be nothing more."""
+        while not self._waiting and not self._closed:
             self._news.clear()
             await self._news.wait()
-        reply, size_bytes = self._waiting.popleft()
-        self._bytes -= size_bytes
-        return reply
+        taken: list[Reply] = []
+        room_bytes = _TOGETHER_BYTES
+        while self._waiting and len(taken) < _TOGETHER:
+            reply, size_bytes = self._waiting[0]
+            if taken and size_bytes > room_bytes:
+                break
+            self._waiting.popleft()
+            self._bytes -= size_bytes
+            room_bytes -= size_bytes
+            taken.append(reply)
+        return taken

@@ -79,7 +79,10 @@ class Session(Generic[Frame, Reply]):
         self._task = asyncio.current_task()
         reading = asyncio.create_task(self._read(frames))
         try:
-            while (reply := await self.outbox.take()) is not None:
+            while replies := await self.outbox.take():
+                reply, *more = replies
+                if more:
+                    reply.more.extend(more)  # type: ignore[arg-type]  # both are of this kind
                 now_us, epoch = self._parts.timekeeper.stamp()
                 reply.stamp.now_us, reply.stamp.epoch = now_us, epoch
                 self._write_since_s = time.monotonic()
@@ -130,9 +133,10 @@ class Session(Generic[Frame, Reply]):
         try:
             async for frame in frames:
                 self.heard_s = time.monotonic()
-                size_bytes = frame.ByteSize()
-                self._count("in", size_bytes)
-                await self._take_in(frame, size_bytes)
+                self._count("in", frame.ByteSize())
+                await self._take_in(frame)
+                for each in frame.more:
+                    await self._take_in(each)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -143,7 +147,7 @@ class Session(Generic[Frame, Reply]):
                 await asyncio.wait(self._running)  # what was asked for is answered
             self.outbox.close()
 
-    async def _take_in(self, frame: Frame, size_bytes: int) -> None:
+    async def _take_in(self, frame: Frame) -> None:
         what = frame.WhichOneof("what")
         if what == "ping":
             self._pinged(frame)
@@ -152,6 +156,7 @@ class Session(Generic[Frame, Reply]):
         elif self._ending is not None:
             await self._answer(frame, _refuse)
         else:
+            size_bytes = frame.ByteSize()
             await self._budget.take(size_bytes)
             task = asyncio.create_task(self._answer(frame, self._carry_out))
             self._running.add(task)

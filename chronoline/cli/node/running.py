@@ -18,6 +18,7 @@ from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.node import Node
 from chronoline.broker.settings import DEFAULT_GRPC, Listener, NodeSettings
 from chronoline.core.errors import InvalidInput
+from chronoline.garbage import search_seldom
 from chronoline.stores.contract import Store
 from chronoline.stores.opening import open_store
 
@@ -49,6 +50,7 @@ async def _serve(settings: NodeSettings, store: Store, door: Door) -> None:
         grpc, http = settings.grpc_listener, settings.http_listener
         at_http = () if http is None else (http.host, http.port)
         await node.start(grpc.bracketed, grpc.port, *at_http)
+        search_seldom()
         try:
             _announce(settings, node, door)
             await told.wait()

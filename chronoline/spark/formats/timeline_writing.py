@@ -35,13 +35,13 @@ from chronoline.core.limits import name_problem
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import System
+from chronoline.garbage import searched_seldom
 from chronoline.naming import new_id
 from chronoline.spark.formats.options import Options
 from chronoline.spark.formats.timeline_reading import Target, find_target
 from chronoline.spark.formats.timeline_refusals import Refusals, RefusedRows, find_folder
 from chronoline.spark.formats.timeline_rows import MadeIds, Rows, read_rows
 from chronoline.spark.formats.timeline_schema import check_written
-from chronoline.spark.garbage import searched_seldom
 from chronoline.stores.contract import MAX_BATCH, Store
 
 logger = logging.getLogger(__name__)

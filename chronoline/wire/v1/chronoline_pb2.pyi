@@ -338,23 +338,25 @@ class CancelBatch(_message.Message):
     def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ProducerFrame(_message.Message):
-    __slots__ = ("seq", "hello", "ping", "create", "reschedule", "cancel")
+    __slots__ = ("seq", "hello", "ping", "create", "reschedule", "cancel", "more")
     SEQ_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     CREATE_FIELD_NUMBER: _ClassVar[int]
     RESCHEDULE_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     seq: int
     hello: Hello
     ping: Ping
     create: CreateBatch
     reschedule: RescheduleBatch
     cancel: CancelBatch
-    def __init__(self, seq: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., create: _Optional[_Union[CreateBatch, _Mapping]] = ..., reschedule: _Optional[_Union[RescheduleBatch, _Mapping]] = ..., cancel: _Optional[_Union[CancelBatch, _Mapping]] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[ProducerFrame]
+    def __init__(self, seq: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., create: _Optional[_Union[CreateBatch, _Mapping]] = ..., reschedule: _Optional[_Union[RescheduleBatch, _Mapping]] = ..., cancel: _Optional[_Union[CancelBatch, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ProducerFrame, _Mapping]]] = ...) -> None: ...
 
 class ProducerReply(_message.Message):
-    __slots__ = ("stamp", "seq", "welcome", "pong", "outcomes", "failure", "go_away")
+    __slots__ = ("stamp", "seq", "welcome", "pong", "outcomes", "failure", "go_away", "more")
     STAMP_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -362,6 +364,7 @@ class ProducerReply(_message.Message):
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     GO_AWAY_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     stamp: Stamp
     seq: int
     welcome: Welcome
@@ -369,7 +372,8 @@ class ProducerReply(_message.Message):
     outcomes: Outcomes
     failure: Failure
     go_away: GoAway
-    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., seq: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[ProducerReply]
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., seq: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ProducerReply, _Mapping]]] = ...) -> None: ...
 
 class LeaseRef(_message.Message):
     __slots__ = ("id", "version")
@@ -482,7 +486,7 @@ class MoveBatch(_message.Message):
     def __init__(self, topic_uid: _Optional[int] = ..., kind: _Optional[_Union[MoveBatch.Kind, str]] = ..., moves: _Optional[_Iterable[_Union[LeaseMove, _Mapping]]] = ...) -> None: ...
 
 class ConsumerFrame(_message.Message):
-    __slots__ = ("seq", "hello", "ping", "subscribe", "unsubscribe", "credit", "ack", "move")
+    __slots__ = ("seq", "hello", "ping", "subscribe", "unsubscribe", "credit", "ack", "move", "more")
     SEQ_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
@@ -491,6 +495,7 @@ class ConsumerFrame(_message.Message):
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     seq: int
     hello: Hello
     ping: Ping
@@ -499,7 +504,8 @@ class ConsumerFrame(_message.Message):
     credit: Credit
     ack: AckBatch
     move: MoveBatch
-    def __init__(self, seq: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., ack: _Optional[_Union[AckBatch, _Mapping]] = ..., move: _Optional[_Union[MoveBatch, _Mapping]] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[ConsumerFrame]
+    def __init__(self, seq: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., ack: _Optional[_Union[AckBatch, _Mapping]] = ..., move: _Optional[_Union[MoveBatch, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ConsumerFrame, _Mapping]]] = ...) -> None: ...
 
 class Moved(_message.Message):
     __slots__ = ("outcomes", "at_ms")
@@ -536,7 +542,7 @@ class TopicEnded(_message.Message):
     def __init__(self, topic_uid: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ConsumerReply(_message.Message):
-    __slots__ = ("stamp", "seq", "welcome", "pong", "outcomes", "failure", "go_away", "subscribed", "push", "moved", "share", "topic_ended")
+    __slots__ = ("stamp", "seq", "welcome", "pong", "outcomes", "failure", "go_away", "subscribed", "push", "moved", "share", "topic_ended", "more")
     STAMP_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -549,6 +555,7 @@ class ConsumerReply(_message.Message):
     MOVED_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ENDED_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     stamp: Stamp
     seq: int
     welcome: Welcome
@@ -561,7 +568,8 @@ class ConsumerReply(_message.Message):
     moved: Moved
     share: Share
     topic_ended: TopicEnded
-    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., seq: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., topic_ended: _Optional[_Union[TopicEnded, _Mapping]] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[ConsumerReply]
+    def __init__(self, stamp: _Optional[_Union[Stamp, _Mapping]] = ..., seq: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., topic_ended: _Optional[_Union[TopicEnded, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ConsumerReply, _Mapping]]] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
     __slots__ = ("topic_uid", "ids")

@@ -1,7 +1,7 @@
 """Python's search for cyclic garbage, in processes that make and drop messages by the thousand.
 
 Each message is a few objects without cycles, and the search walks over those that wait in batches again and
-again: more than a third of the processor time of a bulk write, and pauses for a lane.
+again: more than a third of the processor time of a bulk write, and pauses for a lane or a broker.
 """
 
 from __future__ import annotations
