@@ -434,8 +434,8 @@ class Lane:
 
     def _commit_together(self, together: Together, taken: Sequence[_Taken]) -> None:
         started = time.perf_counter()
-        now_ms = self._clock.now_ms()
         try:
+            now_ms = self._clock.now_ms()
             answers = together([partial(each.write_all, now_ms) for each in taken])
         except BaseException as error:
             for each in taken:

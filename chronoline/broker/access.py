@@ -3,6 +3,9 @@
 Changes go through storage lanes, which gather what arrives meanwhile into the next commit. Looks run in a few
 threads. Whatever waits for longer than `patience_s` is answered as unknown, if it was a change, and as
 unavailable, if it was a look; a queue that is full refuses at once.
+
+The lanes go by a clock that does not tell the time while it is too far from the store's: then a change is
+refused, also one that waits in its queue already. Whoever changes something in a look takes the time from it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from chronoline.broker.drifting import TrustedClock
 from chronoline.broker.health import StoreHealth
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.clock import Clock
@@ -23,6 +27,7 @@ from chronoline.core.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.lanes.storage import StorageLanes
 from chronoline.stores.contract import Store
 
@@ -36,10 +41,17 @@ class StoreAccess(Closing):
     """One for each node. The store is its owner's to close, after this."""
 
     def __init__(
-        self, store: Store, clock: Clock, metrics: BrokerMetrics, *, patience_s: float = 10.0
+        self,
+        store: Store,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        *,
+        patience_s: float = 10.0,
+        clock_bound_ms: int = CLOCK_BOUND_MS,
     ) -> None:
         self._store = store
-        self._lanes = StorageLanes(store, clock)
+        self.clock = TrustedClock(clock, bound_ms=clock_bound_ms)
+        self._lanes = StorageLanes(store, self.clock)
         self._lookers = ThreadPoolExecutor(_LOOKERS, thread_name_prefix="chronoline-look")
         self._looks = 0
         self._metrics = metrics
@@ -51,13 +63,24 @@ class StoreAccess(Closing):
         """What is wrong with the store; empty while it answers."""
         return self._health.problem
 
-    async def change(self, query: str, submit: Callable[[StorageLanes], Future[Result]]) -> Result:
-        """A change through the lanes. `query` names it in the metrics."""
+    async def compare_clocks(self) -> None:
+        """Ours with the store's."""
+        await self.look("clock", self.clock.compare)
+
+    async def change(
+        self, query: str, submit: Callable[[StorageLanes], Future[Result]], *, topic: str = ""
+    ) -> Result:
+        """A change through the lanes. `query` and `topic` name it in the metrics."""
         self._health.admit()
-        return await self._answer(query, lambda: submit(self._lanes), self._unknown())
+        return await self._answer((query, topic), lambda: submit(self._lanes), self._unknown())
 
     async def look(
-        self, query: str, read: Callable[[Store], Result], *, changes: bool = False
+        self,
+        query: str,
+        read: Callable[[Store], Result],
+        *,
+        topic: str = "",
+        changes: bool = False,
     ) -> Result:
         """A question; or a change that is too rare for a lane, whose outcome is unknown if it is late."""
         self._health.admit()
@@ -68,7 +91,9 @@ class StoreAccess(Closing):
             late = StoreUnavailable(f"the store did not answer within {self._patience_s:g} s")
         self._looks += 1
         try:
-            return await self._answer(query, lambda: self._lookers.submit(read, self._store), late)
+            return await self._answer(
+                (query, topic), lambda: self._lookers.submit(read, self._store), late
+            )
         finally:
             self._looks -= 1
 
@@ -79,25 +104,28 @@ class StoreAccess(Closing):
         )
 
     async def _answer(
-        self, query: str, ask: Callable[[], Future[Result]], late: StoreUnavailable | OutcomeUnknown
+        self,
+        named: tuple[str, str],
+        ask: Callable[[], Future[Result]],
+        late: StoreUnavailable | OutcomeUnknown,
     ) -> Result:
         started_s = time.perf_counter()
         try:
             async with asyncio.timeout(self._patience_s):
                 result = await asyncio.wrap_future(ask())
         except TimeoutError:
-            self._metrics.query_failed(query)
+            self._metrics.query_failed(*named)
             self._health.failed(late)
             raise late from None
         except (StoreBusy, StoreFull):  # it answered
-            self._metrics.query_failed(query)
+            self._metrics.query_failed(*named)
             raise
         except (StoreUnavailable, OutcomeUnknown) as error:
-            self._metrics.query_failed(query)
+            self._metrics.query_failed(*named)
             self._health.failed(error)
             raise
         self._health.answered()
-        self._metrics.queried(query, time.perf_counter() - started_s)
+        self._metrics.queried(*named, took_s=time.perf_counter() - started_s)
         return result
 
     def close(self) -> None:

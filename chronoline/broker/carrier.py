@@ -23,7 +23,7 @@ from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Actor
 from chronoline.core.topic import Topic
 from chronoline.lanes.storage import StorageLanes
-from chronoline.stores.contract import Bodies, Counts, ForecastStep, Store
+from chronoline.stores.contract import Bodies, Counts, ForecastStep, Notice, Store
 
 Move = Literal["extend", "release", "retry"]
 
@@ -104,6 +104,15 @@ class Carrier:
         self._loaders.settled(topic_uid, [lease for lease, _ in leases])
         return outcomes
 
+    async def unreserve(self, topic_uid: int, leases: Sequence[Lease]) -> list[Outcome]:
+        """Gives messages back that were not begun: as if they had never been taken."""
+        outcomes = await self._change(
+            "unreserve", topic_uid, lambda lanes: lanes.unreserve(topic_uid, leases)
+        )
+        self._loaders.settled(topic_uid, leases)
+        self._loaders.noticed([Notice(topic_uid=topic_uid)])  # no store tells of it
+        return outcomes
+
     # Looking
 
     async def lookup(self, topic_uid: int, ids: Sequence[str]) -> dict[str, Message]:
@@ -155,7 +164,7 @@ class Carrier:
         )
 
     async def redrive(self, topic_uid: int, ids: Sequence[str], due: int) -> list[Outcome]:
-        now_ms = self._clock.now_ms()
+        now_ms = self._access.clock.now_ms()
         return await self._look(
             "redrive",
             topic_uid,
@@ -164,7 +173,7 @@ class Carrier:
         )
 
     async def discard(self, topic_uid: int, ids: Sequence[str]) -> list[Outcome]:
-        now_ms = self._clock.now_ms()
+        now_ms = self._access.clock.now_ms()
         return await self._look(
             "discard",
             topic_uid,
@@ -181,7 +190,7 @@ class Carrier:
         topic = await self._topics.get(topic_uid)
         with self._metrics.command(command, topic.name):
             try:
-                outcomes = await self._access.change(command, submit)
+                outcomes = await self._access.change(command, submit, topic=topic.name)
             except TopicNotFound:
                 self._topics.forget(topic_uid)
                 raise
@@ -198,4 +207,4 @@ class Carrier:
     ) -> Result:
         topic: Topic = await self._topics.get(topic_uid)
         with self._metrics.command(command, topic.name):
-            return await self._access.look(command, read, changes=changes)
+            return await self._access.look(command, read, topic=topic.name, changes=changes)

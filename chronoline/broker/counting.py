@@ -83,7 +83,7 @@ class Backlog:
             )
             return overdue, ahead
 
-        overdue, ahead = await self._access.look("count", count)
+        overdue, ahead = await self._access.look("count", count, topic=topic.name)
         samples: list[Sample] = [
             ("topic_available_messages_count", (topic.name,), overdue.available)
         ]

@@ -22,12 +22,14 @@ class Limits:
     credit: int = MAX_CREDIT
     """The most messages that one consumer can ask for ahead, for each topic."""
     in_flight_bytes: int = 32 * 1024 * 1024
-    """What one connection may have sent and not been answered yet; then it is read no further."""
+    """What one connection may have sent and not been answered yet, a little more for each request; then it is
+    read no further.
+    """
     connections: int = 1_000
     """Streams that are open at the same time."""
     ping_interval_ms: int = 1_000
     ping_timeout_ms: int = 10_000
-    """A client that is not heard of for so long is taken for gone."""
+    """A client that is not heard of, or does not read, for so long is taken for gone."""
     clock_bound_ms: int = CLOCK_BOUND_MS
     """A client's clock that is further off is reported, to it and in the metrics."""
 

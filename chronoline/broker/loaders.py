@@ -56,7 +56,9 @@ class Loaders:
             self._retire(loader)
 
     async def _check_not_piped(self, topic: Topic) -> None:
-        members = await self._access.look("members", lambda store: store.members(topic.name))
+        members = await self._access.look(
+            "members", lambda store: store.members(topic.name), topic=topic.name
+        )
         if members:
             raise InvalidInput(
                 f"topic {topic.name!r} is fired by a pipe, which takes no consumers beside it; read the "
@@ -108,11 +110,17 @@ class Loaders:
             elif (loader_of := self._loaders.get(notice.topic_uid)) is not None:
                 loader_of.noticed(notice.due)
 
+    def moved(self) -> None:
+        """The clock was moved: who sleeps until a moment has to reckon anew."""
+        for loader in self._loaders.values():
+            loader.changed()
+
     def tidy(self) -> None:
         """Forgets what has lapsed."""
         now_ms = self._clock.now_ms()
-        for subscription in self.subscriptions:
-            subscription.forget_lapsed(now_ms)
+        if not self._access.clock.problem:
+            for subscription in self.subscriptions:
+                subscription.forget_lapsed(now_ms)
 
     async def stop(self) -> None:
         loaders, self._loaders = list(self._loaders.values()), {}

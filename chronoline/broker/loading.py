@@ -16,7 +16,8 @@ Leaving. What was reserved and not pushed is given back at once. What was pushed
 its lease is over; if it comes back under its name, it gets its live leases first, under new versions.
 
 Failures. If the store fails, reserving waits a moment; what is held is pushed as long as its leases live. If
-a reservation was not answered, what the store holds for the consumer and nobody knows of is given back.
+a reservation was not answered, what the store holds for the consumer and nobody knows of is given back. While
+our clock is too far from the store's nothing is reserved or pushed, and what is held is given back.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from chronoline.core.topic import Topic
 logger = logging.getLogger(__name__)
 
 _REST_MS = 200
-"""After the store failed, without saying when to try again."""
+"""After the store failed, without saying when to try again; or while our clock is off."""
 _PAGE = 1_000
 _AT_ONCE = 4
 """For so many consumers of a topic is reserved at a time."""
@@ -88,6 +89,7 @@ class Loader:
             self.unsubscribe(
                 subscription
             )  # what a reservation brings that is under way is given back too
+        self.changed()  # who sleeps hears of it
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_RESERVATION_S)
         for task in self._tasks:
@@ -136,6 +138,7 @@ class Loader:
         except BaseException:
             self._subscriptions.pop(receiver.name, None)
             raise
+        subscription.joined = True
         self.changed()
         return subscription, kept
 
@@ -149,6 +152,7 @@ class Loader:
                 lambda lanes, after=after: lanes.resume(  # type: ignore[misc]  # of this turn
                     self.topic.uid, subscription.name, after=after, limit=_PAGE
                 ),
+                topic=self.topic.name,
             )
             back: list[LeasedMessage] = []
             for each in grant.leased:
@@ -233,6 +237,9 @@ class Loader:
     async def _reserving(self) -> None:
         while not self._stopped:
             now_ms = self._clock.now_ms()
+            if self._access.clock.problem:
+                await self._to_reserve.sleep(_REST_MS / 1000)
+                continue
             self._deal(now_ms)
             if ready := self._ready(now_ms):
                 await asyncio.gather(*(self._reserve(each, now_ms) for each in ready))
@@ -263,7 +270,9 @@ class Loader:
             if not grant.leased:
                 ranges = [subscription.share]
                 next_ts = await self._access.look(
-                    "next_ts", lambda store: store.next_ts(self.topic.uid, ranges)
+                    "next_ts",
+                    lambda store: store.next_ts(self.topic.uid, ranges),
+                    topic=self.topic.name,
                 )
             subscription.agenda.reserved((), next_ts=next_ts, more=grant.more, now_ms=now_ms)
             if subscription.heard is not None:
@@ -293,6 +302,7 @@ class Loader:
                 lease_ms=subscription.lease_ms,
                 reserve_ahead_ms=agenda.reserve_ahead_ms,
             ),
+            topic=self.topic.name,
         )
         self._metrics.leased(self.topic.name, grant)
         if subscription.closed:
@@ -318,6 +328,7 @@ class Loader:
                 lambda store, after=after: store.select_held(  # type: ignore[misc]  # of this turn
                     self.topic.uid, subscription.name, after=after, limit=_PAGE
                 ),
+                topic=self.topic.name,
             )
             held = {lease.id for lease in subscription.agenda.leases()} | set(
                 subscription.outstanding
@@ -344,7 +355,12 @@ class Loader:
         if leases:
             task = asyncio.ensure_future(give_back(self._access, self.topic, leases))
             self._giving.add(task)
-            task.add_done_callback(self._giving.discard)
+            task.add_done_callback(self._given_back)
+
+    def _given_back(self, task: asyncio.Task[None]) -> None:
+        """It lies in the store again, perhaps behind a reservation that has passed by."""
+        self._giving.discard(task)
+        self.noticed(None)
 
     def _end(self, reason: str) -> None:
         """The topic was dropped."""
@@ -359,6 +375,10 @@ class Loader:
     async def _pushing(self) -> None:
         while not self._stopped:
             now_ms = self._clock.now_ms()
+            if self._access.clock.problem:
+                self._give_all_back()
+                await self._to_push.sleep(_REST_MS / 1000)
+                continue
             for subscription in self.subscriptions:
                 self._push(subscription, now_ms)
             known = [
@@ -367,6 +387,11 @@ class Loader:
                 if (moment := each.push_at()) is not None
             ]
             await self._to_push.sleep(self._clock.seconds_until(min(known)) if known else None)
+
+    def _give_all_back(self) -> None:
+        """Nobody knows when it may leave; another broker, whose clock is right, does."""
+        for subscription in self.subscriptions:
+            self._give_back(subscription.agenda.give_back())
 
     def _push(self, subscription: Subscription, now_ms: int) -> None:
         was_full = subscription.wanted <= 0

@@ -95,6 +95,10 @@ _QUERIES: Mapping[str, tuple[str, str, str]] = {
     "forecast": ("read", "range", "all"),
     "held": ("read", "range", "processing"),
     "purge": ("delete", "range", "all"),
+    "create_topic": ("create", "lookup", "all"),
+    "drop_topic": ("delete", "lookup", "all"),
+    "redrive": ("update", "lookup", "all"),
+    "discard": ("delete", "lookup", "all"),
 }
 _OTHER_QUERY = ("read", "lookup", "all")
 _MESSAGE_OPS = {
@@ -104,6 +108,7 @@ _MESSAGE_OPS = {
     "release": "released",
     "retry": "released",
     "bury": "buried",
+    "unreserve": "unreserved",
     "reschedule": "rescheduled",
 }
 
@@ -119,6 +124,9 @@ class BrokerMetrics(Collector):
         self._counted: defaultdict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
         self._lateness: defaultdict[str, LatenessHistogram] = defaultdict(LatenessHistogram)
         self._watched: list[Callable[[], Iterable[Sample]]] = []
+        # Shown from the start, so that the first one can be seen as a change.
+        for partner in ("producer", "consumer"):
+            self.add("networkbroker_active_channels_errors", (partner, ""), 0)
 
     def watch(self, part: Callable[[], Iterable[Sample]]) -> None:
         """Asks this part at every scrape."""
@@ -174,12 +182,12 @@ class BrokerMetrics(Collector):
             if not each.redelivered:
                 lateness.observe(max(0, now_ms - each.message.due))
 
-    def queried(self, query: str, took_s: float, topic: str = "") -> None:
+    def queried(self, query: str, topic: str, *, took_s: float) -> None:
         labels = (*_QUERIES.get(query, _OTHER_QUERY), topic)
         self.add("storage_queries_count", labels)
         self.add("storage_query_duration_ms", labels, took_s * 1000)
 
-    def query_failed(self, query: str, topic: str = "") -> None:
+    def query_failed(self, query: str, topic: str) -> None:
         labels = (*_QUERIES.get(query, _OTHER_QUERY), topic)
         self.add("storage_queries_count", labels)
         self.add("storage_queries_errors", labels)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.containing import contain
 from chronoline.broker.doors import Door
+from chronoline.broker.drifting import TrustedClock, compare_clocks, watch_clock
 from chronoline.broker.grpc.serving import GrpcEdge
 from chronoline.broker.http.serving import HttpEdge
 from chronoline.broker.limits import Limits
@@ -19,7 +20,7 @@ from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
 from chronoline.broker.noticing import Noticing
 from chronoline.broker.parts import Parts
-from chronoline.broker.timekeeping import Timekeeper, average_seconds
+from chronoline.broker.timekeeping import Timekeeper, average_seconds, wall_us_of
 from chronoline.broker.topics import Topics
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.errors import ChronolineError
@@ -81,9 +82,16 @@ class Node:
             raise
 
     async def _start(self, grpc_host: str, grpc_port: int) -> None:
-        access = StoreAccess(self._store, self._clock, self.metrics, patience_s=self._patience_s)
+        access = StoreAccess(
+            self._store,
+            self._clock,
+            self.metrics,
+            patience_s=self._patience_s,
+            clock_bound_ms=self._limits.clock_bound_ms,
+        )
         self._exits.callback(access.close)
-        topics = Topics(access, self._clock)
+        await compare_clocks(access.clock, access.compare_clocks)
+        topics = Topics(access, access.clock)
         loaders = Loaders(access, self._clock, self.metrics)
         self._exits.push_async_callback(loaders.stop)
         self.parts = Parts(
@@ -94,7 +102,9 @@ class Node:
             loaders=loaders,
             carrier=Carrier(access, topics, loaders, self._clock, self.metrics),
             clock=self._clock,
-            timekeeper=Timekeeper(),
+            timekeeper=Timekeeper(
+                wall_us_of(self._clock), is_trusted=lambda: not access.clock.problem
+            ),
             metrics=self.metrics,
             limits=self._limits,
         )
@@ -105,8 +115,8 @@ class Node:
         )
         self._exits.callback(noticing.stop)
         noticing.start()
-        upkeep = contain("upkeep", self._keep_up, self.metrics)
-        self._exits.callback(upkeep.cancel)
+        for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
+            self._exits.callback(contain(what, work, self.metrics).cancel)
         self.metrics.watch(self._samples)
         self.grpc = GrpcEdge(self.parts, self._door, roles=ROLES)
         self._exits.push_async_callback(self.grpc.stop)
@@ -122,11 +132,20 @@ class Node:
         """No new leases; what is under way is answered; streams are told to go. May be called twice."""
         await self._exits.aclose()
 
+    async def _watch_clock(self) -> None:
+        assert self.parts is not None
+        access, loaders = self.parts.access, self.parts.loaders
+        await watch_clock(
+            access.clock, self.parts.timekeeper, ask=access.compare_clocks, changed=loaders.moved
+        )
+
     async def _keep_up(self) -> None:
         assert self.parts is not None
         while True:
             await asyncio.sleep(_UPKEEP_EVERY_S)
             self.parts.loaders.tidy()
+            if self.parts.access.clock.problem:
+                continue
             try:
                 await self._purge()
             except ChronolineError as error:
@@ -136,7 +155,7 @@ class Node:
         assert self.parts is not None
         purged = _PURGE_ROWS
         while purged == _PURGE_ROWS:
-            now_ms = self._clock.now_ms()
+            now_ms = self.parts.access.clock.now_ms()
             purged = await self.parts.access.look(
                 "purge",
                 lambda store, now_ms=now_ms: store.purge(limit=_PURGE_ROWS, now_ms=now_ms),  # type: ignore[misc]  # of this turn
@@ -160,3 +179,13 @@ class Node:
                 mean = sum(latencies) / len(latencies)
                 yield "network_broker_latency_ms", (partner, ""), mean
         yield "broker_degradation_state", ("storage", ""), float(bool(self.parts.access.problem))
+        yield from self._clock_samples(self.parts.access.clock)
+
+    @staticmethod
+    def _clock_samples(clock: TrustedClock) -> Iterator[Sample]:
+        """How far the store's clock is off, if it has one of its own."""
+        off = float(bool(clock.problem))
+        if (ahead_ms := clock.ahead_ms) is not None:
+            yield "broker_active_timedrifts_count", ("storage", ""), off
+            yield "broker_active_timedrifts_seconds_avg", ("storage", ""), abs(ahead_ms) / 1000
+        yield "broker_degradation_state", ("clock", ""), off

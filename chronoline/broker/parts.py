@@ -25,6 +25,7 @@ class Parts:
     loaders: Loaders
     carrier: Carrier
     clock: Clock
+    """For looks. Who writes the time takes it from `access.clock`, which can refuse."""
     timekeeper: Timekeeper
     metrics: BrokerMetrics
     limits: Limits

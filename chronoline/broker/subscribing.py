@@ -74,6 +74,9 @@ class Subscription:
         self.agenda = Agenda(capacity=MAX_CREDIT, most_bytes=_MOST_BYTES)
         self._largest_bytes = topic.settings.largest_body_bytes + MAX_KEY_BYTES + MAX_HEADER_BYTES
         self.agenda.largest_bytes = self._largest_bytes
+        # It has been told which of its leases live. Before that nothing is reserved or pushed, which it could
+        # not tell from those.
+        self.joined = False
         self.closed = False
         # The earliest that was noticed since the last reservation began, whose answer knows nothing of it.
         self.heard: int | None = None
@@ -91,8 +94,8 @@ class Subscription:
 
     def reserve_at(self, now_ms: int) -> int | None:
         """When to reserve for it next; None means not before something changes."""
-        idle = self.closed or self.receiver.busy or self.share == NO_BUCKETS
-        if idle or self.wanted <= 0:
+        idle = not self.joined or self.closed or self.receiver.busy or self.share == NO_BUCKETS
+        if idle or self.receiver.clogged or self.wanted <= 0:
             return None
         return self.agenda.reserve_at(now_ms)
 
@@ -113,7 +116,7 @@ class Subscription:
 
     def take_due(self, now_ms: int) -> list[LeasedMessage]:
         """What leaves now, in order of `due`."""
-        if self.credit <= 0 or self.receiver.clogged:
+        if not self.joined or self.credit <= 0 or self.receiver.clogged:
             return []
         advance_ms = self.receiver.advance_ms
         ahead_ms = advance_ms + _BUNDLE_MS if advance_ms else 0
@@ -138,7 +141,7 @@ class Subscription:
 
     def push_at(self) -> int | None:
         """When something leaves next; None means not before something changes."""
-        if self.credit <= 0 or self.receiver.clogged:
+        if not self.joined or self.credit <= 0 or self.receiver.clogged:
             return None
         due = self.agenda.deliver_at()
         return None if due is None else due - self.receiver.advance_ms

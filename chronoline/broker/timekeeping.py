@@ -7,37 +7,60 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from chronoline.clock import Clock, SystemClock
+
 _STEP_US = 500_000
 """The clock was moved if it went so much further, or less far, than a clock that only counts."""
 _KEPT = 16
+_LONGEST_TRIP_US = 60_000_000
+_MOST_DRIFT_US = 1 << 62
+"""A ping with a time that makes no sense says at most so much."""
 _MOST_ADVANCE_MS = 35
 _SPARE_MS = 10
 """A push leaves so much earlier than the slowest of the last pings would have it: it waits behind others."""
 
 
+def machine_us() -> int:
+    return time.time_ns() // 1000
+
+
+def wall_us_of(clock: Clock) -> Callable[[], int]:
+    """The machine's clock tells microseconds, any other one milliseconds."""
+    if type(clock) is SystemClock:
+        return machine_us
+    return lambda: clock.now_ms() * 1000
+
+
 class Timekeeper:
     """Stamps: when something left, and which count of the clock that was.
 
-    A clock that was moved is another clock: stamps from before say nothing of it.
+    A clock that was moved is another clock: stamps from before say nothing of it. If it cannot be gone by
+    where it is now, stamps are counted on from where it was, as if it had not been moved.
     """
 
     def __init__(
         self,
-        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        wall_us: Callable[[], int] = machine_us,
         monotonic_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
+        *,
+        is_trusted: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`is_trusted` is asked whether a clock that was moved can be gone by."""
         self._wall_us = wall_us
         self._monotonic_us = monotonic_us
+        self._is_trusted = is_trusted
         self._offset_us = wall_us() - monotonic_us()
         self.epoch = 0
 
     def stamp(self) -> tuple[int, int]:
         """Now in microseconds, and the epoch."""
         now_us = self._wall_us()
-        offset_us = now_us - self._monotonic_us()
-        if abs(offset_us - self._offset_us) > _STEP_US:
+        counted_us = self._monotonic_us()
+        if abs(now_us - counted_us - self._offset_us) > _STEP_US:
+            if not self._is_trusted():
+                return counted_us + self._offset_us, self.epoch
             self.epoch += 1
-            self._offset_us = offset_us
+            self._offset_us = now_us - counted_us
         return now_us, self.epoch
 
 
@@ -59,8 +82,9 @@ class Measured:
 
     def pinged(self, *, client_us: int, round_trip_us: int, now_us: int) -> Drift:
         if round_trip_us > 0:
-            self._round_trips_us.append(round_trip_us)
-        self.drift_us = client_us + self.latency_us - now_us
+            self._round_trips_us.append(min(round_trip_us, _LONGEST_TRIP_US))
+        drift_us = client_us + self.latency_us - now_us
+        self.drift_us = max(-_MOST_DRIFT_US, min(drift_us, _MOST_DRIFT_US))
         return Drift(self.drift_us, self.drifting)
 
     @property

@@ -153,6 +153,9 @@ class ConsumerStream(Stream):
     def bury(self, lease: AsyncLease, reason: str) -> Any:
         return self._settle(Settling("bury", lease.topic_uid), (lease, reason))
 
+    def unreserve(self, lease: AsyncLease) -> Any:
+        return self._settle(Settling("unreserve", lease.topic_uid), (lease, None))
+
     async def _settle(self, kind: Settling, item: tuple[AsyncLease, When | str | None]) -> Settled:
         (answer,) = await self.request(kind, [item])
         return answer  # type: ignore[no-any-return]  # what `_answers` made

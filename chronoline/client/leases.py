@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chronoline.client.times import Delay, When, lease_length_ms, when
@@ -204,9 +203,8 @@ class AsyncLease:
         self.version, self._until_ms = version, until_ms
 
     async def give_back(self) -> None:
-        """The stream's: it was not handed over, and is served again, not before its due."""
-        left_ms = math.ceil(self._stream.time.seconds_until(self.due_ms) * 1000)
-        await self.release(delay=timedelta(milliseconds=left_ms))
+        """The stream's: it was not handed over, and is served again as if it had never been taken."""
+        await self._settle(lambda: self._stream.unreserve(self))
 
     async def _settle(self, ask: Callable[[], Awaitable[Settled]]) -> None:
         self._check_unsettled()

@@ -1,4 +1,4 @@
-"""What a consumer says of its leases, as frames: ack, extend, release, retry, bury."""
+"""What a consumer says of its leases, as frames: ack, extend, release, retry, bury, unreserve."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _KINDS = {
     "release": pb.MoveBatch.KIND_RELEASE,
     "retry": pb.MoveBatch.KIND_RETRY,
     "bury": pb.MoveBatch.KIND_BURY,
+    "unreserve": pb.MoveBatch.KIND_UNRESERVE,
 }
 _ITEM_BYTES = 64
 """What the fields around an id take."""
@@ -25,7 +26,8 @@ _ITEM_BYTES = 64
 class Settling(NamedTuple):
     """What is said of a lease; what is the same may share a frame.
 
-    An item is the lease, and the new time or the reason. Its version is that of the moment when it leaves.
+    An item is the lease, and the new time or the reason if there is one. Its version is that of the moment
+    when it leaves.
     """
 
     what: str
@@ -43,7 +45,11 @@ def settling_frame(kind: Settling, items: Sequence[Any], seq: int) -> pb.Consume
         return frame
     frame.move.topic_uid = kind.topic_uid
     frame.move.kind = _KINDS[kind.what]
-    if kind.what == "bury":
+    if kind.what == "unreserve":
+        frame.move.moves.extend(
+            pb.LeaseMove(id=lease.id, version=lease.version) for lease, _ in items
+        )
+    elif kind.what == "bury":
         frame.move.moves.extend(
             pb.LeaseMove(id=lease.id, version=lease.version, reason=reason)
             for lease, reason in items

@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 _FRAME_ITEMS = 5_000
 _FRAME_BYTES = 2 * 1024 * 1024
+_TOGETHER = 1_000
+"""So many frames travel in one, besides a request."""
 _SHORTEST_PING_S = 0.05
 _LAST_ANSWERS_S = 2.0
 _LAST_WORDS_S = 1.0
@@ -301,8 +303,8 @@ class Stream(ABC):
         while True:
             askable = self._ready and not self._closed and self._line
             frames = self._next_frames() if askable else []
-            frames += self._frames
-            self._frames = []
+            frames += self._frames[:_TOGETHER]
+            self._frames = self._frames[_TOGETHER:]
             if frames:
                 frame, *more = frames
                 if more:

@@ -92,6 +92,8 @@ class PostgresDatabase:
     ) -> None:
         self.url = url
         self._lock_timeout_ms = lock_timeout_ms
+        # The server did not answer, and no connection was had since.
+        self._is_lost = False
         self._process = os.getpid()
         try:
             psycopg.conninfo.conninfo_to_dict(url)
@@ -194,6 +196,7 @@ class PostgresDatabase:
                 self._pool.drain()  # the server has become a standby; another may have taken over
                 raise StoreUnavailable(f"nothing was changed: {error}") from error
             except psycopg.OperationalError as error:
+                self._is_lost = True
                 self._pool.drain()
                 raise when_lost(f"the server did not answer: {error}") from error
             except psycopg.Error as error:
@@ -209,10 +212,11 @@ class PostgresDatabase:
         except psycopg_pool.PoolClosed as error:
             raise StoreClosed from error
         except psycopg_pool.PoolTimeout as error:
-            late = StoreUnavailable if turn_ms is None else StoreBusy
+            late = StoreUnavailable if turn_ms is None or self._is_lost else StoreBusy
             raise late(
                 f"no connection to PostgreSQL within {timeout_s:.0f} s; nothing was changed"
             ) from error
+        self._is_lost = False
         try:
             yield connection
         except psycopg.OperationalError:

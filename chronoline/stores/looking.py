@@ -179,6 +179,7 @@ class Looks(KnowsTopics):
         if after is not None and not isinstance(after, DeadLetter):
             raise InvalidInput(f"after must be a DeadLetter, not {type(after).__name__}")
         behind = (after.died, after.message.id) if after else _BEFORE_ALL
+        check_after(behind[1])
         return self._dead_letters(self.get_topic(topic_uid), behind, limit)
 
 

@@ -6,15 +6,12 @@ cache folder; it is not installed.
 
 from __future__ import annotations
 
-import platform
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from chronoline.core.errors import MissingExtra
-from chronoline.testing.jars import cache_folder
+from chronoline.testing.debian import fetch
 
 try:
     from chronoline.testing.servers import Server
@@ -22,10 +19,7 @@ except ModuleNotFoundError as error:  # psutil
     raise MissingExtra("a beanstalkd for tests needs a package: pip install psutil") from error
 
 _PACKAGE = "beanstalkd"
-_PROGRAM = Path("usr/bin/beanstalkd")
-_PATIENCE_S = 60
-_IMPATIENT = ("-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=10")
-_SAID_WHEN_FAILED = 500
+_PROGRAM = "usr/bin/beanstalkd"
 
 
 class BeanstalkdServer(Server):
@@ -64,50 +58,4 @@ def find_program() -> Path:
     """Where beanstalkd lies; fetches it where it is missing. Raises `MissingExtra`."""
     if installed := shutil.which(_PACKAGE):
         return Path(installed)
-    folder = cache_folder() / f"{_PACKAGE}-{platform.machine()}"
-    if not folder.is_dir():
-        _make(folder)
-    return folder / _PROGRAM
-
-
-def _make(folder: Path) -> None:
-    """The folder appears as a whole. Of those who make it at once the first one wins."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as made:
-        _run("apt-get", *_IMPATIENT, "download", _PACKAGE, within=made)
-        for package in Path(made).glob("*.deb"):
-            _run("dpkg-deb", "-x", str(package), "files", within=made)
-        files = Path(made, "files")
-        if not (files / _PROGRAM).is_file():
-            raise _missing(f"the package has no {_PROGRAM}")
-        try:
-            files.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-
-
-def _run(program: str, *arguments: str, within: str) -> None:
-    if shutil.which(program) is None:
-        raise _missing(f"there is no {program}")
-    try:
-        done = subprocess.run(
-            [program, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            cwd=within,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise _missing(f"{program} took more than {_PATIENCE_S} s") from None
-    if done.returncode:
-        raise _missing(f"{program} said: {(done.stdout + done.stderr)[-_SAID_WHEN_FAILED:]}")
-
-
-def _missing(reason: str) -> MissingExtra:
-    return MissingExtra(
-        f"beanstalkd is not installed, and Debian's package could not be fetched: {reason.strip()}; "
-        "install beanstalkd, so that it is on PATH"
-    )
+    return fetch(_PACKAGE, _PROGRAM, remedy="install beanstalkd, so that it is on PATH")

@@ -12,11 +12,12 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import IO, Any
 from urllib.parse import quote
 
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
@@ -30,6 +31,11 @@ except ModuleNotFoundError as error:  # psutil, which comes with the wheel
     raise MissingExtra(_NEEDS_WHEEL) from error
 
 _OTHER_USER = "nobody"
+# `Popen(user=…)` would fork, and where gRPC has threads the child of a fork may crash.
+_AS_OTHER_USER = (
+    "import os, sys; group, user, *command = sys.argv[1:]; "
+    "os.setgroups([]); os.setgid(int(group)); os.setuid(int(user)); os.execv(command[0], command)"
+)
 _MOST_NAME_BYTES = 63
 # The line of postmaster.pid in which the server says how far it is; `pg_ctl -w` waits for the same.
 _STATUS_LINE = 7
@@ -45,12 +51,6 @@ _SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-
-
-class _Identity(TypedDict, total=False):
-    user: int
-    group: int
-    extra_groups: list[int]
 
 
 class PostgresServer(Server):
@@ -72,7 +72,7 @@ class PostgresServer(Server):
         self.data_dir = data_dir.absolute()
         self._programs = _find_programs()
         self._home: Path | None = None
-        self._identity: _Identity = {}
+        self._other_user: pwd.struct_passwd | None = None
         super().__init__()
 
     @property
@@ -102,13 +102,11 @@ class PostgresServer(Server):
             self._make_data_dir()
 
     def _command(self) -> Sequence[str | Path]:
-        return [
-            self._programs / "postgres",
-            *("-D", str(self.data_dir.resolve()), "-p", str(self._port)),
-        ]
+        data_dir = str(self.data_dir.resolve())
+        return self._as_owner(self._programs / "postgres", "-D", data_dir, "-p", str(self._port))
 
     def _options(self) -> dict[str, Any]:
-        return {"env": _environment(), **self._identity}
+        return {"env": _environment()}
 
     def _open_output(self) -> IO[bytes]:
         return self.log_path.open("a+b")
@@ -132,25 +130,23 @@ class PostgresServer(Server):
 
     def _make_data_dir(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        if self._identity:
+        if self._other_user is not None:
             if not _is_within_reach(self.data_dir):
                 inside = self._own_folder() / "data"
                 inside.mkdir()
                 self.data_dir.rmdir()
                 self.data_dir.symlink_to(inside)
-            os.chown(self.data_dir, self._identity["user"], self._identity["group"])
+            os.chown(self.data_dir, self._other_user.pw_uid, self._other_user.pw_gid)
         settings = [text for item in _SETTINGS.items() for text in ("-c", "=".join(item))]
         self._run(
             *("initdb", "-D", str(self.data_dir.resolve()), "-U", "postgres", "--auth=trust"),
             # Nobody has committed anything yet: a crash now only costs another initdb.
             *("--encoding=UTF8", "--locale=C", "--no-sync", *settings),
-            identity=self._identity,
         )
 
     def _become_other_user(self) -> None:
         """Prepares to run as a user who is not root, with programs within reach."""
-        entry = pwd.getpwnam(_OTHER_USER)
-        self._identity = _Identity(user=entry.pw_uid, group=entry.pw_gid, extra_groups=[])
+        self._other_user = pwd.getpwnam(_OTHER_USER)
         if not _is_within_reach(self._programs / "postgres"):
             self._programs = _copy_programs(self._programs, self._own_folder() / "site")
 
@@ -160,16 +156,22 @@ class PostgresServer(Server):
             self._home.chmod(0o755)
         return self._home
 
-    def _run(self, program: str, *arguments: str, identity: _Identity | None = None) -> None:
+    def _as_owner(self, *command: str | Path) -> list[str | Path]:
+        """A command as the user to whom the data belongs."""
+        if self._other_user is None:
+            return [*command]
+        other = [str(self._other_user.pw_gid), str(self._other_user.pw_uid)]
+        return [sys.executable, "-I", "-S", "-c", _AS_OTHER_USER, *other, *command]
+
+    def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [self._programs / program, *arguments],
+            self._as_owner(self._programs / program, *arguments),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             cwd="/",
             env=_environment(),
             check=False,
-            **(identity or _Identity()),
         )
         if done.returncode:
             raise ChronolineError(f"{program} failed:\n{done.stdout}{done.stderr}")

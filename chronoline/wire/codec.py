@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from itertools import islice
 from typing import Any
 
+from chronoline.core.limits import MAX_HEADERS
 from chronoline.core.message import (
     DeadLetter,
     Header,
@@ -48,7 +50,11 @@ def headers_to_wire(headers: Iterable[Header]) -> list[pb.Header]:
 
 
 def headers_from_wire(headers: Iterable[pb.Header]) -> tuple[Header, ...]:
-    return tuple((each.name, each.value if each.HasField("value") else None) for each in headers)
+    """Of too many only so many that it is seen: a frame has room for millions."""
+    return tuple(
+        (each.name, each.value if each.HasField("value") else None)
+        for each in islice(headers, MAX_HEADERS + 1)
+    )
 
 
 def new_to_wire(message: NewMessage, delay_ms: int | None = None) -> pb.NewMessage:
@@ -175,6 +181,6 @@ def letter_from_wire(wire: pb.DeadLetter) -> DeadLetter:
     )
 
 
-def leases_from_wire(refs: Sequence[pb.LeaseRef], consumer: str) -> list[Lease]:
+def leases_from_wire(refs: Sequence[pb.LeaseRef | pb.LeaseMove], consumer: str) -> list[Lease]:
     """A lease is named by id, consumer and version; its end is the store's to know."""
     return [Lease(id=each.id, consumer=consumer, version=each.version, until=0) for each in refs]

@@ -42,6 +42,13 @@ class RawConsumer:
         asked = pb.Subscribe(topic_uid=topic_uid, lease_ms=60_000, credit=credit, holding=held)
         await self.say(subscribe=asked, seq=1)
 
+    async def unreserve(self, topic_uid: int, **versions: int) -> list[str]:
+        """What each was refused with."""
+        moves = [pb.LeaseMove(id=id, version=version) for id, version in versions.items()]
+        kind = pb.MoveBatch.KIND_UNRESERVE
+        await self.say(move=pb.MoveBatch(topic_uid=topic_uid, kind=kind, moves=moves), seq=2)
+        return [each.refusal for each in (await self.hears("moved")).outcomes]
+
 
 @asynccontextmanager
 async def consumer(broker: Running, instance: str) -> AsyncIterator[RawConsumer]:
@@ -111,5 +118,24 @@ def test_one_that_connects_anew_under_its_instance_is_let_in(tmp_path: Path) -> 
                 assert (await second.hears("welcome")).name == "c"
                 async with consumer(broker, "1") as third:
                     assert (await third.hears("welcome")).name == "c"
+
+    asyncio.run(play())
+
+
+def test_what_was_taken_and_not_begun_comes_again_as_it_was(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            topic = await client.create_topic("jobs")
+            await client.send("jobs", b"work", id="a")
+            async with consumer(broker, "1") as stream:
+                await stream.subscribe(topic.uid, 2)
+                (before,) = (await stream.hears("push")).deliveries
+                assert await stream.unreserve(topic.uid, a=before.version - 1) == ["stale"]
+                assert await stream.unreserve(topic.uid, a=before.version) == [""]
+                (after,) = (await stream.hears("push")).deliveries
+                assert after.version > before.version
+                before.version, before.until_ms = after.version, after.until_ms
+                assert after == before
+                assert await stream.unreserve(topic.uid, a=1, b=1) == ["stale", "not_found"]
 
     asyncio.run(play())

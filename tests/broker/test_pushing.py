@@ -95,6 +95,35 @@ def test_a_message_that_is_created_into_the_present_is_pushed_at_once(tmp_path: 
     asyncio.run(play())
 
 
+def test_what_a_consumer_did_not_begin_is_given_back_as_it_was(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            await client.create_topic("left", TopicSettings(window_ms=100))
+            due = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=5)
+            ids = [f"m{number}" for number in range(8)]
+            await client.send_many("left", [ToSend(id=each, due=due) for each in ids])
+            leaving = client.consume("left", consumer="leaves", prefetch=8)
+            begun = await anext(leaving)
+
+            async def all_are_taken() -> bool:
+                return (await client.count("left")).processing == 8
+
+            await until(all_are_taken)
+            staying = client.consume("left", consumer="stays")
+            waiting = asyncio.ensure_future(anext(staying))
+            await until(lambda: len(broker.subscriptions) == 2)
+            await leaving.aclose()
+            came = [await waiting, *[await anext(staying) for _ in range(6)]]
+            assert {each.id for each in (begun, *came)} == set(ids)
+            seen = {(each.due, each.attempts, each.redelivered) for each in came}
+            assert seen == {(due, 0, False)}
+            for lease in (begun, *came):
+                await lease.ack()
+            await staying.aclose()
+
+    asyncio.run(play())
+
+
 def test_two_consumers_share_a_topic_and_nothing_comes_twice(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:

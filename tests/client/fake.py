@@ -89,6 +89,8 @@ class FakeBroker:
         """It hears nothing more, and answers no ping."""
         self.answer_hello: pb.Failure | None = None
         """Said instead of welcome."""
+        self.behind_welcome: list[Any] = []
+        """What travels together with the welcome; then the stream ends."""
         self.ahead_us = 0
         """Its clock, less ours."""
         self.streams: list[FakeStream] = []
@@ -194,7 +196,9 @@ class FakeBroker:
                     await stream.reply(seq=frame.seq, failure=self.answer_hello)
                 elif not self.silent:
                     welcome = pb.Welcome(name=frame.hello.name or "made", limits=self.limits)
-                    await stream.reply(seq=frame.seq, welcome=welcome)
+                    await stream.reply(seq=frame.seq, welcome=welcome, more=self.behind_welcome)
+                    if self.behind_welcome:
+                        stream.end()
             case "ping":
                 await stream.reply(seq=frame.seq, pong=pb.Pong(sent_us=frame.ping.sent_us))
             case _:

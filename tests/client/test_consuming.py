@@ -378,7 +378,7 @@ def test_a_consumer_that_was_replaced_says_so_and_does_not_come_back() -> None:
 # Leaving
 
 
-def test_what_was_not_handed_over_is_given_back_and_not_before_its_due() -> None:
+def test_what_was_not_handed_over_is_given_back_as_it_was() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") == "unsubscribe":  # it crossed a push on its way
@@ -393,18 +393,12 @@ def test_what_was_not_handed_over_is_given_back_and_not_before_its_due() -> None
                 delivery("in-hand"), delivery("waits"), delivery("early", due_ms=due_ms)
             )
             in_hand = await stream.next()
-            began_ms = now_ms()
             await client.unsubscribe(stream)
-            moves = {
-                move.id: move
-                for frame in await broker.seen("move")
-                for move in frame.move.moves
-                if frame.move.kind == pb.MoveBatch.KIND_RELEASE
-            }
+            frames = await broker.seen("move")
+            assert {each.move.kind for each in frames} == {pb.MoveBatch.KIND_UNRESERVE}
+            moves = {move.id: move for each in frames for move in each.move.moves}
             assert moves.keys() == {"waits", "early", "crossed"}
-            assert moves["waits"].delay_ms >= 10
-            assert began_ms + moves["early"].delay_ms <= due_ms
-            assert now_ms() + moves["early"].delay_ms >= due_ms
+            assert all(move.WhichOneof("when") is None for move in moves.values())
             assert not in_hand.is_settled
 
     asyncio.run(play())

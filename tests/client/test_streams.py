@@ -10,6 +10,7 @@ import pytest
 from chronoline.client.aio import ToSend
 from chronoline.core.errors import (
     BrokerUnavailable,
+    ConsumerReplaced,
     InvalidInput,
     OutcomeUnknown,
     Refused,
@@ -361,5 +362,44 @@ def test_what_a_newer_broker_sends_is_ignored() -> None:
         async with FakeBroker(answer) as broker, broker.client() as client:
             assert await client.send("t", id="a") == "a"
             assert len(broker.streams) == 1
+
+    asyncio.run(play())
+
+
+# Frames that travel together
+
+
+def test_answers_that_travel_together_reach_all_who_wait() -> None:
+    async def play() -> None:
+        held: list[pb.ProducerReply] = []
+
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            outcomes = [pb.Outcome(id=each) for each in _ids_of(frame)]
+            held.append(pb.ProducerReply(seq=frame.seq, outcomes=pb.Outcomes(outcomes=outcomes)))
+            if len(held) == 2:
+                first, second = held
+                await stream.reply(seq=first.seq, outcomes=first.outcomes, more=[second])
+
+        async with FakeBroker(answer) as broker, broker.client() as client:
+            sent, _ = await asyncio.gather(client.send("t", id="a"), client.cancel("t", "b"))
+            assert sent == "a"
+            assert len(broker.frames) == 2
+
+    asyncio.run(play())
+
+
+def _ids_of(frame: Any) -> list[str]:
+    if frame.WhichOneof("what") == "cancel":
+        return list(frame.cancel.ids)
+    return [each.id for each in frame.create.messages]
+
+
+def test_what_comes_together_with_the_welcome_is_heard() -> None:
+    async def play() -> None:
+        go_away = pb.ConsumerReply(go_away=pb.GoAway(code="replaced", message="by another"))
+        async with FakeBroker() as broker, broker.client() as client:
+            broker.behind_welcome = [go_away]
+            with pytest.raises(ConsumerReplaced, match="by another"):
+                await anext(client.consume("t", consumer="c"))
 
     asyncio.run(play())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from chronoline.broker.limits import check_batch
 from chronoline.broker.paging import letter_place
 from chronoline.broker.parts import Parts
 from chronoline.broker.provisioning import create_topic, drop_topic
+from chronoline.core.errors import TooMuch
 from chronoline.core.permissions import Actor, Consumer, Producer
 from chronoline.stores.contract import Counts
 from chronoline.wire.codec import (
@@ -18,22 +21,32 @@ from chronoline.wire.codec import (
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 _MOST_LETTERS = 1_000
+_BODIES_AT_ONCE = 100
+"""So many are read before it is looked whether the answer becomes too large."""
 
 
 class Answering:
     """One method for each question of the protocol, named as there."""
 
-    def __init__(self, parts: Parts, roles: tuple[str, ...], address: str) -> None:
+    def __init__(self, parts: Parts, roles: tuple[str, ...]) -> None:
         self._parts = parts
         self._roles = roles
-        self._address = address
+        self.address = ""
+
+    def _command(self, name: str) -> AbstractContextManager[None]:
+        """The carrier counts its own."""
+        return self._parts.metrics.command(name, "")
 
     # Overseer
 
     async def Info(self, _: pb.InfoRequest) -> pb.Cluster:
+        with self._command("info"):
+            return self._info()
+
+    def _info(self) -> pb.Cluster:
         parts = self._parts
         broker = pb.Broker(
-            id=parts.broker, version=parts.version, roles=self._roles, address=self._address
+            id=parts.broker, version=parts.version, roles=self._roles, address=self.address
         )
         subscribers = [
             pb.Subscriber(
@@ -54,18 +67,24 @@ class Answering:
         )
 
     async def CreateTopic(self, asked: pb.CreateTopicRequest) -> pb.Topic:
-        settings = settings_from_wire(asked.settings)
-        topic = await create_topic(self._parts, asked.name, settings, if_missing=asked.if_missing)
+        with self._command("create_topic"):
+            settings = settings_from_wire(asked.settings)
+            topic = await create_topic(
+                self._parts, asked.name, settings, if_missing=asked.if_missing
+            )
         return topic_to_wire(topic)
 
     async def DropTopic(self, asked: pb.TopicRef) -> pb.Dropped:
-        return pb.Dropped(dropped=await drop_topic(self._parts, asked.uid))
+        with self._command("drop_topic"):
+            return pb.Dropped(dropped=await drop_topic(self._parts, asked.uid))
 
     async def GetTopic(self, asked: pb.GetTopicRequest) -> pb.Topic:
-        return topic_to_wire(await self._parts.topics.find(asked.name))
+        with self._command("get_topic"):
+            return topic_to_wire(await self._parts.topics.find(asked.name))
 
     async def ListTopics(self, _: pb.ListTopicsRequest) -> pb.Topics:
-        topics = await self._parts.topics.list()
+        with self._command("list_topics"):
+            topics = await self._parts.topics.list()
         return pb.Topics(topics=[topic_to_wire(each) for each in topics])
 
     # Carrier
@@ -80,11 +99,17 @@ class Answering:
         actor: Actor = Producer(asked.producer_group)
         if asked.WhichOneof("actor") == "consumer":
             actor = Consumer(asked.consumer)
-        bodies = await self._parts.carrier.bodies(asked.topic_uid, list(asked.ids), actor)
-        return pb.BodiesFound(
-            found=[pb.Body(id=each, body=body) for each, body in bodies.found.items()],
-            refused=outcomes_to_wire(bodies.refused),
-        )
+        most_bytes, answer = self._parts.limits.frame_bytes, pb.BodiesFound()
+        for begin in range(0, len(asked.ids), _BODIES_AT_ONCE):
+            ids = asked.ids[begin : begin + _BODIES_AT_ONCE]
+            bodies = await self._parts.carrier.bodies(asked.topic_uid, ids, actor)
+            answer.found.extend(pb.Body(id=id, body=body) for id, body in bodies.found.items())
+            answer.refused.extend(outcomes_to_wire(bodies.refused))
+            if answer.ByteSize() > most_bytes:
+                raise TooMuch(
+                    f"the bodies have more than {most_bytes} bytes: ask for fewer at once"
+                )
+        return answer
 
     async def Count(self, asked: pb.CountRequest) -> pb.Counts:
         end = asked.end_ms if asked.HasField("end_ms") else None
@@ -113,7 +138,7 @@ class Answering:
 
     async def Redrive(self, asked: pb.RedriveRequest) -> pb.Outcomes:
         check_batch(len(asked.ids), self._parts.limits)
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self._parts.access.clock.now_ms()
         due = asked.due_ms if asked.HasField("due_ms") else now_ms + asked.delay_ms
         outcomes = await self._parts.carrier.redrive(asked.topic_uid, list(asked.ids), due)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))

@@ -26,6 +26,8 @@ _MOVES: dict[int, Move] = {
 }
 _PUSH_BYTES = 1024 * 1024
 """A frame of pushes is closed at about this size; one message may be larger."""
+_MOST_HELD = 100_000
+"""So many leases a consumer that comes back may say it holds."""
 
 
 class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
@@ -33,6 +35,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
 
     partner = "consumer"
     prefix = "c-"
+    frame_type = pb.ConsumerFrame
 
     def __init__(self, parts: Parts, roll: Roll) -> None:
         super().__init__(parts)
@@ -40,6 +43,8 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         self._subscriptions: dict[int, Subscription] = {}
         self._subscribing: set[int] = set()
         self._busy = False
+        # Since it was pushed too much, nothing was reserved for it.
+        self._was_clogged = False
 
     # What loaders see
 
@@ -66,6 +71,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
                 frame, size_bytes = pb.Push(topic_uid=topic.uid), 0
         if frame.deliveries:
             self.outbox.put(self._reply(push=frame), size_bytes)
+        self._was_clogged |= self.outbox.clogged
 
     def shared(self, topic: Topic, share: BucketRange) -> None:
         share_frame = pb.Share(
@@ -99,10 +105,10 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         self._roll.leave(self.name, self)
 
     def _wrote(self) -> None:
-        if not self.outbox.clogged:
+        if self._was_clogged and not self.outbox.clogged:
+            self._was_clogged = False
             for subscription in self._subscriptions.values():
-                if subscription.push_at() is not None:
-                    self._parts.loaders.changed(subscription)
+                self._parts.loaders.changed(subscription)
 
     def _busied(self, busy: bool) -> None:
         if busy != self._busy:
@@ -136,6 +142,10 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         if not MIN_LEASE_MS <= lease_ms <= MAX_TIME_MS:
             raise InvalidInput(f"a lease of {lease_ms} ms; at least {MIN_LEASE_MS} are needed")
         self._check_credit(asked.credit)
+        if len(asked.holding) > _MOST_HELD:
+            raise InvalidInput(
+                f"{len(asked.holding)} leases held; at most {_MOST_HELD} can be named"
+            )
         self._subscribing.add(uid)
         try:
             subscription, kept = await self._parts.loaders.subscribe(
@@ -158,6 +168,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         self.outbox.put(self._reply(seq=seq, outcomes=pb.Outcomes()))
 
     def _credit(self, credit: pb.Credit) -> None:
+        self._check_credit(credit.more)
         subscription = self._subscriptions.get(credit.topic_uid)
         if subscription is None:
             return  # it crossed the end of the subscription on its way
@@ -181,10 +192,15 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         if batch.kind == pb.MoveBatch.KIND_BURY:
             await self._bury(seq, batch)
             return
+        if batch.kind == pb.MoveBatch.KIND_UNRESERVE:
+            await self._unreserve(seq, batch)
+            return
         move = _MOVES.get(batch.kind)
         if move is None:
-            raise InvalidInput("a move has to be of a kind: extend, release, retry or bury")
-        now_ms = self._parts.clock.now_ms()
+            raise InvalidInput(
+                "a move has to be of a kind: extend, release, retry, bury or unreserve"
+            )
+        now_ms = self._parts.access.clock.now_ms()
         moves = [
             (
                 Lease(id=each.id, consumer=self.name, version=each.version, until=0),
@@ -193,7 +209,10 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
             for each in batch.moves
         ]
         outcomes = await self._parts.carrier.move(move, batch.topic_uid, moves)
-        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=[at for _, at in moves])
+        at_ms = [
+            at if outcome.done else 0 for (_, at), outcome in zip(moves, outcomes, strict=True)
+        ]
+        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=at_ms)
         self.outbox.put(self._reply(seq=seq, moved=moved))
 
     async def _bury(self, seq: int, batch: pb.MoveBatch) -> None:
@@ -203,6 +222,12 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         ]
         outcomes = await self._parts.carrier.bury(batch.topic_uid, buried)
         moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=[0] * len(buried))
+        self.outbox.put(self._reply(seq=seq, moved=moved))
+
+    async def _unreserve(self, seq: int, batch: pb.MoveBatch) -> None:
+        leases = leases_from_wire(batch.moves, self.name)
+        outcomes = await self._parts.carrier.unreserve(batch.topic_uid, leases)
+        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=[0] * len(leases))
         self.outbox.put(self._reply(seq=seq, moved=moved))
 
 

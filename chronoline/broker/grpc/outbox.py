@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Reply = TypeVar("Reply")
@@ -19,6 +20,9 @@ class Outbox(Generic[Reply]):
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Reply, int]] = deque()
+        self._taken = 0
+        # Who is told when so many were taken.
+        self._told: deque[tuple[int, Callable[[], None]]] = deque()
         self._bytes = 0
         self._news = asyncio.Event()
         self._closed = False
@@ -32,6 +36,15 @@ class Outbox(Generic[Reply]):
             self._waiting.append((reply, size_bytes))
             self._bytes += size_bytes
             self._news.set()
+
+    def when_taken(self, tell: Callable[[], None]) -> None:
+        """Calls back when everything that waits now was taken."""
+        self._told.append((self._taken + len(self._waiting), tell))
+        self._tell()
+
+    def _tell(self) -> None:
+        while self._told and self._told[0][0] <= self._taken:
+            self._told.popleft()[1]()
 
     def close(self) -> None:
         """What waits is still written."""
@@ -53,4 +66,6 @@ class Outbox(Generic[Reply]):
             self._bytes -= size_bytes
             room_bytes -= size_bytes
             taken.append(reply)
+        self._taken += len(taken)
+        self._tell()
         return taken

@@ -17,6 +17,7 @@ class ProducerSession(Session[pb.ProducerFrame, pb.ProducerReply]):
 
     partner = "producer"
     prefix = "g-"
+    frame_type = pb.ProducerFrame
 
     def _reply(self, **fields: Any) -> pb.ProducerReply:
         return pb.ProducerReply(**fields)
@@ -39,13 +40,13 @@ class ProducerSession(Session[pb.ProducerFrame, pb.ProducerReply]):
 
     async def _create(self, batch: pb.CreateBatch) -> list[Outcome]:
         check_batch(len(batch.messages), self._parts.limits)
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self._parts.access.clock.now_ms()
         messages = [new_from_wire(each, self.name, now_ms) for each in batch.messages]
         return await self._parts.carrier.create(batch.topic_uid, messages, replace=batch.replace)
 
     async def _reschedule(self, batch: pb.RescheduleBatch) -> list[Outcome]:
         check_batch(len(batch.moves), self._parts.limits)
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self._parts.access.clock.now_ms()
         moves = [
             (each.id, each.due_ms if each.HasField("due_ms") else now_ms + each.delay_ms)
             for each in batch.moves

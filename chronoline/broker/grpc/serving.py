@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 
 from chronoline.broker.containing import contain
@@ -74,11 +75,11 @@ class GrpcEdge:
             interceptors=[_Doorkeeper(self._door)],
             options=[
                 ("grpc.max_receive_message_length", most_bytes),
-                ("grpc.max_send_message_length", most_bytes),
+                ("grpc.max_send_message_length", -1),  # an answer is as long as it has to be
                 ("grpc.so_reuseport", 0),
             ],
         )
-        answering = Answering(self._parts, self._roles, f"{host}:{port}")
+        answering = Answering(self._parts, self._roles)
         for service, questions in _UNARY.items():
             handlers = {
                 name: _unary(getattr(answering, name), request)
@@ -100,6 +101,7 @@ class GrpcEdge:
             raise InvalidInput(
                 f"gRPC cannot listen at {address}: is it taken by another process? {error}"
             ) from None
+        answering.address = f"{host}:{self.port}"
         await server.start()
         self._server = server
         self._looking = contain("looking after streams", self._look_after, self._parts.metrics)
@@ -116,16 +118,8 @@ class GrpcEdge:
 
     def _streams(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         return {
-            "Produce": grpc.stream_stream_rpc_method_handler(
-                self._produce,
-                request_deserializer=pb.ProducerFrame.FromString,
-                response_serializer=pb.ProducerReply.SerializeToString,
-            ),
-            "Consume": grpc.stream_stream_rpc_method_handler(
-                self._consume,
-                request_deserializer=pb.ConsumerFrame.FromString,
-                response_serializer=pb.ConsumerReply.SerializeToString,
-            ),
+            "Produce": grpc.stream_stream_rpc_method_handler(self._produce),
+            "Consume": grpc.stream_stream_rpc_method_handler(self._consume),
         }
 
     async def _produce(self, frames: AsyncIterator[Any], context: Any) -> None:
@@ -155,9 +149,11 @@ class GrpcEdge:
 def _unary(
     answer: Callable[[Any], Awaitable[Any]], request: Any
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    async def handle(asked: Any, context: Any) -> Any:
+    async def handle(received: bytes, context: Any) -> Any:
         try:
-            return await answer(asked)
+            return await answer(request.FromString(received))
+        except DecodeError as error:
+            return await _abort(context, InvalidInput(f"the question cannot be read: {error}"))
         except ChronolineError as error:
             return await _abort(context, error)
         except Exception as error:
@@ -165,9 +161,7 @@ def _unary(
             return await _abort(context, error)
 
     return grpc.unary_unary_rpc_method_handler(
-        handle,
-        request_deserializer=request.FromString,
-        response_serializer=lambda reply: reply.SerializeToString(),
+        handle, response_serializer=lambda reply: reply.SerializeToString()
     )
 
 

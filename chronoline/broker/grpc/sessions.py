@@ -2,7 +2,7 @@
 
 One task reads frames and one writes what waits in the outbox. What a frame asks for runs beside them, so that
 answers may overtake each other; as long as more than `in_flight_bytes` of requests are not answered, no
-further frame is read.
+further frame is read. A request is answered when its answer leaves: who does not read is not read either.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import DecodeError
 
 from chronoline.broker.grpc.outbox import Outbox
 from chronoline.broker.limits import Budget
@@ -26,8 +29,14 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
+_OF_MESSAGES = frozenset({"create", "reschedule", "cancel", "ack", "move"})
+"""What the carrier counts, with its topic."""
 _LAST_ANSWERS_S = 2.0
 """When a stream has to end, so long is waited for answers that are under way."""
+_REQUEST_BYTES = 4 * 1024
+"""What a request costs besides its own bytes, as long as it is not answered."""
+_MOST_TOGETHER = 10_000
+"""So many frames may travel in one."""
 
 Frame = TypeVar("Frame", pb.ProducerFrame, pb.ConsumerFrame)
 Reply = TypeVar("Reply", pb.ProducerReply, pb.ConsumerReply)
@@ -40,6 +49,7 @@ class Session(Generic[Frame, Reply]):
     """What it is in the metrics: producer or consumer."""
     prefix: str
     """Of names that are made."""
+    frame_type: type[Frame]
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -52,6 +62,8 @@ class Session(Generic[Frame, Reply]):
         self._task: asyncio.Task[Any] | None = None
         self._write_since_s: float | None = None
         self._ending: asyncio.Task[None] | None = None
+        # While it does not, because too much is under way, a client's silence says nothing of it.
+        self._listens = True
 
     # What each kind does its own way
 
@@ -73,9 +85,9 @@ class Session(Generic[Frame, Reply]):
     # The life of a stream
 
     async def serve(
-        self, frames: AsyncIterator[Frame], write: Callable[[Reply], Awaitable[None]]
+        self, frames: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]
     ) -> None:
-        """Until the client ends it, or it has to be ended."""
+        """Until the client ends it, or it has to be ended. Frames come and go as they travel."""
         self._task = asyncio.current_task()
         reading = asyncio.create_task(self._read(frames))
         try:
@@ -85,10 +97,11 @@ class Session(Generic[Frame, Reply]):
                     reply.more.extend(more)  # type: ignore[arg-type]  # both are of this kind
                 now_us, epoch = self._parts.timekeeper.stamp()
                 reply.stamp.now_us, reply.stamp.epoch = now_us, epoch
+                leaving = reply.SerializeToString()
                 self._write_since_s = time.monotonic()
-                await write(reply)
+                await write(leaving)
                 self._write_since_s = None
-                self._count("out", reply.ByteSize())
+                self._count("out", len(leaving))
                 self._wrote()
         finally:
             reading.cancel()
@@ -117,9 +130,10 @@ class Session(Generic[Frame, Reply]):
         timeout_s = self._parts.limits.ping_timeout_ms / 1000
         if self._write_since_s is not None and now_s - self._write_since_s > timeout_s:
             logger.warning("%s %r does not read; its stream ends", self.partner, self.name)
+            self._write_since_s = None  # it is ended once
             if self._task is not None:
                 self._task.cancel()
-        elif now_s - self.heard_s > timeout_s:
+        elif self._listens and now_s - self.heard_s > timeout_s:
             logger.warning("%s %r is silent; its stream ends", self.partner, self.name)
             self.go_away("silent", f"nothing was heard of you for {timeout_s:g} s")
 
@@ -129,14 +143,12 @@ class Session(Generic[Frame, Reply]):
 
     # Reading
 
-    async def _read(self, frames: AsyncIterator[Frame]) -> None:
+    async def _read(self, frames: AsyncIterator[bytes]) -> None:
         try:
-            async for frame in frames:
+            async for received in frames:
                 self.heard_s = time.monotonic()
-                self._count("in", frame.ByteSize())
-                await self._take_in(frame)
-                for each in frame.more:
-                    await self._take_in(each)
+                self._count("in", len(received))
+                await self._take_in_all(received)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -147,32 +159,67 @@ class Session(Generic[Frame, Reply]):
                 await asyncio.wait(self._running)  # what was asked for is answered
             self.outbox.close()
 
-    async def _take_in(self, frame: Frame) -> None:
+    async def _take_in_all(self, received: bytes) -> None:
+        """The frames that came together."""
+        try:
+            frame = self.frame_type.FromString(received)
+        except DecodeError as error:
+            nothing = self.frame_type()
+            await self._take_in(nothing, _refuse(InvalidInput(f"not a frame: {error}")), 0)
+            return
+        count = 1 + len(frame.more)
+        if count > _MOST_TOGETHER:
+            too_many = InvalidInput(
+                f"{count} frames in one; at most {_MOST_TOGETHER} travel together. Nothing was changed"
+            )
+            await self._take_in(frame, _refuse(too_many), len(received))
+            return
+        size_bytes = len(received) // count
+        await self._take_in(frame, self._work_of(frame), size_bytes)
+        for each in frame.more:
+            work = _refuse(_NESTED) if each.more else self._work_of(each)
+            await self._take_in(each, work, size_bytes)
+
+    def _work_of(self, frame: Frame) -> Callable[[Frame], Awaitable[None]]:
         what = frame.WhichOneof("what")
         if what == "ping":
-            self._pinged(frame)
-        elif what == "hello" or not self.name:
-            await self._answer(frame, self._hello)
-        elif self._ending is not None:
-            await self._answer(frame, _refuse)
-        else:
-            size_bytes = frame.ByteSize()
-            await self._budget.take(size_bytes)
-            task = asyncio.create_task(self._answer(frame, self._carry_out))
+            return self._pinged
+        if what == "hello" or not self.name:
+            return self._hello
+        return self._carry_out if self._ending is None else _refuse(_ENDING)
+
+    async def _take_in(
+        self, frame: Frame, work: Callable[[Frame], Awaitable[None]], size_bytes: int
+    ) -> None:
+        """Begins with a frame as soon as there is room for it; what is quick is done at once."""
+        size_bytes += _REQUEST_BYTES
+        self._listens = False
+        await self._budget.take(size_bytes)
+        self._listens, self.heard_s = True, time.monotonic()
+        answering = self._answer(frame, work, size_bytes)
+        if work == self._carry_out:
+            task = asyncio.create_task(answering)
             self._running.add(task)
             task.add_done_callback(self._running.discard)
-            task.add_done_callback(lambda _: self._budget.give(size_bytes))
+        else:
+            await answering
 
-    async def _answer(self, frame: Frame, work: Callable[[Frame], Awaitable[None]]) -> None:
+    async def _answer(
+        self, frame: Frame, work: Callable[[Frame], Awaitable[None]], size_bytes: int
+    ) -> None:
+        what = frame.WhichOneof("what") or "nothing"
+        metrics = self._parts.metrics
+        counting = nullcontext() if what in _OF_MESSAGES else metrics.command(what, "")
         try:
-            await work(frame)
+            with counting:
+                await work(frame)
         except ChronolineError as error:
             self.outbox.put(self._reply(seq=frame.seq, failure=failure_of(error)))
         except Exception as error:
-            what = frame.WhichOneof("what") or "nothing"
-            self._parts.metrics.add("broker_commands_errors", (what, ""))
             logger.exception("a request of %s %r failed", self.partner, self.name)
             self.outbox.put(self._reply(seq=frame.seq, failure=failure_of(error)))
+        finally:
+            self.outbox.when_taken(lambda: self._budget.give(size_bytes))
 
     async def _hello(self, frame: Frame) -> None:
         if frame.WhichOneof("what") != "hello":
@@ -198,7 +245,7 @@ class Session(Generic[Frame, Reply]):
         )
         self.outbox.put(self._reply(seq=frame.seq, welcome=welcome))
 
-    def _pinged(self, frame: Frame) -> None:
+    async def _pinged(self, frame: Frame) -> None:
         ping = frame.ping
         now_us, _ = self._parts.timekeeper.stamp()
         drift = self.measured.pinged(
@@ -212,5 +259,12 @@ class Session(Generic[Frame, Reply]):
         """What the ping said of it."""
 
 
-async def _refuse(_: object) -> None:
-    raise BrokerUnavailable("the stream is ending; nothing was changed. Connect anew")
+_ENDING = BrokerUnavailable("the stream is ending; nothing was changed. Connect anew")
+_NESTED = InvalidInput("a frame that travels in another has no further ones; nothing was changed")
+
+
+def _refuse(error: ChronolineError) -> Callable[[object], Awaitable[None]]:
+    async def refuse(_: object) -> None:
+        raise error
+
+    return refuse

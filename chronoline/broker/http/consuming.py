@@ -110,7 +110,7 @@ class Consuming:
         """Move the ends of leases. From then on only the new versions count."""
         shaped = await self._checked(AskedExtend, asked.leases)
         leases = _leases(asked.consumer, shaped)
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self._parts.access.clock.now_ms()
 
         async def move(found: Topic) -> OutcomesTold:
             usual_ms = now_ms + found.settings.default_lease_ms
@@ -132,7 +132,7 @@ class Consuming:
 
     async def _give_back(self, move: Move, topic: str, asked: AskedGiveBacks) -> OutcomesTold:
         shaped = await self._checked(AskedGiveBack, asked.leases)
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self._parts.access.clock.now_ms()
         dues = [each.at_ms(now_ms) or 0 for each in shaped]
         moves = list(zip(_leases(asked.consumer, shaped), dues, strict=True))
         outcomes = await self._finder.on(
@@ -182,16 +182,17 @@ class _LongPoll(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = self._asked
-        poll = await self._finder.on(
-            self._topic,
-            lambda found: self._pollers.begin(
-                found,
-                asked.consumer,
-                count=asked.count,
-                lease_ms=asked.lease or found.settings.default_lease_ms,
-                resume=asked.resume,
-            ),
-        )
+        with self._parts.metrics.command("receive", ""):
+            poll = await self._finder.on(
+                self._topic,
+                lambda found: self._pollers.begin(
+                    found,
+                    asked.consumer,
+                    count=asked.count,
+                    lease_ms=asked.lease or found.settings.default_lease_ms,
+                    resume=asked.resume,
+                ),
+            )
         gone = asyncio.ensure_future(_until_gone(receive))
         gone.add_done_callback(lambda _: poll.wake())
         handed = False

@@ -53,7 +53,7 @@ class DeadLetters:
     async def redrive(self, topic: TopicName, asked: AskedRedrive) -> OutcomesTold:
         """Put dead letters back on the timeline, with no attempts counted."""
         check_batch(len(asked.ids), self._parts.limits)
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self._parts.access.clock.now_ms()
         given_ms = asked.at_ms(now_ms)
         due_ms = now_ms if given_ms is None else given_ms
         outcomes = await self._finder.on(

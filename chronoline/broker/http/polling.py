@@ -289,6 +289,8 @@ class Pollers:
         while True:
             await asyncio.sleep(_LOOK_AFTER_S)
             now_ms = self._parts.clock.now_ms()
+            if self._parts.access.clock.problem:
+                continue  # nobody knows which leases are over
             for poller in [each for each in self._pollers.values() if each.resting]:
                 poller.subscription.forget_lapsed(now_ms)
                 if self._is_done_with(poller):

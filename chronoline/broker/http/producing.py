@@ -69,7 +69,7 @@ class Producing:
 
         Ask again with the same id when the outcome is unknown: 409 `exists` then says that it had succeeded.
         """
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self._parts.access.clock.now_ms()
         message = asked.to_message(id, asked.producer_group, now_ms)
         outcome = only(await self._create(topic, [message], replace=asked.if_exists == "replace"))
         return OutcomeTold.of(outcome, due=message.due)
@@ -77,7 +77,7 @@ class Producing:
     async def create_messages(self, topic: TopicName, asked: AskedBatch) -> OutcomesTold:
         """Put messages on a topic's timeline, each with an outcome of its own."""
         check_batch(len(asked.messages), self._parts.limits)
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self._parts.access.clock.now_ms()
         shaped = await checked(AskedNew, asked.messages, "messages")
         messages = await in_slices(shaped, lambda each: each.to_new(asked.producer_group, now_ms))
         outcomes = await self._create(topic, messages, replace=asked.if_exists == "replace")
@@ -95,7 +95,7 @@ class Producing:
         self, topic: TopicName, id: MessageId, asked: AskedReschedule
     ) -> OutcomeTold:
         """Move a message of the own producer group to another due."""
-        due_ms = asked.at_ms(self._parts.clock.now_ms())
+        due_ms = asked.at_ms(self._parts.access.clock.now_ms())
         if due_ms is None:
             raise InvalidInput("say when: due, due_ms, in or delay_ms")
         outcomes = await self._finder.on(

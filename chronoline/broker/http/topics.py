@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import Any
 
@@ -53,22 +54,31 @@ class TopicRoutes:
 
     async def create_topic(self, asked: AskedTopic, response: Response) -> TopicTold:
         """Make a topic. Its settings never change."""
-        topic = await create_topic(
-            self._parts, asked.name, asked.settings.to_settings(), if_missing=asked.if_missing
-        )
+        with self._command("create_topic"):
+            settings = asked.settings.to_settings()
+            topic = await create_topic(
+                self._parts, asked.name, settings, if_missing=asked.if_missing
+            )
         if asked.if_missing:
             response.status_code = HTTPStatus.OK
         return TopicTold.of(topic)
 
     async def get_topic(self, topic: TopicName) -> TopicTold:
         """Show a topic."""
-        return TopicTold.of(await self._finder.find(topic))
+        with self._command("get_topic"):
+            return TopicTold.of(await self._finder.find(topic))
 
     async def drop_topic(self, topic: TopicName) -> DroppedTold:
         """Drop a topic, and everything on it."""
-        found = await self._finder.find(topic)
-        return DroppedTold(dropped=await drop_topic(self._parts, found.uid))
+        with self._command("drop_topic"):
+            found = await self._finder.find(topic)
+            return DroppedTold(dropped=await drop_topic(self._parts, found.uid))
 
     async def list_topics(self) -> TopicsTold:
         """List all topics, by name."""
-        return TopicsTold(topics=[TopicTold.of(each) for each in await self._parts.topics.list()])
+        with self._command("list_topics"):
+            topics = await self._parts.topics.list()
+        return TopicsTold(topics=[TopicTold.of(each) for each in topics])
+
+    def _command(self, name: str) -> AbstractContextManager[None]:
+        return self._parts.metrics.command(name, "")

@@ -28,7 +28,7 @@ _METRICS_ANSWER = {"description": "In Prometheus' text format.", "content": {"te
 
 
 class Readiness:
-    """Whether the store answers, asked at most twice a second, however often one wants to know."""
+    """Whether our clock is right and the store answers; that is asked at most twice a second."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -45,6 +45,8 @@ class Readiness:
             self._problem = await self._ask()
         if self._problem:
             raise StoreUnavailable(self._problem)
+        if problem := self._parts.access.clock.problem:
+            raise BrokerUnavailable(problem)
 
     async def _ask(self) -> str:
         try:
@@ -103,6 +105,7 @@ class Watching:
     async def info(self) -> InfoTold:
         """Tell who is here: the broker, and who is subscribed to what."""
         parts = self._parts
+        parts.metrics.add("broker_commands_count", ("info", ""))
         broker = BrokerTold(
             id=parts.broker, version=parts.version, roles=list(self._roles), address=self.address
         )

@@ -288,7 +288,8 @@ class PostgresStore(SqlStore):
             self._board.tell(notice)
             return
         try:
-            self._run("notify", {"payload": f"{notice.topic_uid}:{notice.due}"})
+            payload = f"{notice.topic_uid}:{notice.due}"
+            self._run("notify", {"payload": payload}, turn_ms=TURN_BOUND_MS)
         except StoreError as error:  # the change itself is done; sleepers look again by themselves
             logger.warning("announcing a change failed: %s", error)
 

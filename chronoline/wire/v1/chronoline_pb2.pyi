@@ -472,11 +472,13 @@ class MoveBatch(_message.Message):
         KIND_RELEASE: _ClassVar[MoveBatch.Kind]
         KIND_RETRY: _ClassVar[MoveBatch.Kind]
         KIND_BURY: _ClassVar[MoveBatch.Kind]
+        KIND_UNRESERVE: _ClassVar[MoveBatch.Kind]
     KIND_UNSPECIFIED: MoveBatch.Kind
     KIND_EXTEND: MoveBatch.Kind
     KIND_RELEASE: MoveBatch.Kind
     KIND_RETRY: MoveBatch.Kind
     KIND_BURY: MoveBatch.Kind
+    KIND_UNRESERVE: MoveBatch.Kind
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,13 +21,22 @@ class BrokerProcess:
     """`chronoline up` on a store, at a port that stays its own."""
 
     def __init__(
-        self, folder: Path, store: str | None = None, settings: Sequence[str] = ()
+        self,
+        folder: Path,
+        store: str | None = None,
+        settings: Sequence[str] = (),
+        *,
+        http: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`environment` is added to ours."""
         self._folder = folder
+        self._environment = environment or {}
         self._settings = [part for each in settings for part in ("--set", each)]
         self._store = store
         self.port = _free_port()
         self.address = f"127.0.0.1:{self.port}"
+        self.http_address = f"127.0.0.1:{_free_port()}" if http else ""
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
@@ -37,10 +46,11 @@ class BrokerProcess:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "chronoline", "up", "--data", str(self._folder)),
-                    *("--grpc", self.address, "--http", "", *store, *self._settings),
+                    *("--grpc", self.address, "--http", self.http_address, *store, *self._settings),
                 ],
                 stdout=log,
                 stderr=log,
+                env=os.environ | self._environment,
             )
         await answering(self.address)
 
@@ -72,9 +82,14 @@ class BrokerProcess:
 
 @asynccontextmanager
 async def broker_process(
-    folder: Path, store: str | None = None, settings: Sequence[str] = ()
+    folder: Path,
+    store: str | None = None,
+    settings: Sequence[str] = (),
+    *,
+    http: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[BrokerProcess]:
-    broker = BrokerProcess(folder, store, settings)
+    broker = BrokerProcess(folder, store, settings, http=http, environment=environment)
     await broker.start()
     try:
         yield broker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -34,9 +35,10 @@ class History:
         self.seen[lease.id].append(one)
         return one
 
-    async def ack(self, lease: AsyncLease) -> None:
-        """Handed over and acked, as a handler that has nothing to do."""
+    async def ack(self, lease: AsyncLease, work_s: float = 0) -> None:
+        """Handed over and acked, as a handler that has no more to do than this."""
         one = self.handed(lease)
+        await asyncio.sleep(work_s)
         try:
             await lease.ack()
         except Refused:

@@ -10,7 +10,7 @@ from tests.cli.client.command import Command
 
 
 def test_the_broker_its_consumers_and_its_topics_are_shown(
-    command: Command, client: Client, topic: str
+    address: str, command: Command, client: Client, topic: str
 ) -> None:
     client.send(topic, b"now")
     client.send(topic, b"later", delay=3_600)
@@ -20,6 +20,7 @@ def test_the_broker_its_consumers_and_its_topics_are_shown(
     (broker,) = found["brokers"]
     assert broker["version"] == __version__
     assert broker["roles"] == ["overseer", "carrier"]
+    assert broker["address"] == address  # which was asked for as port 0
     assert found["store_problem"] is None
     (subscriber,) = (each for each in found["subscribers"] if each["topic"] == topic)
     assert subscriber == {
@@ -32,7 +33,7 @@ def test_the_broker_its_consumers_and_its_topics_are_shown(
     (counts,) = (each for each in found["topics"] if each["topic"] == topic)
     assert counts == {"topic": topic, "available": 0, "processing": 1, "waiting": 1}
     shown = command("status")
-    assert f"broker {broker['id']}, version {__version__}, overseer, carrier" in shown
+    assert f"broker {broker['id']}, version {__version__}, overseer, carrier, at {address}" in shown
     assert "The store answers." in shown
     assert "0 to 63" in shown
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from chronoline.core.errors import StoreBusy
+from chronoline.core.errors import StoreBusy, StoreUnavailable
 from chronoline.core.limits import CLOCK_BOUND_MS, SETTLED_AFTER_MS, TURN_BOUND_MS, WRITE_BOUND_MS
 from chronoline.databases import postgres as database
 from chronoline.databases.postgres_listening import PostgresListener
@@ -39,6 +39,20 @@ def test_a_create_without_a_connection_is_refused_and_changed_nothing(
         with pytest.raises(StoreBusy, match="within 1 s; nothing was changed"):
             pg.create(pg_line.uid, [new("a")], now_ms=NOW)
     assert "a" not in pg_line
+
+
+def test_a_create_without_a_connection_since_the_server_was_lost_is_told_that_it_is_away(
+    pg: PostgresStore, pg_line: Line
+) -> None:
+    with ExitStack() as stack:
+        for _ in range(database._MOST_CONNECTIONS):
+            stack.enter_context(pg._database._connection())
+        pg._database._is_lost = True
+        with pytest.raises(StoreUnavailable, match="within 1 s; nothing was changed") as away:
+            pg.create(pg_line.uid, [new("a")], now_ms=NOW)
+        assert not isinstance(away.value, StoreBusy)
+    assert "a" not in pg_line
+    assert not pg._database._is_lost  # there are connections again
 
 
 def test_a_create_whose_turn_comes_too_late_is_refused(

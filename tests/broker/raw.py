@@ -1,0 +1,67 @@
+"""Streams without the SDK, frame by frame: for clients that do what the SDK would not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from grpc import aio
+
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+_KINDS: dict[str, tuple[Any, Any]] = {
+    "Produce": (pb.ProducerFrame, pb.ProducerReply),
+    "Consume": (pb.ConsumerFrame, pb.ConsumerReply),
+}
+
+
+class RawStream:
+    """One stream. What comes is read when it is asked for, and not before."""
+
+    def __init__(self, call: Any, frame_type: Any) -> None:
+        self.call = call
+        self._frame_type = frame_type
+        self._came: deque[Any] = deque()
+
+    async def say(self, **fields: Any) -> None:
+        await self.call.write(self._frame_type(**fields))
+
+    async def hear(self) -> Any:
+        """The next reply, whatever travelled with it."""
+        if not self._came:
+            frame = await self.call.read()
+            assert frame is not aio.EOF, "the stream ended"
+            self._came.extend((frame, *frame.more))
+        return self._came.popleft()
+
+    async def hears(self, what: str) -> Any:
+        """The next reply of this kind."""
+        async with asyncio.timeout(20):
+            while True:
+                reply = await self.hear()
+                if reply.WhichOneof("what") == what:
+                    return getattr(reply, what)
+
+
+@asynccontextmanager
+async def raw_stream(address: str, kind: str, name: str) -> AsyncIterator[RawStream]:
+    """A stream `Produce` or `Consume` that has said hello."""
+    frame_type, reply_type = _KINDS[kind]
+    options = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.http2.bdp_probe", 0),  # not much is on its way that was not asked for
+    ]
+    async with aio.insecure_channel(address, options) as channel:
+        call: Any = channel.stream_stream(
+            f"/chronoline.v1.Carrier/{kind}",
+            request_serializer=frame_type.SerializeToString,
+            response_deserializer=reply_type.FromString,
+        )()
+        stream = RawStream(call, frame_type)
+        await stream.say(hello=pb.Hello(name=name))
+        yield stream
+        call.cancel()

@@ -1,0 +1,196 @@
+"""The metrics have the names and labels of seed 003, in lower case, and the tags of the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.settings import NodeSettings
+from chronoline.stores.opening import open_store
+from tests.broker.http.served import Served, serving
+from tests.broker.http.test_watching import Away
+from tests.waiting import until
+
+_SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
+"""Beside the repository, where the project is worked on; a clone has none."""
+_SEED = """
+Topic_commands_count {op=create|delete topic=name cluster=name}
+Topic_commands_errors {op=create|delete topic=name cluster=name}
+topic_Messages_count {op=create|delete|released topic=name cluster=name}
+topic_messages_errors {op=create|delete|released topic=name cluster=name}
+topic_Available_messages_count {topic=name cluster=name} //for consumer auto scaling
+topic_Waiting_messages_count_bucket TODO histogram for the next 2-4 TimeSlices/Shard
+topic_Leases_count {op=create|extend topic=name cluster=name}
+topic_Leases_errors  {op=create|extend topic=name cluster=name}
+topic_Leases_body_total_bytes {topic=name cluster=name} //detect large messages
+broker_commands_errors {command=ALL_commands_list  topic=name cluster=name}
+broker_commands_count {command=ALL_commands_list  topic=name cluster=name}
+broker_Active_timedrifts_count {target=storage|sync|broker|consumer|producer topic=name cluster=name}
+broker_Active_timedrifts_seconds_avg  {target=storage|sync|broker|consumer|producer topic=name cluster=name}
+broker_Degradation_state {type=TODO topic=name cluster=name} //gauge
+storage_queries_count {op=create|update|delete type=range|lookup filter=all|available|waiting|processing topic=name cluster=name}
+storage_queries_errors  {op=create|update|delete type=range|lookup filter=available|waiting|processing topic=name cluster=name}
+storage_query_duration_ms {op=create|update|delete type=range|lookup filter=available|waiting|processing topic=name cluster=name}
+Network_broker_bytes_total {direction=in|out partner=sync|storage|producer|consumer  topic=name cluster=name}
+Network_broker_latency_ms  {partner=sync|storage|producer|consumer  topic=name cluster=name}
+network_broker_tcp_connections_total
+Networkbroker_active_channels_total {type=consumer|producer topic=name cluster=name} (gauge)
+Networkbroker_active_channels_errors {type=consumer|producer topic=name cluster=name}
+"""  # noqa: E501 - as it stands there
+_LINE = re.compile(r"^(\w+_\w+)(?:\s*\{([^}]*)\}|\s+TODO histogram.*|$)")
+_OURS = {"topic_waiting_messages_count_bucket": {"topic", "le", "cluster"}}
+"""Where the seed left the labels open."""
+_EVERYWHERE = {"cluster": "eu-1", "stage": "test"}
+_COUNTED = ("topic_commands_count", "topic_messages_count", "topic_leases_count")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the seed says of a metric: by label, the values that it may have."""
+
+    labels: dict[str, tuple[str, ...]]
+
+
+def _parse(text: str) -> dict[str, Named]:
+    found = {}
+    for line in text.splitlines():
+        if match := _LINE.match(line.strip()):
+            name, labels = match.groups()
+            pairs = (each.split("=") for each in (labels or "").split())
+            found[name.lower()] = Named({label: tuple(of.split("|")) for label, of in pairs})
+    return found
+
+
+async def _scrape(served: Served) -> list[Sample]:
+    text = (await served.http.get("/metrics")).text
+    return [each for one in text_string_to_metric_families(text) for each in one.samples]
+
+
+async def _do_everything(served: Served, away: Any) -> list[Sample]:
+    """So that every metric has something to show; and what they show then."""
+    async with served.client() as client:
+        leases = client.consume("seen")
+        for topic in ("seen", "polled", "dropped"):
+            await served.create_topic(topic)
+        assert (await served.http.post("/v1/topics", json={"name": "seen"})).status_code == 409
+        await served.http.delete("/v1/topics/dropped")
+        for each in ("a", "b"):
+            await served.put(each, "polled")
+        await served.put("later", "polled", **{"in": "1h"})
+        later = {"in": "2h"}
+        moved = await served.http.post("/v1/topics/polled/messages/later/reschedule", json=later)
+        assert moved.status_code == 200
+        await served.http.put("/v1/topics/polled/messages/a", json={})  # it exists
+        await _settle_all(served)
+        await client.send("seen", b"x")
+        await (await anext(leases)).ack()
+        away.away = True
+        await served.http.put("/v1/topics/polled/messages/c", json={})
+        away.away = False
+        await until(lambda: _is_measured(served))
+        samples = await _scrape(served)
+        await leases.aclose()
+    return samples
+
+
+def _is_measured(served: Served) -> bool:
+    """Some round trips are known."""
+    assert served.node.grpc is not None
+    return any(each.measured.latency_us for each in served.node.grpc.sessions)
+
+
+async def _settle_all(served: Served) -> None:
+    came = await served.receive("polled", consumer="c", count=2)
+    first, *_ = came["messages"]
+    lease = {"id": first["id"], "version": first["version"]}
+    await served.settle("extend", "polled", consumer="c", leases=[{**lease, "version": 1}])
+    (done,) = await served.settle("extend", "polled", consumer="c", leases=[lease])
+    lease["version"] = done["version"]
+    back = {**lease, "in": "1m"}
+    await served.settle("release", "polled", consumer="c", leases=[back])
+    await served.settle("release", "polled", consumer="c", leases=[back])  # not ours any more
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Sample]:
+    """What a node shows that has done a bit of everything."""
+
+    async def play() -> list[Sample]:
+        folder = tmp_path_factory.mktemp("node")
+        flags = {"cluster": "eu-1", "tags.stage": "test", "data": str(folder)}
+        settings = NodeSettings.load(environ={}, flags=flags)
+        with open_store(settings.store) as store:
+            away: Any = Away(store)
+            metrics = BrokerMetrics(settings.cluster, settings.tags)
+            async with serving(away, metrics=metrics) as served:
+                return await _do_everything(served, away)
+
+    return asyncio.run(play())
+
+
+def test_the_table_is_what_the_seed_says() -> None:
+    if not _SEEDS.is_dir():
+        pytest.skip("the seeds are not here")
+    (seed,) = _SEEDS.glob("003_*.txt")
+    _, _, metrics = seed.read_text("utf-8").partition("## Metrics")
+    assert _parse(metrics) == _parse(_SEED)
+    assert {each.rstrip() for each in _SEED.splitlines()} <= {
+        each.rstrip() for each in metrics.splitlines()
+    }
+
+
+def test_every_name_of_the_seed_is_shown_with_its_labels(shown: list[Sample]) -> None:
+    labels: defaultdict[str, set[frozenset[str]]] = defaultdict(set)
+    for each in shown:
+        labels[each.name].add(frozenset(each.labels))
+    for name, named in _parse(_SEED).items():
+        wanted = _OURS.get(name, set(named.labels)) | set(_EVERYWHERE)
+        assert labels[name] == {frozenset(wanted)}, name
+
+
+def test_what_the_seed_wants_told_apart_is(shown: list[Sample]) -> None:
+    seed = _parse(_SEED)
+    for name, label in (
+        *((each, "op") for each in _COUNTED),
+        *(("storage_queries_count", each) for each in ("op", "type", "filter")),
+        ("network_broker_bytes_total", "direction"),
+        ("networkbroker_active_channels_total", "type"),
+    ):
+        values = {each.labels[label] for each in shown if each.name == name}
+        assert values >= set(seed[name].labels[label]), (name, label)
+
+
+def test_queries_and_messages_are_told_apart_by_topic(shown: list[Sample]) -> None:
+    for name in ("storage_queries_count", "storage_queries_errors", *_COUNTED):
+        topics = {each.labels["topic"] for each in shown if each.name == name}
+        assert "polled" in topics, name
+
+
+def test_all_commands_are_counted_pings_too(shown: list[Sample]) -> None:
+    commands = {each.labels["command"] for each in shown if each.name == "broker_commands_count"}
+    assert commands >= {"hello", "ping", "subscribe", "get_topic", "create_topic", "drop_topic"}
+    assert commands >= {"create", "reschedule", "release", "extend", "ack", "receive"}
+
+
+def test_lateness_is_a_histogram_for_each_topic(shown: list[Sample]) -> None:
+    buckets = [each for each in shown if each.name == "chronoline_lateness_seconds_bucket"]
+    for topic, deliveries in (("seen", 1), ("polled", 2)):
+        of_topic = [each for each in buckets if each.labels["topic"] == topic]
+        counts = [each.value for each in of_topic]
+        assert counts == sorted(counts)
+        assert (of_topic[-1].labels["le"], counts[-1]) == ("+Inf", deliveries)
+
+
+def test_every_metric_has_the_cluster_and_the_tags_of_the_settings(shown: list[Sample]) -> None:
+    assert shown
+    for each in shown:
+        assert {name: each.labels.get(name) for name in _EVERYWHERE} == _EVERYWHERE, each.name

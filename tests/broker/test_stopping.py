@@ -1,0 +1,29 @@
+"""A node that stops waits for what is under way, and for nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from chronoline.broker import loading
+from tests.broker.nodes import running
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["has left", "is there"])
+def test_a_loader_with_nothing_under_way_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves: bool
+) -> None:
+    monkeypatch.setattr(loading, "_LAST_RESERVATION_S", 3_600)
+
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            await client.create_topic("idle")
+            stream = await client.subscribe(["idle"])
+            if leaves:
+                await client.unsubscribe(stream)
+            async with asyncio.timeout(30):
+                await broker.node.stop()
+
+    asyncio.run(play())
