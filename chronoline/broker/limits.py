@@ -31,7 +31,7 @@ class Limits:
     ping_timeout_ms: int = 10_000
     """A client that is not heard of, or does not read, for so long is taken for gone."""
     clock_bound_ms: int = CLOCK_BOUND_MS
-    """A client's clock that is further off is reported, to it and in the metrics."""
+    """A client's clock that is further off is reported; if the store's is, the broker does less."""
 
 
 class Budget:
