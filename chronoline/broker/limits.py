@@ -22,9 +22,7 @@ class Limits:
     credit: int = MAX_CREDIT
     """The most messages that one consumer can ask for ahead, for each topic."""
     in_flight_bytes: int = 32 * 1024 * 1024
-    """What one connection may have sent and not been answered yet, a little more for each request; then it is
-    read no further.
-    """
+    """What one connection may have sent and not been answered yet; then it is read no further."""
     connections: int = 1_000
     """Streams that are open at the same time."""
     ping_interval_ms: int = 1_000

@@ -139,9 +139,12 @@ class GrpcEdge:
             self._sessions.discard(session)
 
     async def _look_after(self) -> None:
+        now_s = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_AFTER_S)
-            now_s = time.monotonic()
+            before_s, now_s = now_s, time.monotonic()
+            if now_s - before_s > 2 * _LOOK_AFTER_S:
+                continue  # it was we who did nothing: what came meanwhile is read first
             for session in self.sessions:
                 session.look_after(now_s)
 

@@ -1,8 +1,9 @@
 """What both kinds of streams have in common: a hello, pings, answers, an end.
 
 One task reads frames and one writes what waits in the outbox. What a frame asks for runs beside them, so that
-answers may overtake each other; as long as more than `in_flight_bytes` of requests are not answered, no
-further frame is read. A request is answered when its answer leaves: who does not read is not read either.
+answers may overtake each other; as long as more than `in_flight_bytes` of requests are not answered, or too
+many of them, no further frame is read. A request is answered when its answer leaves: who does not read is
+not read either.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _OF_MESSAGES = frozenset({"create", "reschedule", "cancel", "ack", "move"})
 """What the carrier counts, with its topic."""
 _LAST_ANSWERS_S = 2.0
 """When a stream has to end, so long is waited for answers that are under way."""
-_REQUEST_BYTES = 4 * 1024
-"""What a request costs besides its own bytes, as long as it is not answered."""
+_MOST_REQUESTS = 1_000
+"""Of one client, that are not answered: however small, each counts as such a part of `in_flight_bytes`."""
 _MOST_TOGETHER = 10_000
 """So many frames may travel in one."""
 
@@ -58,6 +59,7 @@ class Session(Generic[Frame, Reply]):
         self.measured = Measured(parts.limits.clock_bound_ms)
         self.heard_s = time.monotonic()
         self._budget = Budget(parts.limits.in_flight_bytes)
+        self._least_bytes = parts.limits.in_flight_bytes // _MOST_REQUESTS
         self._running: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[Any] | None = None
         self._write_since_s: float | None = None
@@ -164,20 +166,21 @@ class Session(Generic[Frame, Reply]):
         try:
             frame = self.frame_type.FromString(received)
         except DecodeError as error:
-            nothing = self.frame_type()
-            await self._take_in(nothing, _refuse(InvalidInput(f"not a frame: {error}")), 0)
+            not_one = _refuse(InvalidInput, f"not a frame: {error}")
+            await self._take_in(self.frame_type(), not_one, 0)
             return
         count = 1 + len(frame.more)
         if count > _MOST_TOGETHER:
-            too_many = InvalidInput(
-                f"{count} frames in one; at most {_MOST_TOGETHER} travel together. Nothing was changed"
+            too_many = _refuse(
+                InvalidInput,
+                f"{count} frames in one; at most {_MOST_TOGETHER} travel together. Nothing was changed",
             )
-            await self._take_in(frame, _refuse(too_many), len(received))
+            await self._take_in(frame, too_many, len(received))
             return
         size_bytes = len(received) // count
         await self._take_in(frame, self._work_of(frame), size_bytes)
         for each in frame.more:
-            work = _refuse(_NESTED) if each.more else self._work_of(each)
+            work = _refuse(InvalidInput, _NESTED) if each.more else self._work_of(each)
             await self._take_in(each, work, size_bytes)
 
     def _work_of(self, frame: Frame) -> Callable[[Frame], Awaitable[None]]:
@@ -186,13 +189,13 @@ class Session(Generic[Frame, Reply]):
             return self._pinged
         if what == "hello" or not self.name:
             return self._hello
-        return self._carry_out if self._ending is None else _refuse(_ENDING)
+        return self._carry_out if self._ending is None else _refuse(BrokerUnavailable, _ENDING)
 
     async def _take_in(
         self, frame: Frame, work: Callable[[Frame], Awaitable[None]], size_bytes: int
     ) -> None:
         """Begins with a frame as soon as there is room for it; what is quick is done at once."""
-        size_bytes += _REQUEST_BYTES
+        size_bytes = max(size_bytes, self._least_bytes)
         self._listens = False
         await self._budget.take(size_bytes)
         self._listens, self.heard_s = True, time.monotonic()
@@ -259,12 +262,12 @@ class Session(Generic[Frame, Reply]):
         """What the ping said of it."""
 
 
-_ENDING = BrokerUnavailable("the stream is ending; nothing was changed. Connect anew")
-_NESTED = InvalidInput("a frame that travels in another has no further ones; nothing was changed")
+_ENDING = "the stream is ending; nothing was changed. Connect anew"
+_NESTED = "a frame that travels in another has no further ones; nothing was changed"
 
 
-def _refuse(error: ChronolineError) -> Callable[[object], Awaitable[None]]:
+def _refuse(kind: type[ChronolineError], why: str) -> Callable[[object], Awaitable[None]]:
     async def refuse(_: object) -> None:
-        raise error
+        raise kind(why)
 
     return refuse
