@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import NoReturn, TypeVar
 
+import hypothesis
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -15,6 +16,10 @@ from chronoline.testing.s3 import S3Server
 from chronoline.testing.servers import AWS_ENVIRONMENT, Server
 
 AnyServer = TypeVar("AnyServer", bound=Server)
+
+# How long an example takes is the machine's affair: no test asserts a time.
+hypothesis.settings.register_profile("without deadlines", deadline=None)
+hypothesis.settings.load_profile("without deadlines")
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,11 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import accumulate
-from statistics import median
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,7 @@ from chronoline.core.errors import (
     StoreError,
     StoreUnavailable,
 )
-from chronoline.grouping import FEWEST_ROWS, MOST_ROWS, Lane, Pace, Queue
+from chronoline.grouping import FEWEST_ROWS, MOST_ROWS, Lane, Queue
 from chronoline.testing import ManualClock
 
 PATIENCE_S = 15
@@ -442,153 +441,3 @@ def test_a_clock_that_is_put_back_does_not_hold_up_who_lingers() -> None:
         assert desk.moments == [later, later - 3_600_000]
     finally:
         desk.close()
-
-
-# How many rows a commit has
-
-
-def pace_of(flush_ms: float, row_ms: float, commit_ms: float = 5) -> Pace:
-    """A pace that has seen some lone callers, then a long rush, on a store of these costs."""
-    pace = Pace(commit_ms)
-    for rows in (1, 2, 1):
-        pace.learn(rows, flush_ms + rows * row_ms)
-    for _ in range(100):
-        pace.learn(pace.rows(), flush_ms + pace.rows() * row_ms)
-    return pace
-
-
-def test_a_commit_has_about_commit_ms_of_rows() -> None:
-    assert pace_of(flush_ms=0.5, row_ms=0.01).rows() == pytest.approx(500, rel=0.05)
-
-
-@pytest.mark.parametrize(("row_ms", "rows"), [(1, FEWEST_ROWS), (0.0001, MOST_ROWS)])
-def test_a_commit_has_neither_too_few_nor_too_many_rows(row_ms: float, rows: int) -> None:
-    assert pace_of(flush_ms=0.5, row_ms=row_ms).rows() == rows
-
-
-def test_a_slow_flush_is_shared_by_more_rows() -> None:
-    quick, slow, slower = (pace_of(flush_ms, row_ms=0.01).rows() for flush_ms in (1, 10, 20))
-    assert quick == pytest.approx(500, rel=0.05)
-    assert slow == pytest.approx(1_000, rel=0.05)
-    assert slower == pytest.approx(2_000, rel=0.05)
-
-
-def test_lone_callers_do_not_make_rows_look_dear() -> None:
-    pace = pace_of(flush_ms=1, row_ms=0.01)
-    before = pace.rows()
-    for _ in range(100):
-        pace.learn(1, 1.01)
-    assert pace.rows() == pytest.approx(before, rel=0.01)
-
-
-def test_a_flush_that_changes_in_the_midst_of_a_rush_is_noticed() -> None:
-    pace = Pace(5)
-    for flush_ms, expected in ((1, 500), (50, 5_000), (20, 2_000), (1, 500), (50, 5_000)):
-        rows = []
-        for _ in range(200):
-            rows.append(pace.rows())
-            pace.learn(rows[-1], flush_ms + rows[-1] * 0.01)
-        assert median(rows[-50:]) == pytest.approx(expected, rel=0.05)
-
-
-def test_one_commit_that_was_stuck_is_soon_forgotten() -> None:
-    pace = pace_of(flush_ms=1, row_ms=0.01)
-    pace.learn(1, 60_000)
-    for _ in range(100):
-        pace.learn(1, 1)
-        pace.learn(pace.rows(), 1 + pace.rows() * 0.01)
-    assert pace.rows() == pytest.approx(500, rel=0.05)
-
-
-# One commit of several kinds
-
-
-class Joint:
-    """A lane that commits everything together; each kind writes under its name."""
-
-    def __init__(self) -> None:
-        self.commits: list[list[str]] = []
-        self.entered = threading.Semaphore(0)
-        self.gate = threading.Event()
-        self.error: Exception | None = None
-        self._names: list[str] = []
-        self.lane = Lane(
-            "test",
-            ManualClock(),
-            commit_ms=60_000,
-            most_items=100_000,
-            together=self._together,
-        )
-        self.queues = [self.lane.open_queue(), self.lane.open_queue()]
-
-    def _together(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
-        self._names = []
-        answers: list[Any] = []
-        for work in works:
-            try:
-                answers.append(work())
-            except InvalidInput as error:
-                answers.append(error)
-        self.commits.append(self._names)
-        if self.error is not None:
-            raise self.error
-        return answers
-
-    def submit(self, queue: int, kind: str, *items: int) -> Future[list[int]]:
-        def write(written: Sequence[int], now_ms: int) -> list[int]:
-            self._names.append(kind)
-            self.entered.release()
-            assert self.gate.wait(PATIENCE_S)
-            if 13 in written:
-                raise InvalidInput("thirteen")
-            return list(written)
-
-        return self.lane.submit(self.queues[queue], kind, write, items)
-
-    def gather(self, *asked: tuple[int, str, int]) -> list[Future[list[int]]]:
-        """What is asked while a first commit is under way, which then ends."""
-        first = self.submit(0, "first", 0)
-        assert self.entered.acquire(timeout=PATIENCE_S)
-        waiting = [self.submit(*each) for each in asked]
-        self.gate.set()
-        assert first.result(PATIENCE_S) == [0]
-        return waiting
-
-
-@pytest.fixture
-def joint() -> Iterator[Joint]:
-    opened = Joint()
-    yield opened
-    opened.gate.set()
-    opened.lane.close()
-
-
-def test_kinds_and_queues_that_wait_are_one_commit(joint: Joint) -> None:
-    waiting = joint.gather((0, "ack", 1), (1, "create", 2), (0, "reserve", 3), (0, "ack", 4))
-    assert [each.result(PATIENCE_S) for each in waiting] == [[1], [2], [3], [4]]
-    assert joint.commits == [
-        ["ack", "reserve", "create"]
-    ]  # the first was alone, and needs no company
-
-
-def test_an_error_reaches_its_own_calls_and_no_others(joint: Joint) -> None:
-    bad, also, good = joint.gather((0, "ack", 13), (0, "ack", 1), (1, "create", 2))
-    with pytest.raises(InvalidInput, match="thirteen"):
-        bad.result(PATIENCE_S)
-    assert (also.result(PATIENCE_S), good.result(PATIENCE_S)) == ([1], [2])
-
-
-def test_a_commit_that_fails_fails_for_all_of_them_and_the_lane_goes_on(joint: Joint) -> None:
-    joint.error = StoreUnavailable("gone")
-    for each in joint.gather((0, "ack", 1), (1, "create", 2)):
-        with pytest.raises(StoreUnavailable, match="gone"):
-            each.result(PATIENCE_S)
-    joint.error = None
-    assert joint.submit(0, "ack", 5).result(PATIENCE_S) == [5]
-
-
-def test_not_too_many_kinds_are_in_a_commit(joint: Joint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "_MOST_KINDS", 3)
-    waiting = joint.gather(*((0, f"reserve {number}", number) for number in range(8)))
-    assert [each.result(PATIENCE_S) for each in waiting] == [[number] for number in range(8)]
-    assert max(map(len, joint.commits)) == 3

@@ -13,7 +13,7 @@ async def until(holds: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> No
     """Returns when it holds; a test that waits in vain fails."""
     async with asyncio.timeout(_PATIENCE_S):
         while not await _answer(holds):
-            await asyncio.sleep(_ASK_EVERY_S)
+            await asyncio.sleep(_ASK_EVERY_S)  # nothing tells of it
 
 
 async def _answer(holds: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> bool:

@@ -155,7 +155,7 @@ async def watch_clock(
             _tell(clock, was_off=known[1])
             known = seen
             changed()
-        await asyncio.sleep(_GLANCE_EVERY_S)
+        await asyncio.sleep(_GLANCE_EVERY_S)  # a clock that is moved tells nobody
 
 
 def _tell(clock: TrustedClock, *, was_off: bool) -> None:

@@ -238,7 +238,7 @@ class Loader:
         while not self._stopped:
             now_ms = self._clock.now_ms()
             if self._access.clock.problem:
-                await self._to_reserve.sleep(_REST_MS / 1000)
+                await self._to_reserve.sleep(_REST_MS / 1000)  # or until it is told
                 continue
             self._deal(now_ms)
             if ready := self._ready(now_ms):
@@ -377,7 +377,7 @@ class Loader:
             now_ms = self._clock.now_ms()
             if self._access.clock.problem:
                 self._give_all_back()
-                await self._to_push.sleep(_REST_MS / 1000)
+                await self._to_push.sleep(_REST_MS / 1000)  # or until it is told
                 continue
             for subscription in self.subscriptions:
                 self._push(subscription, now_ms)

@@ -134,14 +134,16 @@ class Worker:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT)
+        # Only the main thread can, and not on Windows: elsewhere its owner calls `stop`.
+        cannot = (NotImplementedError, ValueError, RuntimeError)
         try:
             for number in signals:
-                with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-                    loop.add_signal_handler(number, self.stop)  # only the main thread can
+                with contextlib.suppress(*cannot):
+                    loop.add_signal_handler(number, self.stop)
             await self.serve()
         finally:
             for number in signals:
-                with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+                with contextlib.suppress(*cannot):
                     loop.remove_signal_handler(number)
 
     def stop(self) -> None:

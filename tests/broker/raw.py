@@ -46,8 +46,32 @@ class RawStream:
                     return getattr(reply, what)
 
 
+class RawConsumer(RawStream):
+    """With what consumers say."""
+
+    async def subscribe(self, topic_uid: int, credit: int, **holding: int) -> None:
+        held = [pb.HeldLease(id=id, version=version) for id, version in holding.items()]
+        asked = pb.Subscribe(topic_uid=topic_uid, lease_ms=60_000, credit=credit, holding=held)
+        await self.say(subscribe=asked, seq=1)
+
+    async def unreserve(self, topic_uid: int, **versions: int) -> list[str]:
+        """What each was refused with."""
+        moves = [pb.LeaseMove(id=id, version=version) for id, version in versions.items()]
+        kind = pb.MoveBatch.KIND_UNRESERVE
+        await self.say(move=pb.MoveBatch(topic_uid=topic_uid, kind=kind, moves=moves), seq=2)
+        return [each.refusal for each in (await self.hears("moved")).outcomes]
+
+
 @asynccontextmanager
-async def raw_stream(address: str, kind: str, name: str) -> AsyncIterator[RawStream]:
+async def raw_consumer(address: str, name: str, instance: str) -> AsyncIterator[RawConsumer]:
+    async with raw_stream(address, "Consume", name, instance) as stream:
+        yield RawConsumer(stream.call, pb.ConsumerFrame)
+
+
+@asynccontextmanager
+async def raw_stream(
+    address: str, kind: str, name: str, instance: str = ""
+) -> AsyncIterator[RawStream]:
     """A stream `Produce` or `Consume` that has said hello."""
     frame_type, reply_type = _KINDS[kind]
     options = [
@@ -62,6 +86,6 @@ async def raw_stream(address: str, kind: str, name: str) -> AsyncIterator[RawStr
             response_deserializer=reply_type.FromString,
         )()
         stream = RawStream(call, frame_type)
-        await stream.say(hello=pb.Hello(name=name))
+        await stream.say(hello=pb.Hello(name=name, instance=instance))
         yield stream
         call.cancel()

@@ -59,7 +59,7 @@ async def _pinging(stream: RawStream) -> AsyncIterator[None]:
     async def ping() -> None:
         while True:
             await stream.say(ping=pb.Ping())
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # far within the time-out
 
     pinging = asyncio.ensure_future(ping())
     yield

@@ -73,6 +73,17 @@ def _compared(bound_ms: int = 1_000) -> tuple[TrustedClock, ManualClock, ManualC
     return clock, ours, theirs, ticks, store
 
 
+def _slow_store(ticks: _Ticks, ours: ManualClock, theirs: ManualClock, *, took_ms: int) -> Any:
+    """One whose answer is as old as it took."""
+
+    def slowly() -> int:
+        now_ms = theirs.now_ms()
+        ticks.pass_ms(took_ms, ours, theirs)
+        return now_ms
+
+    return _Store(slowly)
+
+
 def test_a_clock_within_the_bound_tells_the_time() -> None:
     clock, ours, _, ticks, _ = _compared()
     assert (clock.now_ms(), clock.ahead_ms, clock.problem) == (ours.now_ms(), 0, "")
@@ -107,14 +118,7 @@ def test_a_store_whose_clock_was_moved_is_noticed_when_it_is_asked() -> None:
 
 def test_how_long_the_answer_took_is_not_taken_for_drift() -> None:
     clock, ours, theirs, ticks, _ = _compared(bound_ms=100)
-
-    def slowly() -> int:
-        now_ms = theirs.now_ms()
-        ticks.pass_ms(180, ours, theirs)
-        return now_ms
-
-    store: Any = _Store(slowly)
-    clock.compare(store)
+    clock.compare(_slow_store(ticks, ours, theirs, took_ms=180))
     assert (clock.ahead_ms, clock.problem) == (90, "")
     ours.set(ours.now_ms() + 101)  # 191 by what was measured, 90 of which nobody can know
     assert clock.problem
@@ -122,14 +126,7 @@ def test_how_long_the_answer_took_is_not_taken_for_drift() -> None:
 
 def test_an_answer_that_took_too_long_does_not_replace_a_better_one() -> None:
     clock, ours, theirs, ticks, _ = _compared(bound_ms=100)
-
-    def too_slowly() -> int:
-        now_ms = theirs.now_ms()
-        ticks.pass_ms(8_000, ours, theirs)
-        return now_ms
-
-    store: Any = _Store(too_slowly)
-    clock.compare(store)
+    clock.compare(_slow_store(ticks, ours, theirs, took_ms=8_000))
     assert (clock.ahead_ms, clock.problem) == (0, "")
     ours.set(ours.now_ms() + 2_000)
     assert clock.problem

@@ -159,7 +159,7 @@ def _nothing_fails() -> Iterator[None]:
     """No part of the broker may say that it failed."""
     failed: list[str] = []
     listener = logging.Handler(logging.ERROR)
-    listener.emit = lambda record: failed.append(record.getMessage())  # type: ignore[method-assign]
+    listener.emit = lambda record: failed.append(record.getMessage())  # type: ignore[method-assign]  # of this one
     logging.getLogger().addHandler(listener)
     try:
         yield
@@ -244,7 +244,7 @@ def test_frames_of_a_stream(fuzzing: _Fuzzing, stream: str) -> None:
     fuzz()
 
 
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # threads of the pool do
 def test_questions(fuzzing: _Fuzzing) -> None:
     uid = fuzzing.topic_uid
     asked = st.one_of(

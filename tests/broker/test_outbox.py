@@ -17,7 +17,7 @@ def test_what_waits_travels_together_in_its_order() -> None:
             outbox.put(number)
         assert await outbox.take() == [0, 1, 2]
         taking = asyncio.ensure_future(outbox.take())
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it begins to wait
         outbox.put(3)
         assert await taking == [3]
 

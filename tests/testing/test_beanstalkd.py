@@ -1,7 +1,6 @@
 """A real beanstalkd that starts, stops, crashes and hangs on demand; and where its program comes from."""
 
 import platform
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline.testing.beanstalkd import BeanstalkdServer, find_program
 from tests.conftest import running
+from tests.testing.debian_programs import stand_in, write
 
 # Starts a server, says what it is, and waits to be killed.
 OWNER = """
@@ -164,21 +164,9 @@ mkdir -p "$3/usr/bin" && cp "$2" "$3/usr/bin/{name}"
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which nothing is but Debian's two programs; an empty cache."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    write(folder / "apt-get", APT_GET.format(folder=folder))
-    write(folder / "dpkg-deb", DPKG_DEB.format(name="beanstalkd"))
-    real = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name: real(name, path=str(folder)))
-    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
-    monkeypatch.setenv("CHRONOLINE_CACHE", str(tmp_path / "cache"))
-    return folder
-
-
-def write(path: Path, text: str) -> None:
-    path.write_text(text)
-    path.chmod(0o755)
+    return stand_in(
+        tmp_path, monkeypatch, apt_get=APT_GET, dpkg_deb=DPKG_DEB.format(name="beanstalkd")
+    )
 
 
 def test_it_is_taken_from_the_path(programs: Path) -> None:

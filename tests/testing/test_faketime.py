@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pytest
 from chronoline.core.errors import MissingExtra
 from chronoline.testing.faketime import FakeTime, find_library
 from tests.conftest import miss
+from tests.testing.debian_programs import stand_in, write
 
 # For each line, what its two clocks say.
 GLANCING = """
@@ -79,23 +79,11 @@ mkdir -p "$3/$(dirname {library})" && cp "$2" "$3/{library}"
 """
 
 
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-
-
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which nothing is but Debian's two programs; an empty cache."""
-    folder = tmp_path / "bin"
-    write(folder / "apt-get", APT_GET)
-    write(folder / "dpkg-deb", DPKG_DEB.format(library=LIBRARY))
-    real = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name: real(name, path=str(folder)))
-    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
-    monkeypatch.setenv("CHRONOLINE_CACHE", str(tmp_path / "cache"))
-    return folder
+    return stand_in(
+        tmp_path, monkeypatch, apt_get=APT_GET, dpkg_deb=DPKG_DEB.format(library=LIBRARY)
+    )
 
 
 def test_the_machines_own_comes_first(programs: Path, tmp_path: Path) -> None:

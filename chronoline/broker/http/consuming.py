@@ -200,9 +200,7 @@ class _LongPoll(Response):
             came = await self._pollers.wait(poll, self._wait_s)
             told = await self._told(poll.poller.name, came)
             for _ in range(_TURNS):
-                await asyncio.sleep(
-                    0
-                )  # a client that has left is noticed now, before it is answered
+                await asyncio.sleep(0)  # who has left is noticed now, before the answer
             if not gone.done():
                 await Response(told, media_type=self.media_type)(scope, receive, send)
                 handed = True

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import ChronolineError, Refused
 
@@ -38,7 +39,7 @@ class History:
     async def ack(self, lease: AsyncLease, work_s: float = 0) -> None:
         """Handed over and acked, as a handler that has no more to do than this."""
         one = self.handed(lease)
-        await asyncio.sleep(work_s)
+        await asyncio.sleep(work_s)  # the work
         try:
             await lease.ack()
         except Refused:
@@ -47,6 +48,15 @@ class History:
             return  # unknown: it may come again
         else:
             one.acked_ms = _now_ms()
+
+    async def consume(self, address: str, name: str, *, lease_s: float) -> None:
+        """Acks whatever comes, until it is cancelled."""
+        async with AsyncClient(address) as client:
+            acking: set[asyncio.Task[None]] = set()
+            async for lease in client.consume("work", consumer=name, lease=lease_s, prefetch=200):
+                task = asyncio.create_task(self.ack(lease))
+                acking.add(task)
+                task.add_done_callback(acking.discard)
 
     @property
     def acked(self) -> set[str]:

@@ -23,15 +23,6 @@ _KILLS = 10
 _LEASE_S = 3.0
 
 
-async def _consume(address: str, name: str, history: History) -> None:
-    async with AsyncClient(address) as client:
-        acking: set[asyncio.Task[None]] = set()
-        async for lease in client.consume("work", consumer=name, lease=_LEASE_S, prefetch=200):
-            task = asyncio.create_task(history.ack(lease))
-            acking.add(task)
-            task.add_done_callback(acking.discard)
-
-
 async def _consumer_process(address: str) -> asyncio.subprocess.Process:
     """Prints the id of the message that it gets; at a line it acks it, and prints what came of it."""
     return await asyncio.create_subprocess_exec(
@@ -77,7 +68,8 @@ def test_a_broker_that_is_killed_ten_times_loses_nothing_and_leases_nothing_twic
             await client.create_topic("work", TopicSettings(window_ms=500))
             names = ("a", "b", "c", "d")
             consuming = [
-                asyncio.create_task(_consume(broker.address, name, history)) for name in names
+                asyncio.create_task(history.consume(broker.address, name, lease_s=_LEASE_S))
+                for name in names
             ]
             sending = asyncio.create_task(_send(client, _MESSAGES, 12.0))
             for _ in range(_KILLS):

@@ -99,18 +99,11 @@ async def _producing(address: str, topic_uid: int) -> AsyncIterator[Producer]:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _consume(address: str, name: str, history: History) -> None:
-    async with AsyncClient(address) as client:
-        acking: set[asyncio.Task[None]] = set()
-        async for lease in client.consume("work", consumer=name, lease=_LEASE_S, prefetch=200):
-            task = asyncio.create_task(history.ack(lease))
-            acking.add(task)
-            task.add_done_callback(acking.discard)
-
-
 @asynccontextmanager
 async def _consuming(address: str, history: History) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(_consume(address, name, history)) for name in ("a", "b")]
+    tasks = [
+        asyncio.create_task(history.consume(address, name, lease_s=_LEASE_S)) for name in ("a", "b")
+    ]
     yield
     for task in tasks:
         task.cancel()
