@@ -16,8 +16,9 @@ PROJECT := install --no-deps --no-build-isolation --editable .
 # Tests that wait for Spark, or for processes that they start, more than they work: they run beside the others.
 OF_PIPES := tests/spark/pipes tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
 OF_FORMATS := tests/spark/formats $(wildcard tests/spark/test_*.py)
-OF_BROKERS := tests/broker tests/client tests/examples/test_broker_examples.py
-OF_COMMANDS := tests/cli/client tests/cli/node tests/log/test_crashes.py tests/bench/test_broker.py
+OF_BROKERS := tests/broker
+OF_TIMERS := tests/timers/acceptance tests/cli/timers tests/cli/test_demo_timers.py
+OF_COMMANDS := tests/cli/client tests/cli/node tests/log/test_crashes.py tests/client tests/examples/test_broker_examples.py tests/bench/test_broker.py tests/testing $(OF_TIMERS)
 BESIDE := $(OF_PIPES) $(OF_FORMATS) $(OF_BROKERS) $(OF_COMMANDS)
 FIRST_LOG := $(VENV)/tests-1.log
 SECOND_LOG := $(VENV)/tests-2.log
@@ -39,6 +40,7 @@ test: setup ## Check style, types, imports and documentation, and run all tests
 	@echo "== mypy";        $(BIN)/mypy
 	@echo "== imports";     $(BIN)/lint-imports --no-cache
 	@echo "== jars";        $(BIN)/python -m chronoline.testing.jars || echo "== tests that need them are skipped"
+	@echo "== classes";     $(BIN)/python -m chronoline.testing.java || echo "== Spark starts more slowly"
 	@echo "== pytest: what needs Spark and what waits for brokers, beside the rest"
 	@{ status=0; $(BIN)/pytest $(OF_COMMANDS) || status=1; \
 			$(BIN)/pytest $(OF_FORMATS) || status=1; exit $$status; } > $(FIRST_LOG) 2>&1 & first=$$!; \

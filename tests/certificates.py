@@ -1,4 +1,4 @@
-"""A certificate for 127.0.0.1 that is its own authority."""
+"""A certificate for 127.0.0.1, and for names, that is its own authority."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
+def make_certificate(folder: Path, *names: str) -> tuple[Path, Path]:
     """The files of a certificate and of its key."""
+    alternatives = [x509.IPAddress(ip_address("127.0.0.1")), *map(x509.DNSName, names)]
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "node")])
     now = datetime.now(UTC)
@@ -24,9 +25,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
-        )
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from chronoline.core.errors import MissingExtra
+from chronoline.testing import java
 from chronoline.testing.dynamodb import DynamoDBServer
 from chronoline.testing.kafka import KafkaServer
 from chronoline.testing.postgres import PostgresServer
@@ -20,6 +21,9 @@ AnyServer = TypeVar("AnyServer", bound=Server)
 # How long an example takes is the machine's affair: no test asserts a time.
 hypothesis.settings.register_profile("without deadlines", deadline=None)
 hypothesis.settings.load_profile("without deadlines")
+
+# For every JVM that a test starts, and those that these start.
+os.environ["JAVA_TOOL_OPTIONS"] = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {java.options()}"
 
 
 @pytest.fixture(scope="session")

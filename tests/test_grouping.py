@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline import grouping
 from chronoline.core.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -21,6 +20,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.grouping import FEWEST_ROWS, MOST_ROWS, Lane, Queue
+from chronoline.grouping import lane as lane_module
 from chronoline.testing import ManualClock
 
 PATIENCE_S = 15
@@ -298,8 +298,8 @@ def test_who_lingers_goes_when_there_is_enough_for_a_commit(sizes: list[int]) ->
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes wait for those who were answered together for as long as it takes."""
-    monkeypatch.setattr(grouping, "_RETURN_SHARE", 1e9)
-    monkeypatch.setattr(grouping, "_RETURN_FROM_S", 0)
+    monkeypatch.setattr(lane_module, "_RETURN_SHARE", 1e9)
+    monkeypatch.setattr(lane_module, "_RETURN_FROM_S", 0)
 
 
 def begins(desk: Desk, within_s: float = 0.05) -> bool:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from chronoline import grouping
 from chronoline.core.errors import InvalidInput, StoreUnavailable
 from chronoline.grouping import Lane
+from chronoline.grouping import queue as queue_module
 from chronoline.testing import ManualClock
 
 PATIENCE_S = 15
@@ -100,7 +100,7 @@ def test_a_commit_that_fails_fails_for_all_of_them_and_the_lane_goes_on(joint: J
 
 
 def test_not_too_many_kinds_are_in_a_commit(joint: Joint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "_MOST_KINDS", 3)
+    monkeypatch.setattr(queue_module, "_MOST_KINDS", 3)
     waiting = joint.gather(*((0, f"reserve {number}", number) for number in range(8)))
     assert [each.result(PATIENCE_S) for each in waiting] == [[number] for number in range(8)]
     assert max(map(len, joint.commits)) == 3

@@ -9,6 +9,16 @@ _PATIENCE_S = 60
 _ASK_EVERY_S = 0.02
 
 
+def run_scene(scene: Callable[[], Awaitable[None]]) -> None:
+    """Runs a scene to its end; one that hangs fails."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(_PATIENCE_S):
+            await scene()
+
+    asyncio.run(bounded())
+
+
 async def until(holds: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
     """Returns when it holds; a test that waits in vain fails."""
     async with asyncio.timeout(_PATIENCE_S):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Self
 
 
@@ -33,3 +34,14 @@ def _percentile(ordered: list[float], per_mille: int) -> float:
     if not ordered:
         return 0.0
     return ordered[-(-len(ordered) * per_mille // 1000) - 1]
+
+
+PERCENTILES = {"p50": "p50_ms", "p99": "p99_ms", "p99.9": "p999_ms", "max": "max_ms"}
+
+
+def medians_of(latenesses: Sequence[Lateness]) -> dict[str, float]:
+    """The median of each percentile over several rounds."""
+    return {
+        name: median(getattr(each, attribute) for each in latenesses)
+        for name, attribute in PERCENTILES.items()
+    }

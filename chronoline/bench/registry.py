@@ -80,6 +80,13 @@ BENCHES = {
             module="chronoline.bench.broker",
             cases=("lateness", "creates", "leases", "instant", "waiting"),
         ),
+        Bench(
+            name="timers",
+            summary="a cluster of timers, beside bare aiohttp and raw SQLite",
+            module="chronoline.bench.timers",
+            needs="psutil",
+            cases=("pops", "kill", "waiting", "scaling"),
+        ),
     )
 }
 

@@ -7,7 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
+from typing import TypeVar
 
+from chronoline.bench.session import Session
+
+Figure = TypeVar("Figure")
 Measure = Callable[[], float]
 """Does some work and answers one figure: a rate, or how long it took."""
 
@@ -32,6 +36,26 @@ def interleave(
                 figures[name].append(figure)
             after_each()
     return figures
+
+
+def in_turn(
+    session: Session, title: str, rounds: int, works: Mapping[str, Callable[[], Figure]]
+) -> dict[str, list[Figure]]:
+    """What each work found, one for each round. A full run begins with a round that does not count."""
+    found: dict[str, list[Figure]] = {name: [] for name in works}
+    warm_ups = 0 if session.quick else 1
+
+    def noting(name: str, work: Callable[[], Figure]) -> Measure:
+        def measure() -> float:
+            found[name].append(work())
+            return 0.0
+
+        return measure
+
+    measures = {name: noting(name, work) for name, work in works.items()}
+    with session.show.work(title, (rounds + warm_ups) * len(works)) as advance:
+        interleave(rounds, measures, warm_ups=warm_ups, after_each=lambda: advance(1))
+    return {name: figures[warm_ups:] for name, figures in found.items()}
 
 
 def medians(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:

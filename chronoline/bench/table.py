@@ -13,7 +13,9 @@ from chronoline.bench.report import Report, Row
 _UNITS = {
     "messages/s": "/s",
     "events/s": "/s",
+    "timers/s": "/s",
     "bytes/message": " B",
+    "bytes/timer": " B",
     "events/object": "",
     "per million events": "",
 }

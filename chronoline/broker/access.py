@@ -1,8 +1,9 @@
 """The store as the broker sees it: coroutines, bounded, and honest about what is not known.
 
 Changes go through storage lanes, which gather what arrives meanwhile into the next commit. Looks run in a few
-threads. Whatever waits for longer than `patience_s` is answered as unknown, if it was a change, and as
-unavailable, if it was a look; a queue that is full refuses at once.
+threads: some for what clients ask, which may take long, and some for what the broker's own work waits for, so
+that whoever counts millions delays no push. Whatever waits for longer than `patience_s` is answered as
+unknown, if it was a change, and as unavailable, if it was a look; a queue that is full refuses at once.
 
 The lanes go by a clock that does not tell the time while it is too far from the store's: then a change is
 refused, also one that waits in its queue already. Whoever changes something in a look takes the time from it.
@@ -13,14 +14,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
 
 from chronoline.broker.drifting import TrustedClock
+from chronoline.broker.ending import end
 from chronoline.broker.health import StoreHealth
+from chronoline.broker.lookers import Lookers
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.clock import Clock
-from chronoline.core.closing import Closing
 from chronoline.core.errors import (
     OutcomeUnknown,
     StoreBusy,
@@ -31,14 +33,21 @@ from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.lanes.storage import StorageLanes
 from chronoline.stores.contract import Store
 
-_LOOKERS = 4
+_OWN_LOOKS = frozenset(
+    {"clock", "held", "members", "next_ts", "purge", "ready", "topic", "unreserve"}
+)
+"""What the broker's own work waits for. Each is quick; everything else is a client's question."""
+# Together with the lanes, of which there are three at most, as many as PostgreSQL's pool has connections.
+_CLIENTS_LOOKERS = 3
+_OWN_LOOKERS = 2
 _MOST_LOOKS = 1_000
+"""That wait for either of them."""
 
 Result = TypeVar("Result")
 
 
-class StoreAccess(Closing):
-    """One for each node. The store is its owner's to close, after this."""
+class StoreAccess:
+    """One for each node, until `stop`. The store is its owner's to close, after that."""
 
     def __init__(
         self,
@@ -52,16 +61,26 @@ class StoreAccess(Closing):
         self._store = store
         self.clock = TrustedClock(clock, bound_ms=clock_bound_ms)
         self._lanes = StorageLanes(store, self.clock)
-        self._lookers = ThreadPoolExecutor(_LOOKERS, thread_name_prefix="chronoline-look")
-        self._looks = 0
+        self._clients_lookers = Lookers(
+            "chronoline-look", threads=_CLIENTS_LOOKERS, most_waiting=_MOST_LOOKS
+        )
+        self._own_lookers = Lookers(
+            "chronoline-own-look", threads=_OWN_LOOKERS, most_waiting=_MOST_LOOKS
+        )
         self._metrics = metrics
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._health = StoreHealth(time.monotonic)
+        self._answered_s = 0.0  # when it last was, whatever was asked
 
     @property
     def problem(self) -> str:
         """What is wrong with the store; empty while it answers."""
         return self._health.problem
+
+    @property
+    def refusal(self) -> str:
+        """Why the store, which answers, takes no changes: no room, or another process writes."""
+        return self._health.refusal
 
     async def compare_clocks(self) -> None:
         """Ours with the store's."""
@@ -72,7 +91,15 @@ class StoreAccess(Closing):
     ) -> Result:
         """A change through the lanes. `query` and `topic` name it in the metrics."""
         self._health.admit()
-        return await self._answer((query, topic), lambda: submit(self._lanes), self._unknown())
+        try:
+            result = await self._answer(
+                (query, topic), lambda: submit(self._lanes), self._unknown()
+            )
+        except (StoreBusy, StoreFull) as error:
+            self._health.refused(error)
+            raise
+        self._health.changed()
+        return result
 
     async def look(
         self,
@@ -84,22 +111,21 @@ class StoreAccess(Closing):
     ) -> Result:
         """A question; or a change that is too rare for a lane, whose outcome is unknown if it is late."""
         self._health.admit()
-        if self._looks >= _MOST_LOOKS:
-            raise StoreBusy(f"{self._looks} questions wait for the store already; try again")
+        own = query in _OWN_LOOKS
+        lookers = self._own_lookers if own else self._clients_lookers
         late: StoreUnavailable | OutcomeUnknown = self._unknown()
         if not changes:
-            late = StoreUnavailable(f"the store did not answer within {self._patience_s:g} s")
-        self._looks += 1
-        try:
-            return await self._answer(
-                (query, topic), lambda: self._lookers.submit(read, self._store), late
-            )
-        finally:
-            self._looks -= 1
+            late = StoreUnavailable(f"the store did not answer within {self.patience_s:g} s")
+        return await self._answer(
+            (query, topic),
+            lambda: lookers.submit(lambda: read(self._store)),
+            late,
+            may_last=not own,
+        )
 
     def _unknown(self) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"the store did not answer within {self._patience_s:g} s, so the change may have happened or not;"
+            f"the store did not answer within {self.patience_s:g} s, so the change may have happened or not;"
             " ask again with the same ids"
         )
 
@@ -108,14 +134,18 @@ class StoreAccess(Closing):
         named: tuple[str, str],
         ask: Callable[[], Future[Result]],
         late: StoreUnavailable | OutcomeUnknown,
+        *,
+        may_last: bool = False,
     ) -> Result:
+        """What `may_last` says nothing of the store by being late, if others were answered meanwhile."""
         started_s = time.perf_counter()
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self.patience_s):
                 result = await asyncio.wrap_future(ask())
         except TimeoutError:
             self._metrics.query_failed(*named)
-            self._health.failed(late)
+            if not (may_last and self._answered_s > started_s):
+                self._health.failed(late)
             raise late from None
         except (StoreBusy, StoreFull):  # it answered
             self._metrics.query_failed(*named)
@@ -125,10 +155,15 @@ class StoreAccess(Closing):
             self._health.failed(error)
             raise
         self._health.answered()
-        self._metrics.queried(*named, took_s=time.perf_counter() - started_s)
+        self._answered_s = time.perf_counter()
+        self._metrics.queried(*named, took_s=self._answered_s - started_s)
         return result
 
-    def close(self) -> None:
-        """Finishes what waits. May be called twice."""
+    async def stop(self) -> None:
+        """Finishes what waits, as far as the store answers within the patience. May be called twice."""
+        await end("the access to the store", self._close, patience_s=self.patience_s)
+
+    def _close(self) -> None:
         self._lanes.close()
-        self._lookers.shutdown()
+        self._clients_lookers.close()
+        self._own_lookers.close()

@@ -80,7 +80,7 @@ class Carrier:
 
     async def ack(self, topic_uid: int, leases: Sequence[Lease]) -> list[Outcome]:
         outcomes = await self._change("ack", topic_uid, lambda lanes: lanes.ack(topic_uid, leases))
-        self._loaders.settled(topic_uid, leases)
+        self._loaders.settled(topic_uid, leases, outcomes)
         return outcomes
 
     async def move(
@@ -93,7 +93,7 @@ class Carrier:
         if move == "extend":
             self._loaders.extended(topic_uid, leases, outcomes)
         else:
-            self._loaders.settled(topic_uid, [lease for lease, _ in leases])
+            self._loaders.settled(topic_uid, [lease for lease, _ in leases], outcomes)
         return outcomes
 
     async def bury(self, topic_uid: int, leases: Sequence[tuple[Lease, str]]) -> list[Outcome]:
@@ -101,7 +101,7 @@ class Carrier:
         outcomes = await self._change(
             "bury", topic_uid, lambda lanes: lanes.bury(topic_uid, leases)
         )
-        self._loaders.settled(topic_uid, [lease for lease, _ in leases])
+        self._loaders.settled(topic_uid, [lease for lease, _ in leases], outcomes)
         return outcomes
 
     async def unreserve(self, topic_uid: int, leases: Sequence[Lease]) -> list[Outcome]:
@@ -109,7 +109,7 @@ class Carrier:
         outcomes = await self._change(
             "unreserve", topic_uid, lambda lanes: lanes.unreserve(topic_uid, leases)
         )
-        self._loaders.settled(topic_uid, leases)
+        self._loaders.settled(topic_uid, leases, outcomes)
         self._loaders.noticed([Notice(topic_uid=topic_uid)])  # no store tells of it
         return outcomes
 

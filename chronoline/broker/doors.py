@@ -1,7 +1,8 @@
 """Who may come in: open on loopback, a token and TLS everywhere else.
 
 Tokens are 256 random bits, so their SHA-256 is all that has to be kept, in a file that only its owner can
-read. The file is read again when it has changed, so that a token that was revoked is refused from then on.
+read. The file is read again when it has changed, so that a token that was revoked is refused from then on;
+what it let in before is looked at again now and then, by the token's hash.
 """
 
 from __future__ import annotations
@@ -70,8 +71,10 @@ class Tokens:
         self._write({each: kept for each, kept in self._hashes.items() if each != name})
 
     def knows(self, token: str) -> bool:
+        return self.knows_hash(_hash(token))
+
+    def knows_hash(self, given: str) -> bool:
         self._reread()
-        given = _hash(token)
         return any(hmac.compare_digest(given, kept) for kept in self._hashes.values())
 
     def _reread(self) -> None:
@@ -97,7 +100,16 @@ class Tokens:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(self._path)
+        _flush_folder(self._path.parent)  # or a token that was revoked is back after a power loss
         self._read_at = None
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _hash(token: str) -> str:
@@ -120,14 +132,14 @@ class Door:
 
     def lets_in(self, authorization: str | bytes) -> bool:
         """By the header of that name: `Bearer` and a token."""
+        return self.lets_stay(hash_of_shown(authorization))
+
+    def lets_stay(self, shown: str) -> bool:
+        """Who was let in by a token of this hash, or without one if it is empty."""
         if not self.asks:
             return True
         assert self._tokens is not None
-        text = (
-            authorization.decode("latin-1") if isinstance(authorization, bytes) else authorization
-        )
-        kind, _, token = text.partition(" ")
-        return kind.lower() == "bearer" and self._tokens.knows(token.strip())
+        return self._tokens.knows_hash(shown)
 
     def grpc_credentials(self) -> grpc.ServerCredentials | None:
         if self.tls is None:
@@ -148,6 +160,21 @@ class Door:
                 f"in PEM: {error.strerror or error}"
             ) from None
         return context
+
+
+def hash_of_shown(authorization: str | bytes) -> str:
+    """Of the token in the header of that name; empty if there is none."""
+    text = authorization.decode("latin-1") if isinstance(authorization, bytes) else authorization
+    kind, _, token = text.partition(" ")
+    return _hash(token.strip()) if kind.lower() == "bearer" else ""
+
+
+def host_problem(host: str) -> str | None:
+    """Where no token is asked for, a web page must not get in under a name that it made point here."""
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    if not name or is_loopback(name):
+        return None
+    return f"this is not {name[:100]!r}: without a token, ask for 127.0.0.1, [::1] or localhost"
 
 
 def _read(path: Path) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from chronoline.core.errors import StoreUnavailable
@@ -10,6 +11,10 @@ _FAILURES = 3
 """So many in a row, and the store counts as away."""
 PROBE_EVERY_S = 0.2
 """While it is away, one call in so long is let through, to see whether it is back."""
+
+_LATELY_S = 5.0
+
+logger = logging.getLogger(__name__)
 
 
 class StoreHealth:
@@ -20,6 +25,7 @@ class StoreHealth:
         self._failures = 0
         self._probe_at_s = 0.0
         self._problem = ""
+        self._refusal, self._refused_s = "", 0.0
 
     @property
     def problem(self) -> str:
@@ -36,6 +42,22 @@ class StoreHealth:
             error.retry_after_ms = int((self._probe_at_s - now_s) * 1000) + 1
             raise error
         self._probe_at_s = now_s + PROBE_EVERY_S
+
+    @property
+    def refusal(self) -> str:
+        """Why it took no change lately; empty after one that it took, or when nobody tried for a while."""
+        lately = self._monotonic() - self._refused_s < _LATELY_S
+        return self._refusal if lately else ""
+
+    def refused(self, error: BaseException) -> None:
+        """It answered that it takes no change."""
+        if not self.refusal:
+            logger.warning("the store takes no changes: %s", error)
+        self._refusal, self._refused_s = str(error), self._monotonic()
+
+    def changed(self) -> None:
+        """It took a change."""
+        self._refusal = ""
 
     def answered(self) -> None:
         self._failures = 0

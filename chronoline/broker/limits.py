@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from chronoline.broker.subscribing import MAX_CREDIT
-from chronoline.core.errors import TooMuch
+from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.stores.contract import MAX_BATCH
 
@@ -52,8 +52,8 @@ class Budget:
 
 
 def check_batch(count: int, limits: Limits) -> None:
-    """Raises `TooMuch`."""
+    """Raises `InvalidInput`: it can never be taken."""
     if count > limits.batch:
-        raise TooMuch(
+        raise InvalidInput(
             f"a batch of {count} messages; at most {limits.batch} are taken at once: send it in parts"
         )

@@ -12,9 +12,21 @@ from chronoline.broker.subscribing import NOTHING_HELD, Holding, Receiver, Subsc
 from chronoline.clock import Clock
 from chronoline.core.errors import InvalidInput, NotSubscribed
 from chronoline.core.message import Lease
-from chronoline.core.outcome import Outcome
+from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import Notice
+
+_LEASE_IS_OVER = frozenset(
+    {
+        Refusal.NOT_FOUND,
+        Refusal.DELETED,
+        Refusal.DEAD,
+        Refusal.NOT_HOLDER,
+        Refusal.LAPSED,
+        Refusal.STALE,
+    }
+)
+"""Refusals that say so; others leave the lease as it was."""
 
 
 class Loaders:
@@ -39,13 +51,19 @@ class Loaders:
         lease_ms: int,
         credit: int,
         holding: Holding = NOTHING_HELD,
+        for_target: bool = False,
     ) -> tuple[Subscription, list[Lease]]:
-        """Raises `AlreadySubscribed`, and `InvalidInput` for a topic that a pipe serves."""
+        """Raises `AlreadySubscribed`, and `InvalidInput` for a topic that a pipe serves, or has a target."""
+        if topic.settings.target is not None and not for_target:
+            raise InvalidInput(
+                f"topic {topic.name!r} has a target, which gets its messages instead of consumers; "
+                f"`chronoline topic show {topic.name}` says which"
+            )
         await self._check_not_piped(topic)
         loader = self._loaders.get(topic.uid)
         if loader is None or loader.ended:
             loader = self._loaders[topic.uid] = Loader(
-                topic, self._access, self._clock, self._metrics
+                topic, self._access, self._clock, self._metrics, ended=self._retire
             )
             loader.start()
         try:
@@ -83,12 +101,15 @@ class Loaders:
             raise NotSubscribed
         return loader
 
-    def settled(self, topic_uid: int, leases: Sequence[Lease]) -> None:
+    def settled(self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> None:
+        """Leases that are over by that; one whose settling was refused for another reason lives on."""
         loader = self._loaders.get(topic_uid)
-        if loader is not None:
-            for lease in leases:
-                if (subscription := loader.find(lease.consumer)) is not None:
-                    subscription.settled([lease.id])
+        if loader is None:
+            return
+        for lease, outcome in zip(leases, outcomes, strict=True):
+            subscription = loader.find(lease.consumer)
+            if subscription is not None and (outcome.done or outcome.refusal in _LEASE_IS_OVER):
+                subscription.settled(lease)
 
     def extended(
         self, topic_uid: int, leases: Sequence[tuple[Lease, int]], outcomes: Sequence[Outcome]

@@ -13,18 +13,22 @@ Pushing. When a message is due, less what it takes to arrive, it leaves for its 
 for each. A consumer without credit, or one that does not read, is pushed nothing.
 
 Leaving. What was reserved and not pushed is given back at once. What was pushed belongs to the consumer until
-its lease is over; if it comes back under its name, it gets its live leases first, under new versions.
+its lease is over; if it comes back under its name, it gets its live leases first, under new versions, as many
+as may be held; the rest is given back.
 
 Failures. If the store fails, reserving waits a moment; what is held is pushed as long as its leases live. If
-a reservation was not answered, what the store holds for the consumer and nobody knows of is given back. While
-our clock is too far from the store's nothing is reserved or pushed, and what is held is given back.
+a reservation was not answered, what the store holds for the consumer and nobody knows of is given back, also
+when it is made later. While our clock is too far from the store's nothing is reserved or pushed, and what is
+held is given back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.alarms import Alarm
@@ -44,6 +48,7 @@ from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.outcome import Grant
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
+from chronoline.lanes.storage import StorageLanes
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +65,17 @@ class Loader:
     """Serves one topic from `start` to `stop`."""
 
     def __init__(
-        self, topic: Topic, access: StoreAccess, clock: Clock, metrics: BrokerMetrics
+        self,
+        topic: Topic,
+        access: StoreAccess,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        *,
+        ended: Callable[[Loader], None] = lambda _: None,
     ) -> None:
+        """`ended` is told when the topic was dropped."""
         self.topic = topic
+        self._tell_ended = ended
         self._access = access
         self._clock = clock
         self._metrics = metrics
@@ -144,28 +157,30 @@ class Loader:
 
     async def _resume(self, subscription: Subscription, holding: Holding) -> list[Lease]:
         kept: list[Lease] = []
+        too_many: list[Lease] = []
         after, more = "", True
         while more:
             now_ms = self._clock.now_ms()
             grant = await self._access.change(
                 "resume",
                 lambda lanes, after=after: lanes.resume(  # type: ignore[misc]  # of this turn
-                    self.topic.uid, subscription.name, after=after, limit=_PAGE
+                    self.topic.uid, subscription.name, after=after, limit=subscription.page
                 ),
                 topic=self.topic.name,
             )
-            back: list[LeasedMessage] = []
             for each in grant.leased:
                 lease = each.lease
                 if lease.version - 1 in holding.get(lease.id, ()):  # the resumption made one more
                     kept.append(lease)
                     subscription.outstanding[lease.id] = lease
+                elif subscription.agenda.has_room_for(each):
+                    subscription.agenda.reserved([each], next_ts=None, more=True, now_ms=now_ms)
                 else:
-                    back.append(each)
-            subscription.agenda.reserved(back, next_ts=None, more=True, now_ms=now_ms)
+                    too_many.append(lease)
             more = grant.more
             if grant.leased:
                 after = grant.leased[-1].lease.id
+        self._give_back(too_many)
         return kept
 
     def unsubscribe(self, subscription: Subscription) -> None:
@@ -289,21 +304,33 @@ class Loader:
                 error,
             )
             subscription.agenda.postponed(now_ms + rest_ms, now_ms=now_ms)
+        except Exception:
+            subscription.unanswered = True  # nobody knows how far it came
+            raise
 
     async def _take(self, subscription: Subscription, now_ms: int) -> Grant:
         agenda, share = subscription.agenda, subscription.share
-        grant = await self._access.change(
-            "reserve",
-            lambda lanes: lanes.reserve(
-                self.topic.uid,
-                [share],
-                consumer=subscription.name,
-                limit=subscription.wanted,
-                lease_ms=subscription.lease_ms,
-                reserve_ahead_ms=agenda.reserve_ahead_ms,
-            ),
-            topic=self.topic.name,
-        )
+        asked: list[Future[Grant]] = []
+
+        def submit(lanes: StorageLanes) -> Future[Grant]:
+            asked.append(
+                lanes.reserve(
+                    self.topic.uid,
+                    [share],
+                    consumer=subscription.name,
+                    limit=subscription.wanted,
+                    lease_ms=subscription.lease_ms,
+                    reserve_ahead_ms=agenda.reserve_ahead_ms,
+                )
+            )
+            return asked[0]
+
+        try:
+            grant = await self._access.change("reserve", submit, topic=self.topic.name)
+        except OutcomeUnknown:
+            for future in asked:
+                self._give_back_when_it_comes(future)
+            raise
         self._metrics.leased(self.topic.name, grant)
         if subscription.closed:
             self._give_back([each.lease for each in grant.leased])
@@ -350,6 +377,18 @@ class Loader:
                 after = page.messages[-1].id
         subscription.unanswered = False
 
+    def _give_back_when_it_comes(self, late: Future[Grant]) -> None:
+        """A reservation that nobody waits for any longer may still be made."""
+        loop = asyncio.get_running_loop()
+
+        def came(done: Future[Grant]) -> None:
+            if done.exception() is None:
+                leases = [each.lease for each in done.result().leased]
+                with suppress(RuntimeError):  # the loop is closed: the leases lapse
+                    loop.call_soon_threadsafe(self._give_back, leases)
+
+        late.add_done_callback(came)
+
     def _give_back(self, leases: Sequence[Lease]) -> None:
         """In the background: if it fails, the leases lapse."""
         if leases:
@@ -369,6 +408,7 @@ class Loader:
             subscription.closed = True
             subscription.receiver.ended(self.topic, reason)
         self._subscriptions.clear()
+        self._tell_ended(self)
 
     # Pushing
 

@@ -48,6 +48,9 @@ FAMILIES: Mapping[str, Family] = {
     "topic_leases_body_total_bytes": Family(
         ("topic",), "Bodies, keys and headers of what was leased."
     ),
+    "topic_target_calls_count": Family(
+        ("outcome", "topic"), "Calls of the targets of topics, by how they ended."
+    ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
     "broker_commands_errors": Family(("command", "topic"), "Commands of clients that failed."),
     "broker_active_timedrifts_count": Family(
@@ -76,7 +79,7 @@ FAMILIES: Mapping[str, Family] = {
         ("type", "topic"), "Channels that ended with an error."
     ),
 }
-"""All that the seed names. `le` is ours, where it left the form open."""
+"""All that the seed names. Ours are `le`, where it left the form open, and `topic_target_calls_count`."""
 
 _QUERIES: Mapping[str, tuple[str, str, str]] = {
     "create": ("create", "lookup", "all"),
@@ -181,6 +184,10 @@ class BrokerMetrics(Collector):
         for each in leased:
             if not each.redelivered:
                 lateness.observe(max(0, now_ms - each.message.due))
+
+    def called(self, topic: str, outcome: str) -> None:
+        """A topic's target was called."""
+        self.add("topic_target_calls_count", (outcome, topic))
 
     def queried(self, query: str, topic: str, *, took_s: float) -> None:
         labels = (*_QUERIES.get(query, _OTHER_QUERY), topic)

@@ -20,8 +20,13 @@ from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
 from chronoline.broker.noticing import Noticing
 from chronoline.broker.parts import Parts
+from chronoline.broker.settings import BROKER_ROLES
+from chronoline.broker.targets.calls import Calls
+from chronoline.broker.targets.targets import Targets
 from chronoline.broker.timekeeping import Timekeeper, average_seconds, wall_us_of
 from chronoline.broker.topics import Topics
+from chronoline.callbacks.calling import Caller
+from chronoline.callbacks.guarding import LOOPBACK, Guard
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.errors import ChronolineError
 from chronoline.core.version import VERSION
@@ -30,7 +35,6 @@ from chronoline.stores.contract import Store
 
 logger = logging.getLogger(__name__)
 
-ROLES = ("overseer", "carrier")
 _SWITCH_S = 0.0005
 """Between threads: the event loop must not wait for 5 ms, which is Python's own, behind a storage lane."""
 _PURGE_ROWS = 1_000
@@ -50,14 +54,19 @@ class Node:
         clock: Clock | None = None,
         metrics: BrokerMetrics | None = None,
         patience_s: float = 10.0,
+        calls: Calls | None = None,
     ) -> None:
-        """`patience_s` is how long the store may take; then a change is answered as unknown."""
+        """`patience_s` is how long the store may take; then a change is answered as unknown.
+
+        Without `calls` the targets of topics are called as by default, on loopback too.
+        """
         self._store = store
         self._limits = limits or Limits()
         self._door = door or Door()
         self._clock = clock or SystemClock()
         self.metrics = metrics or BrokerMetrics()
         self._patience_s = patience_s
+        self._calls = calls
         self.broker = f"b-{new_id()}"
         self._exits = AsyncExitStack()
         self.grpc: GrpcEdge | None = None
@@ -89,7 +98,7 @@ class Node:
             patience_s=self._patience_s,
             clock_bound_ms=self._limits.clock_bound_ms,
         )
-        self._exits.callback(access.close)
+        self._exits.push_async_callback(access.stop)
         await compare_clocks(access.clock, access.compare_clocks)
         topics = Topics(access, access.clock)
         loaders = Loaders(access, self._clock, self.metrics)
@@ -110,26 +119,39 @@ class Node:
         )
         noticing = Noticing(
             self._store,
+            access,
             loaders.noticed,
             lambda: list({each.topic.uid: each.topic for each in loaders.subscriptions}.values()),
         )
-        self._exits.callback(noticing.stop)
+        self._exits.push_async_callback(noticing.stop)
         noticing.start()
         for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
             self._exits.callback(contain(what, work, self.metrics).cancel)
+        await self._start_targets(self.parts)
         self.metrics.watch(self._samples)
-        self.grpc = GrpcEdge(self.parts, self._door, roles=ROLES)
+        self.grpc = GrpcEdge(self.parts, self._door, roles=BROKER_ROLES)
         self._exits.push_async_callback(self.grpc.stop)
         await self.grpc.start(grpc_host, grpc_port)
 
+    async def _start_targets(self, parts: Parts) -> None:
+        calls = self._calls
+        if calls is None:
+            caller = await self._exits.enter_async_context(Caller(Guard(LOOPBACK)))
+            calls = Calls(caller=caller)
+        targets = Targets(parts, calls)
+        self._exits.push_async_callback(targets.stop)
+        targets.start()
+
     async def _start_http(self, host: str, port: int) -> None:
         assert self.parts is not None
-        self.http = HttpEdge(self.parts, self._door, roles=ROLES)
+        self.http = HttpEdge(self.parts, self._door, roles=BROKER_ROLES)
         self._exits.push_async_callback(self.http.stop)
         await self.http.start(host, port)
 
     async def stop(self) -> None:
         """No new leases; what is under way is answered; streams are told to go. May be called twice."""
+        if self.grpc is not None:
+            self.grpc.go_away()  # before HTTP, whose polls take their time to end
         await self._exits.aclose()
 
     async def _watch_clock(self) -> None:

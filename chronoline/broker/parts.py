@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chronoline.broker.access import StoreAccess
+from chronoline.broker.alarms import Alarm
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.limits import Limits
 from chronoline.broker.loaders import Loaders
@@ -29,3 +30,5 @@ class Parts:
     timekeeper: Timekeeper
     metrics: BrokerMetrics
     limits: Limits
+    topic_made: Alarm = field(default_factory=Alarm)
+    """Rings when a topic with a target was made here."""

@@ -20,7 +20,10 @@ async def create_topic(
             f"most {largest_bytes}: raise frame_bytes in its settings"
         )
     with parts.metrics.topic_command("create", name):
-        return await parts.topics.create(name, settings, if_missing=if_missing)
+        topic = await parts.topics.create(name, settings, if_missing=if_missing)
+    if topic.settings.target is not None:
+        parts.topic_made.ring()
+    return topic
 
 
 async def drop_topic(parts: Parts, uid: int) -> bool:

@@ -8,6 +8,7 @@ from.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,10 +17,13 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError
 
+from chronoline.broker.doors import is_loopback
 from chronoline.broker.limits import Limits
 from chronoline.broker.metrics import FAMILIES
 from chronoline.broker.subscribing import MAX_CREDIT
+from chronoline.callbacks.guarding import LOOPBACK
 from chronoline.core.limits import name_problem
+from chronoline.core.urls import url_problem
 from chronoline.settings.model import SettingsTable
 from chronoline.settings.problems import Known, Problem, problems_of, refuse
 from chronoline.settings.sources import Gathered, Origin, SettingPath, Sources
@@ -27,6 +31,7 @@ from chronoline.settings.types import (
     DurationMs,
     Listed,
     OptionalText,
+    Secret,
     SizeBytes,
     Whole,
     check_address,
@@ -41,7 +46,9 @@ from chronoline.stores.contract import MAX_BATCH
 DEFAULT_DATA = "chronoline-data"
 DEFAULT_GRPC = "127.0.0.1:7400"
 DEFAULT_HTTP = "127.0.0.1:7480"
-ROLES = ("overseer", "carrier")
+DEFAULT_TIMERS = "127.0.0.1:7253"
+BROKER_ROLES = ("overseer", "carrier")
+ROLES = (*BROKER_ROLES, "timers")
 SOURCES = Sources(prefix="CHRONOLINE_NODE_")
 _MIB = 1024 * 1024
 _HOUR_MS = 3_600_000
@@ -95,10 +102,14 @@ def _roles(names: tuple[str, ...]) -> tuple[str, ...]:
     unknown = [name for name in names if name not in ROLES]
     if unknown:
         raise ValueError(f"{shown(unknown[0])} is no role; there are: {', '.join(ROLES)}")
-    missing = [name for name in ROLES if name not in names]
-    if missing:
-        raise ValueError(f"a node has all roles in this version: {', '.join(ROLES)}")
-    return ROLES
+    if not names:
+        raise ValueError(f"a node has a role at least; there are: {', '.join(ROLES)}")
+    missing = [name for name in BROKER_ROLES if name not in names]
+    if missing and len(missing) < len(BROKER_ROLES):
+        raise ValueError(
+            f"a broker has both of its roles in this version: {', '.join(BROKER_ROLES)}"
+        )
+    return tuple(name for name in ROLES if name in names)
 
 
 def _cluster(name: str) -> str:
@@ -114,6 +125,21 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
         if name in _OWN_LABELS:
             raise ValueError(f"{shown(name)} is a label that the metrics have already")
     return tags
+
+
+def _called(url: str | None) -> str | None:
+    if url is not None and (problem := url_problem("the URI", url)):
+        raise ValueError(problem)
+    return url
+
+
+def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError:
+            raise ValueError(f"{shown(text)} is no network; write 10.0.0.0/8 or fd00::/8") from None
+    return texts
 
 
 # Tables
@@ -137,6 +163,48 @@ class LimitsTable(SettingsTable):
         return Limits(**self.model_dump())
 
 
+class ReplicationTable(SettingsTable):
+    """How the nodes that keep timers know each other; one alone needs none of it."""
+
+    nodes: OptionalText = None
+    """A file in TOML that lists them: staying, joining, leaving."""
+    address: OptionalText = None
+    """Under which the others know this node; `timers` if it is not said."""
+    copies: Whole = Field(default=1, ge=1, le=32)
+    """So many nodes have a timer when it is answered; those that can be reached get it in any case."""
+    timeout_ms: DurationMs = Field(default=1_000, ge=50, le=_HOUR_MS)
+    """A node that does not answer for so long is away."""
+    most_timers: Whole = Field(default=5_000_000, ge=1, le=100_000_000)
+    """A node takes no more."""
+    token: Secret = None
+    """What the node says to pass the doors of the others. A secret: in the file or the environment."""
+    ca: OptionalText = None
+    """A file in PEM: the authority of the others' certificates, if it is not one of the system's."""
+
+
+class CallbacksTable(SettingsTable):
+    """How other people's HTTP servers are called."""
+
+    allow: Annotated[Listed, AfterValidator(_networks)] = LOOPBACK
+    """Networks that may be called besides the public internet; see `NodeSettings.may_call`."""
+    timeout_ms: DurationMs = Field(default=2_000, ge=10, le=_HOUR_MS)
+    """An answer that takes longer counts as a failure."""
+    for_each_host: Whole = Field(default=64, ge=1, le=10_000)
+    """So many calls to one host are under way at a time."""
+    in_all: Whole = Field(default=1_000, ge=1, le=100_000)
+    """So many calls are under way at a time."""
+    attempts: Whole = Field(default=10, ge=1, le=1_000)
+    """So often a callback is tried."""
+    first_wait_ms: DurationMs = Field(default=500, ge=1, le=_DAY_MS)
+    """Between the first attempt and the second; then twice as long each time."""
+    longest_wait_ms: DurationMs = Field(default=60_000, ge=1, le=_DAY_MS)
+    """Between two attempts."""
+    secret: Secret = None
+    """Signs calls by the Standard Webhooks specification: whsec_… A secret."""
+    dead_letters: Annotated[OptionalText, AfterValidator(_called)] = None
+    """A URI that is told of callbacks that failed for good."""
+
+
 class NodeSettings(SettingsTable):
     """How a node of the broker behaves."""
 
@@ -150,13 +218,17 @@ class NodeSettings(SettingsTable):
     """host:port for the SDK and the command line."""
     http: Annotated[str, AfterValidator(_listener_or_none)] = DEFAULT_HTTP
     """host:port for everybody else: the API, health and metrics. Empty: nowhere."""
-    roles: Annotated[Listed, AfterValidator(_roles)] = ROLES
-    """What the node does."""
+    timers: Annotated[str, AfterValidator(_listener)] = DEFAULT_TIMERS
+    """host:port for timers, where the node has that role."""
+    roles: Annotated[Listed, AfterValidator(_roles)] = BROKER_ROLES
+    """What the node does: a broker (overseer and carrier), timers, or both."""
     cluster: Annotated[str, AfterValidator(_cluster)] = "default"
     """The label `cluster` of all metrics."""
     tags: Annotated[dict[str, str], AfterValidator(_tags)] = Field(default_factory=dict)
     """More labels of all metrics."""
     limits: LimitsTable = LimitsTable()
+    replication: ReplicationTable = ReplicationTable()
+    callbacks: CallbacksTable = CallbacksTable()
     tls_certificate: OptionalText = None
     """A file in PEM: the certificate, and those that lead to its authority."""
     tls_key: OptionalText = None
@@ -197,6 +269,10 @@ class NodeSettings(SettingsTable):
         """What gave a setting, not the table around it; None if nothing did, and it is the default."""
         return self._gathered.origins.get(path)
 
+    def variables(self) -> dict[str, str]:
+        """What was set, secrets too, as an environment for another node, in place of what it has of this."""
+        return SOURCES.variables(self._gathered)
+
     @property
     def grpc_listener(self) -> Listener:
         return _split(self.grpc)
@@ -204,6 +280,28 @@ class NodeSettings(SettingsTable):
     @property
     def http_listener(self) -> Listener | None:
         return _split(self.http) if self.http else None
+
+    @property
+    def timers_listener(self) -> Listener:
+        return _split(self.timers)
+
+    @property
+    def may_call(self) -> tuple[str, ...]:
+        """Networks besides the public internet: unless told, loopback if nobody else can reach the node."""
+        if "allow" in self.callbacks.model_fields_set:
+            return self.callbacks.allow
+        listeners = [self.grpc_listener, self.http_listener] if self.has_broker else []
+        listeners += [self.timers_listener] if self.has_timers else []
+        only_here = all(each is None or is_loopback(each.host) for each in listeners)
+        return self.callbacks.allow if only_here else ()
+
+    @property
+    def has_broker(self) -> bool:
+        return BROKER_ROLES[0] in self.roles
+
+    @property
+    def has_timers(self) -> bool:
+        return "timers" in self.roles
 
     @property
     def shown_store(self) -> str:
@@ -219,7 +317,15 @@ class NodeSettings(SettingsTable):
             yield name, without_password(value) if name == "store" else value
 
 
-_KNOWN = Known(owner="a node", tables={(): NodeSettings, ("limits",): LimitsTable})
+_KNOWN = Known(
+    owner="a node",
+    tables={
+        (): NodeSettings,
+        ("limits",): LimitsTable,
+        ("replication",): ReplicationTable,
+        ("callbacks",): CallbacksTable,
+    },
+)
 
 
 def _split(address: str) -> Listener:
@@ -234,6 +340,13 @@ def _cross_problems(settings: NodeSettings) -> Iterator[Problem]:
         yield Problem((other,), f"is missing, and TLS needs it beside {given}")
     if settings.grpc == settings.http and settings.grpc_listener.port:
         yield Problem(("http",), f"is the same address as grpc, {settings.grpc}; name another port")
+    if settings.has_broker and settings.has_timers and settings.timers_listener.port:
+        for name in ("grpc", "http"):
+            if settings.timers == getattr(settings, name):
+                yield Problem(
+                    ("timers",),
+                    f"is the same address as {name}, {settings.timers}; name another port",
+                )
     limits = settings.limits
     if limits.ping_timeout_ms < 2 * limits.ping_interval_ms:
         yield Problem(

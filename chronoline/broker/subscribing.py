@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
-from chronoline.core.agenda import Agenda
+from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS, Agenda
 from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES
 from chronoline.core.message import Lease, LeasedMessage, content_bytes
 from chronoline.core.ranges import BucketRange
@@ -16,6 +16,9 @@ MAX_CREDIT = 10_000
 RESERVE_ROWS = 500
 """So many are reserved in one statement at most: some milliseconds of the store's time."""
 _MOST_BYTES = 64 * 1024 * 1024
+_PAGE = 1_000
+_MOST_AT_ONCE_BYTES = 256 * 1024 * 1024
+"""No answer of the store brings more, should all messages be as large as the topic allows."""
 _SPARE = 4
 """The next messages may be so many times as large as the largest of those that came last."""
 _BUNDLE_MS = 15
@@ -90,13 +93,22 @@ class Subscription:
     @property
     def wanted(self) -> int:
         """How many to reserve next."""
-        return min(self.agenda.room(), self.credit - len(self.agenda), RESERVE_ROWS)
+        most = min(RESERVE_ROWS, max(1, _MOST_AT_ONCE_BYTES // self._largest_bytes))
+        return min(self.agenda.room(), self.credit - len(self.agenda), most)
+
+    @property
+    def page(self) -> int:
+        """How many of its leases to resume at a time."""
+        return min(_PAGE, max(1, _MOST_AT_ONCE_BYTES // self._largest_bytes))
 
     def reserve_at(self, now_ms: int) -> int | None:
         """When to reserve for it next; None means not before something changes."""
         idle = not self.joined or self.closed or self.receiver.busy or self.share == NO_BUCKETS
         if idle or self.receiver.clogged or self.wanted <= 0:
             return None
+        # What leaves early has to be here earlier.
+        leaves_ms = self.receiver.advance_ms + 2 * _BUNDLE_MS
+        self.agenda.reserve_ahead_ms = max(DEFAULT_RESERVE_AHEAD_MS, leaves_ms)
         return self.agenda.reserve_at(now_ms)
 
     def noticed(self, due: int | None) -> None:
@@ -120,7 +132,7 @@ class Subscription:
             return []
         advance_ms = self.receiver.advance_ms
         ahead_ms = advance_ms + _BUNDLE_MS if advance_ms else 0
-        ready = self.agenda.deliver(now_ms + ahead_ms, self.credit)
+        ready = self.agenda.deliver(now_ms, self.credit, ahead_ms=ahead_ms)
         self.add_credit(-len(ready), now_ms)
         for each in ready:
             self.outstanding[each.lease.id] = each.lease
@@ -146,9 +158,11 @@ class Subscription:
         due = self.agenda.deliver_at()
         return None if due is None else due - self.receiver.advance_ms
 
-    def settled(self, ids: Iterable[str]) -> None:
-        for each in ids:
-            self.outstanding.pop(each, None)
+    def settled(self, lease: Lease) -> None:
+        """It is over. A later lease of the same message, which the consumer has as well, is not."""
+        known = self.outstanding.get(lease.id)
+        if known is not None and known.version == lease.version:
+            del self.outstanding[lease.id]
 
     def moved(self, message_id: str, version: int, until_ms: int) -> None:
         """A lease was extended."""
@@ -157,10 +171,5 @@ class Subscription:
             self.outstanding[message_id] = lease.extended(version, until_ms)
 
     def forget_lapsed(self, now_ms: int) -> None:
-        lapsed = [each.id for each in self.outstanding.values() if each.until <= now_ms]
-        self.settled(lapsed)
-
-    def knows(self, message_id: str) -> bool:
-        return message_id in self.outstanding or any(
-            lease.id == message_id for lease in self.agenda.leases()
-        )
+        for lease in [each for each in self.outstanding.values() if each.until <= now_ms]:
+            self.settled(lease)

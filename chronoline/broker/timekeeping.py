@@ -9,13 +9,21 @@ from dataclasses import dataclass
 
 from chronoline.clock import Clock, SystemClock
 
-_STEP_US = 500_000
-"""The clock was moved if it went so much further, or less far, than a clock that only counts."""
+_FORWARD_US = 500_000
+"""The clock was moved if it is so much further than a clock that only counts would have it. Less is followed:
+stamps from before are still true."""
+_BACK_US = 2_000
+"""The clock was moved if it is so much less far: who goes by older stamps is ahead of it. Less is how exactly
+clocks are read, of which some tell milliseconds."""
+_READINGS = 3
 _KEPT = 16
 _LONGEST_TRIP_US = 60_000_000
 _MOST_DRIFT_US = 1 << 62
 """A ping with a time that makes no sense says at most so much."""
-_MOST_ADVANCE_MS = 35
+_PINGS_TO_JUDGE = 3
+"""A clock is off if so many pings in a row say so."""
+_MOST_ADVANCE_MS = 250
+"""Nobody on earth is farther away; whose pings take longer is stuck."""
 _SPARE_MS = 10
 """A push leaves so much earlier than the slowest of the last pings would have it: it waits behind others."""
 
@@ -49,19 +57,37 @@ class Timekeeper:
         self._wall_us = wall_us
         self._monotonic_us = monotonic_us
         self._is_trusted = is_trusted
-        self._offset_us = wall_us() - monotonic_us()
+        # The greatest that stamps of this epoch had: clients go by that.
+        self._offset_us = self._measured_us()
         self.epoch = 0
 
     def stamp(self) -> tuple[int, int]:
         """Now in microseconds, and the epoch."""
-        now_us = self._wall_us()
-        counted_us = self._monotonic_us()
-        if abs(now_us - counted_us - self._offset_us) > _STEP_US:
-            if not self._is_trusted():
-                return counted_us + self._offset_us, self.epoch
+        now_us, offset_us = self._read_us()
+        if abs(offset_us - self._offset_us) <= _BACK_US:
+            return now_us, self.epoch
+        offset_us = self._measured_us()
+        if -_BACK_US <= offset_us - self._offset_us <= _FORWARD_US:
+            self._offset_us = max(self._offset_us, offset_us)
+        elif not self._is_trusted():
+            return self._monotonic_us() + self._offset_us, self.epoch
+        else:
             self.epoch += 1
-            self._offset_us = now_us - counted_us
-        return now_us, self.epoch
+            self._offset_us = offset_us
+        return self._wall_us(), self.epoch
+
+    def _read_us(self) -> tuple[int, int]:
+        """Now, and how far that is from the clock that only counts.
+
+        That one is read first: who is interrupted between the two finds too much, never too little.
+        """
+        counted_us = self._monotonic_us()
+        now_us = self._wall_us()
+        return now_us, now_us - counted_us
+
+    def _measured_us(self) -> int:
+        """How far it is, when hardly anything came between."""
+        return min(self._read_us()[1] for _ in range(_READINGS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +104,16 @@ class Measured:
     def __init__(self, bound_ms: int) -> None:
         self._bound_us = bound_ms * 1000
         self._round_trips_us: deque[int] = deque(maxlen=_KEPT)
+        self._drifts_us: deque[int] = deque(maxlen=_PINGS_TO_JUDGE)
         self.drift_us = 0
 
     def pinged(self, *, client_us: int, round_trip_us: int, now_us: int) -> Drift:
         if round_trip_us > 0:
             self._round_trips_us.append(min(round_trip_us, _LONGEST_TRIP_US))
         drift_us = client_us + self.latency_us - now_us
-        self.drift_us = max(-_MOST_DRIFT_US, min(drift_us, _MOST_DRIFT_US))
+        self._drifts_us.append(max(-_MOST_DRIFT_US, min(drift_us, _MOST_DRIFT_US)))
+        # A ping that was held up on its way makes a clock look late, never early.
+        self.drift_us = max(self._drifts_us)
         return Drift(self.drift_us, self.drifting)
 
     @property

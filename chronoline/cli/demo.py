@@ -21,6 +21,7 @@ from rich.table import Table
 
 from chronoline.bench.control import Control
 from chronoline.bench.lateness import Lateness
+from chronoline.cli.timers.demo import show_timers
 from chronoline.clock import SystemClock
 from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline.core.limits import MAX_TIME_MS
@@ -86,13 +87,23 @@ def demo(
     seconds: Annotated[
         float, typer.Option(min=0.1, max=600, help="Over how many seconds they fall due.")
     ] = 8.0,
+    timers: Annotated[
+        bool,
+        typer.Option("--timers", help="Grow and shrink a cluster of timers under load instead."),
+    ] = False,
 ) -> None:
     """Send messages into a delay topic and get each back at its millisecond.
 
     The whole path on one machine: a topic of the log, Spark, a timeline in SQLite, Spark again, another
     topic of the log; in a temporary folder. Beside it a control process does nothing but sleep and wake,
     to show how punctual this machine can be at all.
+
+    With --timers: three nodes keep timers, a fourth joins, two leave, while timers are asked for and pop all
+    the time.
     """
+    if timers:
+        show_timers()
+        return
     try:
         from chronoline.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
     except ModuleNotFoundError as error:

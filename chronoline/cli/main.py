@@ -24,6 +24,7 @@ from chronoline.cli.node.config import app as config
 from chronoline.cli.node.tokens import app as token
 from chronoline.cli.node.up import up
 from chronoline.cli.pipe import app as pipe
+from chronoline.cli.timers import app as timers
 from chronoline.core.errors import ChronolineError
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ app.command()(demo)
 app.command()(bench)
 app.add_typer(log)
 app.add_typer(pipe)
+app.add_typer(timers)
 app.command(rich_help_panel=_BROKER)(up)
 app.command(rich_help_panel=_BROKER)(status)
 app.add_typer(config, rich_help_panel=_BROKER)

@@ -31,7 +31,33 @@ _MOST_BYTES = 80 * 1024 * 1024
 _SHORTEST_REST_S = 0.05
 _LONGEST_REST_S = 2.0
 
+_QUESTIONS = frozenset(
+    {
+        "Carrier/Lookup",
+        "Carrier/ReadBodies",
+        "Carrier/Count",
+        "Carrier/Forecast",
+        "Carrier/DeadLetters",
+        "Overseer/GetTopic",
+        "Overseer/ListTopics",
+        "Overseer/Info",
+    }
+)
+"""They change nothing: if no answer comes, there is no outcome that could be unknown."""
+_UNKNOWN_TOKEN = (
+    "The broker does not know this token: it was revoked, or is another broker's. "
+    "`chronoline token create` makes one"
+)
+
 Answer = TypeVar("Answer")
+
+
+def _checked(token: str) -> str | None:
+    """Without the line end of the file that it was read from."""
+    token = token.strip()
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidInput("the token has characters that no token has; give it as it was printed")
+    return token or None
 
 
 class Connection:
@@ -40,7 +66,7 @@ class Connection:
     def __init__(self, address: str | None, token: str | None, tls: bool | Path) -> None:
         """`tls` is whether to use it, or the certificate of the authority to trust."""
         self.address = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
-        self._token = token or os.environ.get(TOKEN_VARIABLE) or None
+        self._token = _checked(token or os.environ.get(TOKEN_VARIABLE) or "")
         self._tls = tls
         self._channel: aio.Channel | None = None
         self._closed = False
@@ -122,6 +148,8 @@ class Connection:
                 repeatable and isinstance(known, OutcomeUnknown)
             )
             if not (worth and self.reached) or loop.time() + rest_s >= give_up_s:
+                if method in _QUESTIONS and isinstance(known, OutcomeUnknown):
+                    raise BrokerUnavailable(str(known))
                 raise known
             await asyncio.sleep(rest_s)  # before it is asked again
 
@@ -143,11 +171,13 @@ class Connection:
 
     def error_of(self, error: aio.AioRpcError) -> ChronolineError:
         """What gRPC's error means."""
-        if (failure := _told(error)) is not None:
-            return error_of(failure)
         code, details = error.code(), error.details() or ""
-        if code is grpc.StatusCode.UNAUTHENTICATED:
-            return Unauthenticated()
+        failure = _told(error)
+        known = None if failure is None else error_of(failure)
+        if code is grpc.StatusCode.UNAUTHENTICATED or isinstance(known, Unauthenticated):
+            return Unauthenticated(_UNKNOWN_TOKEN) if self._token else Unauthenticated()
+        if known is not None:
+            return known
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             return InvalidInput(f"it is larger than the broker takes: {details}")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from chronoline.alarm import PreciseAlarm
 from chronoline.client.connection import Connection
 from chronoline.client.leases import AsyncLease, Settled
 from chronoline.client.requests import Part
@@ -55,8 +56,12 @@ class _Subscription:
     share: tuple[int, int] | None = None
     asked: bool = False
     """The broker was asked, on this stream."""
+    resting: asyncio.TimerHandle | None = None
+    """Until it is asked again, on this stream."""
     told: bool = False
     """The broker has taken it, once."""
+    unanswered: int = 0
+    """So often it was asked since it last answered: each time may have made new versions of what is held."""
     leaving: bool = False
     """Nothing more is wanted; what is held is still worked on."""
     left: asyncio.Future[None] | None = None
@@ -74,13 +79,14 @@ class ConsumerStream(Stream):
         self._subscriptions: dict[int, _Subscription] = {}
         self._early: list[tuple[int, int, AsyncLease]] = []  # a heap by due
         self._order = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = PreciseAlarm(self._hand_over)
         self._due: deque[AsyncLease] = deque()
         self._handed = asyncio.Event()
         self._settled = asyncio.Event()
         self._ended: ChronolineError | None = None
         self._last: ChronolineError | None = None
         self.busy = False
+        self._rests = False
 
     # For those who consume
 
@@ -118,6 +124,7 @@ class ConsumerStream(Stream):
                 lease = self._due.popleft()
                 if lease.is_live:
                     lease.in_hand = True
+                    lease.handed_over_us = self.time.now_us()
                     return lease
                 self.lose(lease)
             error = self._ended or self.failure
@@ -180,7 +187,8 @@ class ConsumerStream(Stream):
 
     def _grant(self, subscription: _Subscription) -> None:
         """One frame for all that became free in this turn of the loop."""
-        if self._ready and not subscription.leaving and subscription.to_grant:
+        wanted = not self._rests and not subscription.leaving
+        if self._ready and wanted and subscription.to_grant:
             more, subscription.to_grant = subscription.to_grant, 0
             uid = subscription.topic.uid
             self._say(pb.ConsumerFrame(credit=pb.Credit(topic_uid=uid, more=more)))
@@ -193,9 +201,10 @@ class ConsumerStream(Stream):
 
     async def close(self) -> None:
         await super().close()
+        for subscription in self._subscriptions.values():
+            _settle(subscription.subscribed, ClientClosed())
         self._settled.set()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.close()
         self._ended = self._ended or ClientClosed()
         self._handed.set()
 
@@ -220,6 +229,21 @@ class ConsumerStream(Stream):
                 self._say_unsubscribe(subscription)
         if waiting:
             await asyncio.wait(waiting, timeout=_LEAVING_S)
+        await self._give_back_unbegun()
+
+    async def rest(self) -> None:
+        """Gives back what waits here for its due or for a hand, and asks for no more before `go_on`."""
+        self._rests = True
+        await self._give_back_unbegun()
+
+    def go_on(self) -> None:
+        """There is a hand again."""
+        if self._rests:
+            self._rests = False
+            for subscription in self._subscriptions.values():
+                self._grant(subscription)
+
+    async def _give_back_unbegun(self) -> None:
         unbegun = [*(each for _, _, each in self._early), *self._due]
         self._early.clear()
         self._due.clear()
@@ -244,6 +268,9 @@ class ConsumerStream(Stream):
     def _interrupted(self, error: ChronolineError) -> None:
         super()._interrupted(error)
         self._last = error
+        for subscription in self._subscriptions.values():
+            if subscription.resting is not None:
+                subscription.resting.cancel()  # the next stream asks by itself
 
     # The stream
 
@@ -300,6 +327,7 @@ class ConsumerStream(Stream):
 
     def _subscribe_frame(self, subscription: _Subscription) -> pb.ConsumerFrame:
         subscription.to_grant = 0
+        subscription.unanswered += 1
         free = 0 if subscription.leaving else subscription.prefetch - len(subscription.held)
         return pb.ConsumerFrame(
             subscribe=pb.Subscribe(
@@ -307,6 +335,7 @@ class ConsumerStream(Stream):
                 lease_ms=subscription.lease_ms,
                 credit=max(0, free),
                 holding=[each.held for each in subscription.held.values()],
+                unanswered=subscription.unanswered - 1,
             ),
             seq=-subscription.topic.uid,
         )
@@ -348,7 +377,9 @@ class ConsumerStream(Stream):
         else:
             self._last = error
             rest_s = (reply.failure.retry_after_ms or 100) / 1000
-            asyncio.get_running_loop().call_later(rest_s, self._ask_again, subscription)
+            subscription.resting = asyncio.get_running_loop().call_later(
+                rest_s, self._ask_again, subscription
+            )
 
     def _ask_again(self, subscription: _Subscription) -> None:
         if subscription in self._to_resume and not subscription.subscribed.done():
@@ -373,6 +404,7 @@ class ConsumerStream(Stream):
             return
         subscription.lease_ms = told.lease_ms
         subscription.told = True
+        subscription.unanswered = 0
         kept = {each.id: each for each in told.kept}
         for lease in list(subscription.held.values()):
             if lease.id in kept:
@@ -399,19 +431,15 @@ class ConsumerStream(Stream):
         self._hand_over()
 
     def _hand_over(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         now_us = self.time.now_us()
         handed = False
         while self._early and self._early[0][0] * 1000 <= now_us:
             _, _, lease = heapq.heappop(self._early)
-            lease.handed_over_us = now_us
             self._due.append(lease)
             handed = True
         if self._early:
             wait_s = (self._early[0][0] * 1000 - now_us) / 1_000_000
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._hand_over)
+            self._alarm.set(wait_s)
         if handed:
             self._handed.set()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -92,22 +92,40 @@ class Line:
     """Parts that wait until they leave. Kinds take turns: a large request does not keep others waiting."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Any, deque[Part]] = {}
+        # By kind, and then by request: what is given up has to be found among many.
+        self._waiting: dict[Any, OrderedDict[Request, list[Part]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     @property
     def parts(self) -> list[Part]:
-        return [part for waiting in self._waiting.values() for part in waiting]
+        return [
+            part
+            for waiting in self._waiting.values()
+            for parts in waiting.values()
+            for part in parts
+        ]
 
     def add(self, part: Part) -> None:
-        self._waiting.setdefault(part.request.kind, deque()).append(part)
+        waiting = self._waiting.setdefault(part.request.kind, OrderedDict())
+        waiting.setdefault(part.request, []).append(part)
 
     def add_first(self, parts: Iterable[Part]) -> None:
         """Parts that have waited before; in their order."""
         for part in reversed(list(parts)):
-            self._waiting.setdefault(part.request.kind, deque()).appendleft(part)
+            waiting = self._waiting.setdefault(part.request.kind, OrderedDict())
+            waiting.setdefault(part.request, []).insert(0, part)
+            waiting.move_to_end(part.request, last=False)
+
+    def drop(self, request: Request) -> None:
+        """Nobody waits for it any more. It may have left already."""
+        waiting = self._waiting.get(request.kind)
+        if waiting is None or request not in waiting:
+            return
+        del waiting[request]
+        if not waiting:
+            del self._waiting[request.kind]
 
     def clear(self) -> None:
         self._waiting.clear()
@@ -119,9 +137,10 @@ class Line:
         taken: list[Part] = []
         room, room_bytes = limits.items, limits.size_bytes
         while waiting and room > 0 and room_bytes > 0:
-            part = waiting[0]
-            if part.request.done or _refuse_too_large(part, limits.most_bytes):
-                waiting.popleft()
+            request, parts = next(iter(waiting.items()))
+            part = parts[0]
+            if request.done or _refuse_too_large(part, limits.most_bytes):
+                del waiting[request]
                 continue
             count, size_bytes = _fitting(part, room, room_bytes)
             if count == 0:
@@ -129,9 +148,12 @@ class Line:
                     break
                 count, size_bytes = 1, room_bytes  # alone, however large
             whole = count == part.end - part.begin
-            taken.append(waiting.popleft() if whole else part.cut(count))
             if not whole:
+                taken.append(part.cut(count))
                 break
+            taken.append(parts.pop(0))
+            if not parts:
+                del waiting[request]
             room, room_bytes = room - count, room_bytes - size_bytes
         if waiting:
             self._waiting[kind] = waiting

@@ -69,6 +69,7 @@ class Stream(ABC):
         self._drifting = False
         self._line = Line()
         self._sent: dict[int, list[Part]] = {}
+        self._resting: dict[Part, asyncio.TimerHandle] = {}  # until they are asked again
         self._seq = 0
         self._frames: list[Any] = []  # to be written before requests, in this order
         self._news = asyncio.Event()
@@ -103,6 +104,7 @@ class Stream(ABC):
             return await request.future
         finally:
             timer.cancel()
+            self._line.drop(request)
 
     def open(self) -> None:
         if self._running is None:
@@ -124,9 +126,16 @@ class Stream(ABC):
             await asyncio.gather(self._running, return_exceptions=True)
         for part in self._unanswered():
             self._give_up(part.request, "the client was closed before the broker answered")
+        self._rest_no_more()
 
     def _unanswered(self) -> list[Part]:
-        return [*self._line.parts, *(each for parts in self._sent.values() for each in parts)]
+        sent = (each for parts in self._sent.values() for each in parts)
+        return [*self._line.parts, *sent, *self._resting]
+
+    def _rest_no_more(self) -> None:
+        for timer in self._resting.values():
+            timer.cancel()
+        self._resting.clear()
 
     def _enqueue(self, part: Part) -> None:
         self._line.add(part)
@@ -282,6 +291,7 @@ class Stream(ABC):
             part.request.fail(error)
         self._line.clear()
         self._sent.clear()
+        self._rest_no_more()
 
     def _interrupted(self, error: ChronolineError) -> None:
         """What was not answered is asked again."""
@@ -395,7 +405,9 @@ class Stream(ABC):
         began, self._drifting = pong.drifting and not self._drifting, pong.drifting
         if began:
             logger.warning(
-                "this machine's clock is %.3f s ahead of the broker's", pong.drift_us / 1_000_000
+                "this machine's clock is %.3f s %s the broker's",
+                abs(pong.drift_us) / 1_000_000,
+                "ahead of" if pong.drift_us > 0 else "behind",
             )
 
     def _answered(self, reply: Any, parts: list[Part]) -> None:
@@ -419,9 +431,11 @@ class Stream(ABC):
             part.request.last = error
             if failure.kind == Kind.TRY_AGAIN.value:
                 part.turned_back()
-            loop.call_later((failure.retry_after_ms or 100) / 1000, self._again, part)
+            rest_s = (failure.retry_after_ms or 100) / 1000
+            self._resting[part] = loop.call_later(rest_s, self._again, part)
 
     def _again(self, part: Part) -> None:
+        del self._resting[part]
         if not part.request.done and not self._closed:
             self._enqueue(part)
 

@@ -16,7 +16,7 @@ import inspect
 import logging
 import random
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ from chronoline.core.errors import ChronolineError, InvalidInput
 logger = logging.getLogger(__name__)
 
 _MOST_REASON = 1_000
+_PATIENCE_S = 1.0
+"""So long messages wait here for a free hand, before others get them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +47,15 @@ class Retry:
     jitter: float = 0.2
     """By how much of itself the time varies, so that what failed together does not come back together."""
     cap: float = 3_600.0
-    final: tuple[type[BaseException], ...] = ()
+    final: Iterable[type[BaseException]] = ()
     """Errors that no retry can mend."""
 
     def __post_init__(self) -> None:
+        given: Any = self.final  # whatever it is
+        final = tuple(given) if isinstance(given, Iterable) else (given,)
+        if not all(isinstance(each, type) and issubclass(each, BaseException) for each in final):
+            raise InvalidInput("final takes classes of errors, such as (ValueError, KeyError)")
+        object.__setattr__(self, "final", final)  # a list is fine, but isinstance wants a tuple
         if self.base < 0 or self.factor < 1 or self.cap < self.base or not 0 <= self.jitter <= 1:
             raise InvalidInput(
                 "a retry needs base >= 0, factor >= 1, cap >= base and jitter from 0 to 1"
@@ -197,7 +204,7 @@ class Worker:
 
     async def _take(self, stream: ConsumerStream, threads: ThreadPoolExecutor) -> None:
         while True:
-            await self._hands.acquire()
+            await self._free_hand(stream)
             try:
                 lease = await stream.next()
             except BaseException:
@@ -206,6 +213,20 @@ class Worker:
             task = asyncio.create_task(self._work(stream, lease, threads))
             self._tasks.add(task)
             task.add_done_callback(self._done)
+
+    async def _free_hand(self, stream: ConsumerStream) -> None:
+        """Waits for one. If that takes long, what lies here of other topics is given to other workers."""
+        while self._hands.locked():
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._hands.acquire()
+            except TimeoutError:
+                await stream.rest()
+            else:
+                stream.go_on()
+                return
+        await self._hands.acquire()
+        stream.go_on()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -242,7 +263,7 @@ class Worker:
         if lease.is_settled:
             logger.exception("the handler of message %r failed after it had settled it", lease.id)
             return
-        if isinstance(error, handler.retry.final):
+        if isinstance(error, tuple(handler.retry.final)):
             logger.error("message %r is buried: %r", lease.id, error, exc_info=error)
             await _say(lease, "bury", lease.bury(_reason(error)))
             return

@@ -102,6 +102,13 @@ class Agenda:
             room = min(room, left_bytes // self.largest_bytes)
         return max(room, 0 if self._heap or self.away else 1)
 
+    def has_room_for(self, leased: LeasedMessage) -> bool:
+        """Whether one more may be held, whose size is known."""
+        if not self._heap and not self.away:
+            return True
+        held_bytes = self._held_bytes + self.away_bytes + _bytes_of(leased)
+        return len(self._heap) + self.away < self._capacity and held_bytes <= self._most_bytes
+
     @property
     def held_bytes(self) -> int:
         """Bodies, keys and headers of what is held."""
@@ -178,16 +185,23 @@ class Agenda:
             at = now_ms
         return at if self._start_ms is None else max(at, self._in_reach_at(self._start_ms))
 
-    def deliver(self, now_ms: int, limit: int | None = None) -> list[LeasedMessage]:
-        """Takes out what is due, in order of `due`; the rest is kept for `lapsed` and `expired`."""
+    def deliver(
+        self, now_ms: int, limit: int | None = None, *, ahead_ms: int = 0
+    ) -> list[LeasedMessage]:
+        """Takes out what is due, in order of `due`; the rest is kept for `lapsed` and `expired`.
+
+        What falls due `ahead_ms` later is taken out too, by a shell that keeps it until then: whether its
+        lease lives and it has not expired is a question of that moment.
+        """
         ready: list[LeasedMessage] = []
-        while self._heap and self._heap[0][0] <= now_ms and len(ready) != limit:
-            _, _, message, weight = heapq.heappop(self._heap)
+        while self._heap and self._heap[0][0] <= now_ms + ahead_ms and len(ready) != limit:
+            leaves_ms, _, message, weight = heapq.heappop(self._heap)
             self._held_bytes -= weight
             expires = message.message.expires
-            if message.lease.until - self._margin_ms <= now_ms:
+            leaves_ms = max(leaves_ms, now_ms)
+            if message.lease.until - self._margin_ms <= leaves_ms:
                 self._lapsed.append(message.lease)
-            elif expires is not None and expires <= now_ms:
+            elif expires is not None and expires <= leaves_ms:
                 self._expired.append(message.lease)
             else:
                 ready.append(message)

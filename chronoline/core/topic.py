@@ -8,6 +8,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.core.ids import HASH_VALUES
 from chronoline.core.limits import MAX_BODY_BYTES, MAX_TIME_MS, MIN_LEASE_MS, name_problem
 from chronoline.core.ranges import BucketRange
+from chronoline.core.urls import url_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,33 +33,45 @@ class TopicSettings:
     dead_letters: bool = True
     """Keep dead letters until someone puts them back or discards them; if not, purge them."""
     largest_body_bytes: int = 1024 * 1024
+    target: str | None = None
+    """A URL that is called with each message at its due, instead of consumers."""
 
     def __post_init__(self) -> None:
-        bounds = {
-            "buckets": (1, HASH_VALUES),
-            "window_ms": (1, 3_600_000),
-            "default_lease_ms": (MIN_LEASE_MS, MAX_TIME_MS),
-            "max_attempts": (1, 1_000_000),
-            "max_lateness_ms": (0, MAX_TIME_MS),
-            "dedupe_ms": (0, MAX_TIME_MS),
-            "largest_body_bytes": (0, MAX_BODY_BYTES),
-        }
-        problems = []
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if setting.name == "dead_letters":
-                if not isinstance(value, bool):
-                    problems.append(f"dead_letters must be true or false, not {value!r}")
-            elif value is None and setting.name == "max_lateness_ms":
-                continue
-            elif not isinstance(value, int) or isinstance(value, bool):
-                problems.append(f"{setting.name} must be a whole number, not {value!r}")
-            else:
-                low, high = bounds[setting.name]
-                if not low <= value <= high:
-                    problems.append(f"{setting.name} must be from {low} to {high}, not {value}")
-        if problems:
+        found = [_setting_problem(each.name, getattr(self, each.name)) for each in fields(self)]
+        if problems := [each for each in found if each is not None]:
             raise InvalidInput("topic settings: " + "; ".join(problems))
+
+
+_BOUNDS = {
+    "buckets": (1, HASH_VALUES),
+    "window_ms": (1, 3_600_000),
+    "default_lease_ms": (MIN_LEASE_MS, MAX_TIME_MS),
+    "max_attempts": (1, 1_000_000),
+    "max_lateness_ms": (0, MAX_TIME_MS),
+    "dedupe_ms": (0, MAX_TIME_MS),
+    "largest_body_bytes": (0, MAX_BODY_BYTES),
+}
+_OPTIONAL = ("max_lateness_ms", "target")
+
+
+def _setting_problem(name: str, value: object) -> str | None:
+    if value is None and name in _OPTIONAL:
+        return None
+    if name == "target":
+        return _target_problem(value)
+    if name == "dead_letters":
+        fits = isinstance(value, bool)
+        return None if fits else f"dead_letters must be true or false, not {value!r}"
+    if not isinstance(value, int) or isinstance(value, bool):
+        return f"{name} must be a whole number, not {value!r}"
+    low, high = _BOUNDS[name]
+    return None if low <= value <= high else f"{name} must be from {low} to {high}, not {value}"
+
+
+def _target_problem(value: object) -> str | None:
+    if isinstance(value, str) and "#" in value:
+        return "target must have no fragment: what follows # is never sent"
+    return url_problem("target", value)
 
 
 DEFAULT_SETTINGS = TopicSettings()

@@ -25,6 +25,10 @@ def topic_settings(settings: PipeSettings) -> TopicSettings:
 
 def fixed_problem(settings: PipeSettings, topic: Topic) -> str | None:
     """What a timeline that was made before cannot be any more."""
+    if topic.settings.target is not None:
+        return (
+            f"the timeline {topic.name!r} has a target, which gets its messages; name another pipe"
+        )
     wanted = topic_settings(settings)
     for name, called in _FIXED.items():
         made, asked = getattr(topic.settings, name), getattr(wanted, name)

@@ -9,6 +9,7 @@ tables within tables: they are put together again, so that both ways of writing 
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -104,6 +105,12 @@ class Sources:
                 gathered.lay(self._dotted_path(flag), given, Origin("flag", flag))
         return gathered
 
+    def variables(self, gathered: Gathered) -> dict[str, str]:
+        """An environment that gives the same by itself."""
+        return {
+            f"{self.prefix}{name.upper()}": _text(each) for name, each in gathered.table.items()
+        }
+
     def _variable_path(self, variable: str) -> SettingPath:
         """`CHRONOLINE_PIPE_INPUT__KAFKA__BOOTSTRAP_SERVERS` is `bootstrap.servers` in `[input.kafka]`."""
         names = variable.removeprefix(self.prefix).lower().split("__")
@@ -140,6 +147,20 @@ def _value(text: str) -> object:
         except tomllib.TOMLDecodeError:
             pass  # then it is text, and refused where a table belongs
     return text
+
+
+def _text(value: object) -> str:
+    """What `_value` and those who look at it then take for the same."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return value if isinstance(value, str) else _toml(value)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        inside = ", ".join(f"{_toml(name)} = {_toml(each)}" for name, each in value.items())
+        return f"{{{inside}}}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> Table:

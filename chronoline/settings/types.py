@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, SecretStr
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
@@ -123,6 +123,8 @@ OptionalTimespanMs = Annotated[
 ]
 SizeBytes = Annotated[int, BeforeValidator(_size_bytes)]
 OptionalText = Annotated[str | None, BeforeValidator(_nothing)]
+Secret = Annotated[SecretStr | None, BeforeValidator(_nothing)]
+"""Shown as stars, wherever it is shown."""
 Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Address = Annotated[str, AfterValidator(_address)]
 

@@ -165,15 +165,6 @@ class Store(Inputs, Members, Closing):
     # What producers do
 
     @abstractmethod
-    def together(self, works: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
-        """Does some works, each of which makes changes by calls of this store, one after the other.
-
-        Where writes do not run beside each other they are committed together, which is much cheaper. Each
-        answers what it returned, or what it raised: such a one has changed nothing, and the others are done.
-        If the commit fails, none is done, and the error is raised.
-        """
-
-    @abstractmethod
     def create(
         self,
         topic_uid: int,
@@ -322,6 +313,18 @@ class Store(Inputs, Members, Closing):
 
         Guard: own live lease of this version. A repeated ack of the same lease is done and changes
         nothing, within the topic's `dedupe_ms`.
+        """
+
+    # Several changes at once
+
+    @abstractmethod
+    def together(self, works: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+        """Does some works, each of which makes changes by calls of this store, one after the other.
+
+        Each answers what it returned, or what it raised, and the others are done. A durable engine whose
+        writes do not run beside each other commits them together, which is much cheaper: then a work that
+        raised has changed nothing, and if the commit fails, none is done and the error is raised. Elsewhere
+        every call is a commit of its own, and what a work did before it raised stays.
         """
 
     # Looking

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from chronoline.core.errors import StoreError
@@ -34,11 +35,16 @@ def read_message(row: Sequence[Any]) -> Message:
 
 
 def pack_settings(settings: TopicSettings) -> str:
-    return json.dumps(dataclasses.asdict(settings), sort_keys=True)
+    """Without what is None, which is the default: an older version need not know of it."""
+    given = {
+        name: value for name, value in dataclasses.asdict(settings).items() if value is not None
+    }
+    return json.dumps(given, sort_keys=True)
 
 
+@lru_cache(maxsize=1_000)
 def unpack_settings(packed: str) -> TopicSettings:
-    """Settings that a later version added are refused: they might matter."""
+    """Settings that a later version added are refused: they might matter. Most topics have the same."""
     try:
         return TopicSettings(**json.loads(packed))
     except (TypeError, ValueError) as error:

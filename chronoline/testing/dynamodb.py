@@ -5,14 +5,13 @@ It keeps conditions and transactions as the service does. Its jars are fetched o
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from http.client import HTTPConnection
 from urllib.parse import quote
 
 from chronoline.core.errors import MissingExtra
-from chronoline.testing import jars
+from chronoline.testing import jars, java
 
 try:
     from chronoline.testing.servers import AWS_ENVIRONMENT, PATIENCE_S, REGION, Server
@@ -20,7 +19,7 @@ except ModuleNotFoundError as error:  # psutil
     raise MissingExtra("a DynamoDB server for tests needs a package: pip install psutil") from error
 
 _MAIN = "com.amazonaws.services.dynamodbv2.local.main.ServerRunner"
-_JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_JVM = ("-Xmx256m", *java.ON_FEW_CORES)
 
 
 class DynamoDBServer(Server):
@@ -47,13 +46,11 @@ class DynamoDBServer(Server):
         return f"dynamodb://{table}?region={REGION}&endpoint={quote(self.endpoint, safe='')}"
 
     def _command(self) -> Sequence[str]:
-        java = shutil.which("java")
-        if java is None:
-            raise MissingExtra("a DynamoDB server for tests needs Java: install Java and Maven")
+        program = java.find_java("a DynamoDB server for tests")
         classpath = f"{jars.resolve('dynamodb')}/*"
         # One database for all regions and credentials.
         server = (_MAIN, "-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(self._port))
-        return [java, *_JVM, "-cp", classpath, *server]
+        return [program, *_JVM, "-cp", classpath, *server]
 
     def _is_ready(self) -> bool:
         if not self._listens():

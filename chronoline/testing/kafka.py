@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from chronoline.core.errors import ChronolineError, MissingExtra
-from chronoline.testing import jars
+from chronoline.testing import jars, java
 
 try:
     from confluent_kafka import KafkaException
@@ -31,7 +31,8 @@ except ModuleNotFoundError as error:
 
 _LOOK_EVERY_S = 0.01
 _JVM = (
-    *("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *java.ON_FEW_CORES,
+    "-Xmx512m",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
@@ -169,10 +170,8 @@ class KafkaServer(Server):
 
 
 def _java(main: str) -> list[str]:
-    java = shutil.which("java")
-    if java is None:
-        raise MissingExtra("a Kafka server for tests needs Java: install Java and Maven")
-    return [java, *_JVM, "-cp", f"{jars.resolve('kafka')}/*", main]
+    program = java.find_java("a Kafka server for tests")
+    return [program, *_JVM, "-cp", f"{jars.resolve('kafka')}/*", main]
 
 
 def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:

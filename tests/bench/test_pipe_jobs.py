@@ -1,7 +1,7 @@
 """The Spark jobs that are measured: that they write and count what they should."""
 
 import json
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,42 +12,63 @@ from chronoline.core.message import NewMessage
 from chronoline.stores.opening import open_store
 from chronoline.testing.postgres import PostgresServer
 
+pytestmark = pytest.mark.timeout(300)
+
 DAY_MS = 86_400_000
 MINUTE_MS = 60_000
 
-
-def run(kind: str, folder: Path, **arguments: object) -> dict[str, list[float]]:
-    with Child(jobs.__name__, kind, json.dumps(arguments), log_path=folder / "said") as child:
-        figures: dict[str, list[float]] = json.loads(child.await_line("{", 100))
-    return figures
+Figures = dict[str, list[float]]
 
 
-@pytest.mark.timeout(300)
-def test_a_frame_is_written_and_rows_are_copied(
-    postgres_server: PostgresServer, tmp_path: Path
-) -> None:
+class Measured(NamedTuple):
+    now_ms: int
+    own: str
+    raw: str
+    """The stores of the bulk job: what is written, and what is copied."""
+    bulk: Figures
+    forecast: Figures
+
+
+@pytest.fixture(scope="module")
+def measured(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """Both jobs, one after the other, on one Spark."""
+    folder = tmp_path_factory.mktemp("jobs")
     now_ms = SystemClock().now_ms()
-    urls = [postgres_server.create_database(f"jobs_{name}") for name in ("own", "raw")]
-    for url in urls:
+    own, raw = (postgres_server.create_database(f"jobs_{name}") for name in ("own", "raw"))
+    for url in (own, raw):
         with open_store(url) as store:
             store.create_topic("campaign", now_ms=now_ms)
-    figures = run(
-        "bulk",
-        tmp_path,
-        store=urls[0],
-        topic="campaign",
-        raw=urls[1],
-        raw_topic="campaign",
-        messages=300,
-        rounds=1,
-    )
-    assert {name: len(values) for name, values in figures.items()} == {
+    bulk = {
+        **{"store": own, "topic": "campaign", "raw": raw, "raw_topic": "campaign"},
+        **{"messages": 300, "rounds": 1},
+    }
+    coming = f"sqlite:///{folder}/forecast.db"
+    start_ms = now_ms // MINUTE_MS * MINUTE_MS + DAY_MS
+    with open_store(coming) as store:
+        topic = store.create_topic("coming", now_ms=now_ms)
+        messages = [
+            NewMessage(id=f"m{number}", due=start_ms + number * 1_000) for number in range(150)
+        ]
+        assert all(each.done for each in store.create(topic.uid, messages, now_ms=now_ms))
+    forecast = {
+        **{"store": coming, "topic": "coming", "rounds": 1},
+        **{"start_ms": start_ms, "end_ms": start_ms + 5 * MINUTE_MS},
+    }
+    asked = ("bulk", json.dumps(bulk), "forecast", json.dumps(forecast))
+    with Child(jobs.__name__, *asked, log_path=folder / "said") as child:
+        bulk_figures, forecast_figures = (json.loads(child.await_line("{", 100)) for _ in range(2))
+    return Measured(now_ms, own, raw, bulk_figures, forecast_figures)
+
+
+def test_a_frame_is_written_and_rows_are_copied(measured: Measured) -> None:
+    assert {name: len(values) for name, values in measured.bulk.items()} == {
         "write": 1,
         "copy_1": 1,
         "copy_2": 1,
     }
-    assert all(values[0] > 0 for values in figures.values())
-    for url, wanted in zip(urls, (300 + jobs.WARM_UP, 2 * 300), strict=True):
+    assert all(values[0] > 0 for values in measured.bulk.values())
+    now_ms = measured.now_ms
+    for url, wanted in ((measured.own, 300 + jobs.WARM_UP), (measured.raw, 2 * 300)):
         with open_store(url) as store:
             topic = store.find_topic("campaign")
             assert topic is not None
@@ -61,26 +82,8 @@ def test_a_frame_is_written_and_rows_are_copied(
             assert counts.total == counts.waiting == wanted
 
 
-@pytest.mark.timeout(300)
-def test_both_forecasts_count_the_same(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/forecast.db"
-    now_ms = SystemClock().now_ms()
-    start_ms = now_ms // MINUTE_MS * MINUTE_MS + DAY_MS
-    with open_store(url) as store:
-        topic = store.create_topic("coming", now_ms=now_ms)
-        messages = [
-            NewMessage(id=f"m{number}", due=start_ms + number * 1_000) for number in range(150)
-        ]
-        assert all(each.done for each in store.create(topic.uid, messages, now_ms=now_ms))
-    figures = run(
-        "forecast",
-        tmp_path,
-        store=url,
-        topic="coming",
-        start_ms=start_ms,
-        end_ms=start_ms + 5 * MINUTE_MS,
-        rounds=1,
-    )
+def test_both_forecasts_count_the_same(measured: Measured) -> None:
+    figures = measured.forecast
     assert figures["counted"] == figures["grouped"] == [150]
     # The store tells of the minutes without a message, too.
     assert (figures["counted_steps"], figures["grouped_steps"]) == ([5], [3])

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from chronoline.bench.arrivals import Arrivals
 from chronoline.bench.cases.pipe_outages import Outage
 from chronoline.bench.lateness import Lateness
 from chronoline.bench.pipes.loader import Loaded
-from chronoline.bench.pipes.passage import Arrivals, Passage, count_up
+from chronoline.bench.pipes.passage import Passage, count_up
 from chronoline.bench.pipes.records import PAIR, count_pairs, read_pairs, write_pairs
 from chronoline.bench.tally import Tally
 

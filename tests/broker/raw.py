@@ -49,9 +49,12 @@ class RawStream:
 class RawConsumer(RawStream):
     """With what consumers say."""
 
-    async def subscribe(self, topic_uid: int, credit: int, **holding: int) -> None:
+    async def subscribe(
+        self, topic_uid: int, credit: int, *, unanswered: int = 0, **holding: int
+    ) -> None:
         held = [pb.HeldLease(id=id, version=version) for id, version in holding.items()]
         asked = pb.Subscribe(topic_uid=topic_uid, lease_ms=60_000, credit=credit, holding=held)
+        asked.unanswered = unanswered
         await self.say(subscribe=asked, seq=1)
 
     async def unreserve(self, topic_uid: int, **versions: int) -> list[str]:

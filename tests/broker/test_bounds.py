@@ -281,7 +281,7 @@ def test_a_batch_that_is_too_large_changes_nothing_and_the_stream_goes_on(tmp_pa
                 create = pb.CreateBatch(topic_uid=topic.uid, messages=messages)
                 await stream.say(seq=1, create=create)
                 failure = await stream.hears("failure")
-                assert (failure.code, failure.kind) == ("too_much", "try_again")
+                assert (failure.code, failure.kind) == ("invalid_input", "refused")
                 assert "a batch of 11 messages; at most 10" in failure.message
                 assert (await client.count("jobs")).total == 0
                 del create.messages[10:]

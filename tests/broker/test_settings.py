@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from chronoline.broker.limits import Limits
-from chronoline.broker.node import ROLES as ROLES_OF_A_NODE
-from chronoline.broker.settings import ROLES, LimitsTable, Listener, NodeSettings
+from chronoline.broker.settings import (
+    BROKER_ROLES,
+    CallbacksTable,
+    LimitsTable,
+    Listener,
+    NodeSettings,
+    ReplicationTable,
+)
 from chronoline.core.errors import InvalidInput
 from chronoline.settings.sources import Origin
 
@@ -58,8 +64,7 @@ def test_all_limits_of_a_node_can_be_set() -> None:
 
 
 def test_the_roles_are_those_that_a_node_has() -> None:
-    assert ROLES == ROLES_OF_A_NODE
-    assert load(roles="carrier, overseer").roles == ROLES
+    assert load(roles="carrier, overseer").roles == BROKER_ROLES
 
 
 # Sources
@@ -136,7 +141,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         data="",
         grpc="",
         http="x",
-        roles="timers",
+        roles="timer",
         cluster="",
         tags={"topic": "t"},
         log_format="xml",
@@ -145,7 +150,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         "data (flag data): must be a folder",
         "grpc (flag grpc): '' is no address; write host:port, such as 127.0.0.1:7400",
         "http (flag http): 'x' is no address; write host:port, such as 127.0.0.1:7400",
-        "roles (flag roles): 'timers' is no role; there are: overseer, carrier",
+        "roles (flag roles): 'timer' is no role; there are: overseer, carrier, timers",
         "cluster (flag cluster): the name of a cluster is empty",
         "tags (flag tags): 'topic' is a label that the metrics have already",
         "limits.batch (CHRONOLINE_NODE_LIMITS__BATCH): must be at least 1, not 0",
@@ -162,9 +167,23 @@ def test_a_tag_has_to_be_a_label(name: str) -> None:
     assert "can be no label" in line
 
 
-def test_this_version_has_no_node_with_some_roles_only() -> None:
-    (line,) = problems(roles="carrier")
-    assert line == "roles (flag roles): a node has all roles in this version: overseer, carrier"
+def test_a_broker_has_both_of_its_roles_in_this_version() -> None:
+    (line,) = problems(roles="carrier, timers")
+    words = "a broker has both of its roles in this version: overseer, carrier"
+    assert line == f"roles (flag roles): {words}"
+    (line,) = problems(roles="")
+    assert line.startswith("roles (flag roles): a node has a role at least")
+
+
+@pytest.mark.parametrize(
+    ("roles", "broker", "timers"),
+    [("timers", False, True), ("timers, carrier, overseer", True, True), (None, True, False)],
+)
+def test_a_node_may_be_a_broker_or_have_timers_or_both(
+    roles: str | None, broker: bool, timers: bool
+) -> None:
+    settings = load(roles=roles)
+    assert (settings.has_broker, settings.has_timers) == (broker, timers)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +194,20 @@ def test_this_version_has_no_node_with_some_roles_only() -> None:
         (
             {"http": "127.0.0.1:7400"},
             "http (flag http): is the same address as grpc, 127.0.0.1:7400; name another port",
+        ),
+        (
+            {"roles": "overseer,carrier,timers", "timers": "127.0.0.1:7480"},
+            "timers (flag timers): is the same address as http, 127.0.0.1:7480; name another port",
+        ),
+        (
+            {"callbacks.allow": "10.0.0.0/99"},
+            "callbacks.allow (flag callbacks.allow): '10.0.0.0/99' is no network; write 10.0.0.0/8 or "
+            "fd00::/8",
+        ),
+        (
+            {"callbacks.dead_letters": "foo"},
+            "callbacks.dead_letters (flag callbacks.dead_letters): the URI must be http://host/… or "
+            "https://host/…",
         ),
         (
             {"limits.ping_timeout_ms": "1999ms"},
@@ -188,22 +221,67 @@ def test_what_does_not_go_together_is_said(given: dict[str, object], line: str) 
 
 
 def test_no_password_is_shown() -> None:
-    url = "postgresql://user:secret@host/db?password=secret"
-    settings = load(store=url)
+    url = "postgresql://user:hidden@host/db?password=hidden"
+    given = {"callbacks.secret": "hidden", "replication.token": "hidden"}
+    settings = load(store=url, **given)
     assert settings.shown_store == "postgresql://…@host/db?password=…"
-    assert "secret" not in repr(settings)
-    assert "secret" not in str(problems(store="mysql://user:secret@host/db"))
+    assert "hidden" not in repr(settings)
+    assert "hidden" not in str(problems({}, store="mysql://user:hidden@host/db", **given))
 
 
 # Documentation
 
 
 def test_the_documentation_has_every_setting_with_its_default() -> None:
-    text = (ROOT / "docs" / "broker.md").read_text("utf-8")
-    section = text.partition("\n## Settings\n")[2].partition("\n## ")[0]
-    rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \|", section, re.M))
-    expected = set(NodeSettings.model_fields) - {"limits"}
+    rows = _documented("broker.md")
+    expected = set(NodeSettings.model_fields) - {"limits", "replication", "callbacks", "timers"}
     assert set(rows) == expected | {f"limits.{name}" for name in LimitsTable.model_fields}
     for name, value in asdict(Limits()).items():
         shown = rows[f"limits.{name}"].strip("`")
         assert tomllib.loads(f"x = {shown}")["x"] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("replication", ReplicationTable), ("callbacks", CallbacksTable)]
+)
+def test_the_documentation_has_every_setting_of_timers(
+    name: str, table: type[ReplicationTable | CallbacksTable]
+) -> None:
+    rows = _documented("timers.md")
+    assert "timers" in rows
+    prefix = f"{name}."
+    listed = {each.removeprefix(prefix): rows[each] for each in rows if each.startswith(prefix)}
+    assert set(listed) == set(table.model_fields)
+    for each, value in table().model_dump().items():
+        shown = listed[each].strip("`")
+        if value is None:
+            assert shown == ""
+        else:
+            found = tomllib.loads(f"x = {shown}")["x"]
+            assert found == (list(value) if isinstance(value, tuple) else value)
+
+
+def _documented(name: str) -> dict[str, str]:
+    """The settings in a document's table, with their defaults."""
+    text = (ROOT / "docs" / name).read_text("utf-8")
+    section = text.partition("\n## Settings\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| `([\w.]+)` \| (.*?) ?\|", section, re.M))
+
+
+@pytest.mark.parametrize(
+    ("given", "may_call"),
+    [
+        ({}, ("127.0.0.0/8", "::1/128")),
+        ({"http": "0.0.0.0:80"}, ()),
+        ({"grpc": "10.0.0.1:7400"}, ()),
+        ({"http": "", "grpc": "[::1]:7400"}, ("127.0.0.0/8", "::1/128")),
+        ({"timers": "10.0.0.1:7253"}, ("127.0.0.0/8", "::1/128")),
+        ({"timers": "10.0.0.1:7253", "roles": "timers"}, ()),
+        ({"http": "0.0.0.0:80", "callbacks.allow": "10.0.0.0/8"}, ("10.0.0.0/8",)),
+        ({"callbacks.allow": ""}, ()),
+    ],
+)
+def test_loopback_may_be_called_unless_others_reach_the_node(
+    given: dict[str, str], may_call: tuple[str, ...]
+) -> None:
+    assert NodeSettings.load(None, {}, given).may_call == may_call

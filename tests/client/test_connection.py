@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from grpc import aio
 
+from chronoline.broker.doors import Door, Tokens
 from chronoline.broker.testing import LocalBroker
 from chronoline.client.aio import AsyncClient
 from chronoline.client.sync import Client
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
+    InvalidInput,
     OutcomeUnknown,
     StoreUnavailable,
     TooMuch,
+    Unauthenticated,
 )
 from chronoline.stores.memory import MemoryStore
 from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
+from tests.broker.nodes import running
 
 Answer = Callable[[str, Any], Awaitable[Any]]
 
@@ -172,5 +177,30 @@ def test_a_change_of_which_the_broker_says_that_nothing_happened_is_asked_again(
         async with overseer as client:
             assert await client.drop_topic("t")
             assert overseer.asked == ["GetTopic"] + ["DropTopic"] * 3
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("token", ["two words", "line\nline", "caf\u00e9", "\0"])
+def test_a_token_that_can_be_none_is_refused_at_once(token: str) -> None:
+    with pytest.raises(InvalidInput, match="token") as refused:
+        AsyncClient("127.0.0.1:1", token=token)
+    assert token not in str(refused.value)
+
+
+def test_a_token_may_end_with_the_line_of_its_file(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    token = tokens.create("mine")
+
+    async def play() -> None:
+        async with running(tmp_path, door=Door(tokens)) as broker:
+            async with broker.client(token=f"{token}\n") as client:
+                assert await client.topics() == []
+            async with broker.client(token="another") as client:
+                with pytest.raises(Unauthenticated, match="does not know this token"):
+                    await client.topics()
+            async with broker.client() as client:
+                with pytest.raises(Unauthenticated, match="asks for a token"):
+                    await client.topics()
 
     asyncio.run(play())

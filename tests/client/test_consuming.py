@@ -15,6 +15,7 @@ from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
+    ClientClosed,
     ConsumerReplaced,
     InvalidInput,
     Refused,
@@ -296,6 +297,33 @@ def test_a_subscription_that_fails_for_a_while_is_asked_for_again() -> None:
     asyncio.run(play())
 
 
+def test_what_was_to_be_asked_again_is_not_asked_twice_after_a_break() -> None:
+    async def play() -> None:
+        held: list[tuple[FakeStream, Any]] = []
+
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if stream is broker.streams[0]:
+                await stream.failure(frame.seq, "try_again", "store_busy", retry_after_ms=300)
+                stream.end()
+            elif stream.frames[0] is not frame:  # as a broker answers while the first one waits
+                await stream.failure(frame.seq, "refused", "already_subscribed")
+            else:
+                held.append((stream, frame))
+
+        async with FakeBroker(answer) as broker, broker.client() as client:
+            subscribing = asyncio.ensure_future(client.subscribe(["t"], consumer="c"))
+            await broker.until(lambda: bool(held))
+            await asyncio.sleep(0.4)  # past the time after which the first stream was to ask again
+            await done(*held[0])
+            stream = await subscribing
+            broker.answer = done
+            await broker.push(delivery("a"))
+            assert (await stream.next()).id == "a"
+            assert len(broker.of("subscribe")) == 2
+
+    asyncio.run(play())
+
+
 def test_a_topic_that_is_gone_after_a_break_ends_the_consumer() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
@@ -353,6 +381,24 @@ def test_a_subscription_that_nobody_answers_is_unavailable() -> None:
         async with FakeBroker(never) as broker, broker.client(timeout=0.2) as client:
             with pytest.raises(BrokerUnavailable, match="did not take the subscription"):
                 await client.subscribe(["t"])
+
+    asyncio.run(play())
+
+
+def test_a_subscription_that_waits_is_told_when_the_client_is_closed() -> None:
+    async def play() -> None:
+        async def busy(stream: FakeStream, frame: Any) -> None:
+            if frame.WhichOneof("what") == "subscribe":
+                await stream.failure(frame.seq, "try_again", "store_busy", retry_after_ms=60_000)
+            else:
+                await done(stream, frame)
+
+        async with FakeBroker(busy) as broker, broker.client() as client:
+            subscribing = asyncio.ensure_future(client.subscribe(["t"], consumer="c"))
+            await broker.seen("subscribe")
+            await client.close()
+            with pytest.raises(ClientClosed):
+                await subscribing
 
     asyncio.run(play())
 

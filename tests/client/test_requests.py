@@ -94,6 +94,19 @@ def test_what_nobody_waits_for_any_more_does_not_leave() -> None:
     assert [[part.request for part in frame] for frame in _drain(line)] == [[kept]]
 
 
+def test_what_was_dropped_does_not_wait_any_more() -> None:
+    line = Line()
+    gone, kept = _request("a", [1] * 25), _request("a", [1])
+    line.add(_part(gone))
+    line.add(_part(kept))
+    line.add_first(line.take(_LIMITS))  # it waits in two parts
+    line.drop(gone)
+    assert [part.request for part in line.parts] == [kept]
+    line.drop(kept)
+    line.drop(kept)
+    assert not line
+
+
 def test_what_fits_into_no_frame_fails_before_anything_of_it_leaves() -> None:
     line = Line()
     request = _request("a", [1] * 30 + [1_001])

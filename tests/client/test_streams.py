@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
 
 from chronoline.client.aio import ToSend
+from chronoline.client.connection import Connection
+from chronoline.client.producing import ProducerStream
 from chronoline.core.errors import (
     BrokerUnavailable,
     ConsumerReplaced,
@@ -19,7 +23,7 @@ from chronoline.core.errors import (
 from chronoline.core.outcome import Refusal
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import running
-from tests.client.fake import FakeBroker, FakeStream, done
+from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, done
 
 _SHORT_S = 0.3
 
@@ -230,6 +234,44 @@ def test_a_stream_that_is_not_let_in_any_more_says_so_to_all_who_wait() -> None:
     asyncio.run(play())
 
 
+class _Id(str):
+    """An id of which one can tell whether it is still kept."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_what_nobody_waits_for_any_more_is_not_kept_while_the_broker_is_away() -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker:
+            broker.silent = True
+            connection = Connection(broker.address, None, False)
+            stream = ProducerStream(connection, "g", timeout_s=_SHORT_S)
+            kept = [
+                await _timed_out(stream),
+                await _cancelled(stream),
+            ]
+            gc.collect()
+            assert [each() for each in kept] == [None, None]
+            await stream.close()
+            await connection.close()
+
+    async def _timed_out(stream: ProducerStream) -> weakref.ref[_Id]:
+        message_id = _Id("timed-out")
+        with pytest.raises(BrokerUnavailable):
+            await stream.cancel(TOPIC_UID, [message_id])
+        return weakref.ref(message_id)
+
+    async def _cancelled(stream: ProducerStream) -> weakref.ref[_Id]:
+        message_id = _Id("cancelled")
+        asking = asyncio.ensure_future(stream.cancel(TOPIC_UID, [message_id]))
+        await asyncio.sleep(0)  # it waits to be sent
+        asking.cancel()
+        await asyncio.wait([asking])
+        return weakref.ref(message_id)
+
+    asyncio.run(play())
+
+
 # Large requests
 
 
@@ -333,6 +375,41 @@ def test_go_away_lets_what_is_under_way_be_answered_and_the_rest_goes_elsewhere(
             first, second = broker.streams
             assert [m.id for f in first.frames for m in f.create.messages] == ["under-way"]
             assert [m.id for f in second.frames for m in f.create.messages] == ["later"]
+
+    asyncio.run(play())
+
+
+async def _busy(stream: FakeStream, frame: Any) -> None:
+    """The broker wants to be asked again, in a minute."""
+    await stream.failure(frame.seq, "try_again", "store_busy", retry_after_ms=60_000)
+
+
+def test_what_rests_before_it_is_asked_again_is_told_when_the_client_is_closed() -> None:
+    async def play() -> None:
+        async with FakeBroker(_busy) as broker, broker.client() as client:
+            sending = asyncio.ensure_future(client.send("t", b"x"))
+            await broker.seen("create")
+            await client.close()
+            with pytest.raises(
+                BrokerUnavailable, match="nothing was changed: the client was closed"
+            ):
+                await sending
+
+    asyncio.run(play())
+
+
+def test_what_rests_before_it_is_asked_again_is_told_when_the_stream_is_not_let_in() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            await _busy(stream, frame)
+            broker.answer_hello = pb.Failure(
+                code="unauthenticated", kind="refused", message="no such token"
+            )
+            stream.end()
+
+        async with FakeBroker(answer) as broker, broker.client() as client:
+            with pytest.raises(Unauthenticated):
+                await client.send("t", b"x")
 
     asyncio.run(play())
 

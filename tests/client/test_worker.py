@@ -14,14 +14,15 @@ import pytest
 
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
+from chronoline.client.messages import ToSend
 from chronoline.client.sync import Client, Lease
 from chronoline.client.worker import Retry, Worker
-from chronoline.core.errors import BrokerUnavailable, TopicNotFound
+from chronoline.core.errors import BrokerUnavailable, InvalidInput, TopicNotFound
 from chronoline.core.topic import TopicSettings
 from chronoline.stores.memory import MemoryStore
 from chronoline.testing import scheduled
 from chronoline.wire.v1 import chronoline_pb2 as pb
-from tests.broker.nodes import running
+from tests.broker.nodes import Running, running
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done
 from tests.waiting import until
 
@@ -52,6 +53,67 @@ def test_what_a_handler_returns_from_is_acked_and_what_it_raises_from_is_tried_a
             assert await client.dead_letters("jobs") == []
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "final", [[ValueError, KeyError], (ValueError, KeyError), {ValueError, KeyError}]
+)
+def test_final_errors_may_be_given_in_any_collection(final: Any) -> None:
+    assert set(Retry(final=final).final) == {ValueError, KeyError}
+    assert Retry(final=ValueError).final == (ValueError,)  # type: ignore[arg-type]  # one is meant
+
+
+@pytest.mark.parametrize("final", ["ValueError", [ValueError("x")], [int], [None], 5])
+def test_what_is_no_class_of_errors_is_refused_when_it_is_said(final: Any) -> None:
+    with pytest.raises(InvalidInput, match="classes of errors"):
+        Retry(final=final)
+
+
+def test_what_a_worker_with_full_hands_holds_of_other_topics_goes_to_another(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            for name in ("slow", "quick"):
+                await client.create_topic(name, TopicSettings(window_ms=100))
+            release, by = asyncio.Event(), {}
+            full = Worker(broker.address, consumer="full", concurrency=2, lease=600)
+            other = Worker(broker.address, consumer="other", concurrency=2, lease=600)
+
+            @full.handler("slow")
+            async def wait(_: AsyncLease) -> None:
+                await release.wait()
+
+            @full.handler("quick")
+            async def late(lease: AsyncLease) -> None:
+                by[lease.id] = "full"
+
+            @other.handler("quick")
+            async def work(lease: AsyncLease) -> None:
+                by[lease.id] = "other"
+
+            serving = [asyncio.ensure_future(full.serve())]
+            await client.send_many("slow", [ToSend(), ToSend()])
+            await until(lambda: _held(broker, "slow") == 2)
+            await client.send_many("quick", [ToSend(id=f"m{number}") for number in range(20)])
+            await until(lambda: _held(broker, "quick") == 2)
+            serving.append(asyncio.ensure_future(other.serve()))
+            await until(lambda: len(by) == 20)
+            assert set(by.values()) == {"other"}
+            release.set()
+            await _emptied(client, "slow")
+            await client.send("quick", b"", id="after")
+            await until(lambda: "after" in by)
+            for worker in (full, other):
+                worker.stop()
+            await asyncio.gather(*serving)
+
+    asyncio.run(play())
+
+
+def _held(broker: Running, topic: str) -> int:
+    """How many messages of a topic are with a consumer."""
+    return sum(len(each.outstanding) for each in broker.subscriptions if each.topic.name == topic)
 
 
 def test_a_final_error_buries_at_once(tmp_path: Path) -> None:

@@ -327,3 +327,39 @@ def test_a_clock_that_is_put_back_fires_nothing_early() -> None:
     assert agenda.deliver(NOW - 3_600_000) == []
     assert agenda.deliver(NOW + 49) == []
     assert agenda.deliver(NOW + 50) == [message]
+
+
+# Ahead of the due time
+
+
+@pytest.mark.parametrize("lease_ms", [10, 15, 60_000])
+def test_what_is_taken_out_ahead_is_judged_by_the_moment_at_which_it_is_due(lease_ms: int) -> None:
+    agenda = agenda_at(None)
+    soon = leased("soon", due=NOW + 40, until=NOW + 40 + lease_ms, expires=NOW + 50)
+    agenda.reserved([soon, leased("late", due=NOW + 60)], next_ts=None, more=False, now_ms=NOW)
+    assert ids(agenda.deliver(NOW, ahead_ms=50)) == ["soon"]
+    assert (agenda.lapsed(), agenda.expired()) == ([], [])
+
+
+def test_what_is_overdue_is_judged_by_now_however_far_ahead_one_looks() -> None:
+    agenda = agenda_at(None)
+    over = leased("over", due=NOW - 40, until=NOW)
+    expired = leased("expired", due=NOW - 40, expires=NOW)
+    agenda.reserved([over, expired], next_ts=None, more=False, now_ms=NOW)
+    assert agenda.deliver(NOW, ahead_ms=50) == []
+    assert [lease.id for lease in agenda.lapsed()] == ["over"]
+    assert [lease.id for lease in agenda.expired()] == ["expired"]
+
+
+def test_there_is_room_for_one_whose_size_is_known_as_long_as_bytes_and_places_last() -> None:
+    small, large = (
+        leased("small", due=NOW, body=b"x" * 10),
+        leased("large", due=NOW, body=b"x" * 91),
+    )
+    agenda = Agenda(capacity=2, most_bytes=100)
+    assert agenda.has_room_for(leased("huge", due=NOW, body=b"x" * 1_000))  # an empty one takes any
+    agenda.reserved([small], next_ts=None, more=True, now_ms=NOW)
+    assert not agenda.has_room_for(large)
+    assert agenda.has_room_for(small)
+    agenda.reserved([small], next_ts=None, more=True, now_ms=NOW)
+    assert not agenda.has_room_for(small)

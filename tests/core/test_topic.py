@@ -27,6 +27,8 @@ def test_the_defaults_of_the_design() -> None:
         {"default_lease_ms": 10},
         {"largest_body_bytes": 0},
         {"dead_letters": False},
+        {"target": "http://127.0.0.1:9000"},
+        {"target": "https://example.com/" + "x" * 4_076},
     ],
 )
 def test_settings_at_their_bounds(fields: dict[str, Any]) -> None:
@@ -49,6 +51,9 @@ def test_settings_at_their_bounds(fields: dict[str, Any]) -> None:
         {"buckets": 1.5},
         {"buckets": True},
         {"dead_letters": 1},
+        {"target": ""},
+        {"target": 5},
+        {"target": "https://example.com/" + "x" * 4_077},
     ],
 )
 def test_settings_out_of_bounds_are_named(fields: dict[str, Any]) -> None:

@@ -102,6 +102,17 @@ def test_everything_that_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     assert found["Spark"].words == "not tried: it needs Java"
 
 
+def test_a_topic_with_a_target_is_no_timeline_of_a_pipe(tmp_path: Path) -> None:
+    chosen = settings(tmp_path)
+    with open_store(chosen.store) as store:
+        store.create_topic("p", TopicSettings(target="https://example.com/"), now_ms=1)
+    found = findings(chosen)["store"]
+    assert (
+        found.words == "the timeline 'p' has a target, which gets its messages; name another pipe"
+    )
+    assert not found.fine
+
+
 def test_what_is_wrong_with_spark_is_said(tmp_path: Path) -> None:
     def no_slots() -> str:
         raise InvalidInput("Spark has 2 slots, and this pipe needs 3")

@@ -66,3 +66,14 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, content: bytes, word
     path.write_bytes(content)
     with pytest.raises(InvalidInput, match=words):
         SOURCES.gather(path, {}, {})
+
+
+def test_as_variables_they_give_the_same(tmp_path: Path) -> None:
+    path = write(tmp_path, 'a = ["x", "y"]\nb = true\n[t]\nN_1 = "a\\"ä"\n"x.y" = [1]\nz = 5\n')
+    found = SOURCES.gather(path, {"APP_C": "2"}, {"t.z": 6})
+    variables = SOURCES.variables(found)
+    assert set(variables) == {"APP_A", "APP_B", "APP_C", "APP_T"}
+    again = SOURCES.gather(None, variables, {})
+    inner = {"N_1": 'a"ä', "x.y": [1], "z": 6}
+    assert again.table == {"a": "x,y", "b": "true", "c": "2", "t": inner}
+    assert found.table == {**again.table, "a": ["x", "y"], "b": True}

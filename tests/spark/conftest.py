@@ -1,7 +1,6 @@
 """One Spark for all tests, on this machine's cores, with the Kafka connector and our formats."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,37 +11,50 @@ from pyspark.sql import SparkSession
 from chronoline.core.errors import MissingExtra
 from chronoline.testing import jars
 from tests.conftest import miss
-
-ROOT = Path(__file__).parents[2]
+from tests.spark import daemon
+from tests.spark.environment import environment, python_of_workers
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working folder of Spark and of its workers."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_folder: Path) -> Iterator[SparkSession]:
     try:
         connector = jars.resolve("spark-kafka")
     except MissingExtra as error:
         miss("Spark", error)
-    folder = tmp_path_factory.mktemp("spark")
     settings: dict[str, Any] = {
         # Slots for two pipes, whose lanes wait most of the time; a task that is killed runs again.
         "spark.master": "local[8,4]",
         "spark.jars": ",".join(map(str, connector.iterdir())),
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.log.level": "ERROR",
+        "spark.python.daemon.module": daemon.__name__,
         "spark.sql.leafNodeDefaultParallelism": 2,
         "spark.sql.shuffle.partitions": 2,
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.warehouse.dir": str(spark_folder / "warehouse"),
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
     }
+    given = environment(spark_folder, PYSPARK_PYTHON=python_of_workers(spark_folder))
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_"))]:
+        patch.chdir(spark_folder)
+        for name in os.environ.keys() - given.keys():
             patch.delenv(name)
-        patch.setenv("SPARK_LOCAL_DIRS", str(folder))
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        # Functions of test modules travel to the workers by name.
-        patch.setenv("PYTHONPATH", str(ROOT))
+        for name, value in given.items():
+            patch.setenv(name, value)
         session = SparkSession.builder.config(map=settings).getOrCreate()
     yield session
     session.stop()
+
+
+@pytest.fixture
+def lent_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """Who gets a session gets this one, with settings of its own, and cannot stop the Spark of all tests."""
+    session = spark.newSession()
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+    return session

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,6 +12,7 @@ from pyspark.sql import functions as F
 
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.spark.expressions import Contract, read_records
+from tests.spark.changing import setting
 from tests.spark.contract_model import ACTION, DEADLINE, ID, Asked, Header, Record, read
 
 SCHEMA = (
@@ -49,16 +49,6 @@ def _bytes(value: bytearray | None) -> bytes | None:
 
 def message(*headers: Header, id: bytes | None = b"u1", deadline: bytes | None = WHEN) -> Record:
     return Record(headers=((ID, id), (DEADLINE, deadline), *headers))
-
-
-@contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    before = spark.conf.get(name) or ""
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before)
 
 
 DEADLINES = {
@@ -438,7 +428,7 @@ def test_the_expressions_answer_as_the_model_does(
     drawn: list[Record] = []
 
     @settings(
-        max_examples=300, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=120, database=None, deadline=None, suppress_health_check=list(HealthCheck)
     )
     @example(message())
     @example(message((ACTION, b"cancel")))
@@ -450,7 +440,7 @@ def test_the_expressions_answer_as_the_model_does(
     draw()
     with setting(spark, "spark.sql.session.timeZone", "Australia/Lord_Howe"):
         asked = ask(spark, drawn, Contract(delay_ms=delay_ms))
-    assert len(drawn) >= 300
+    assert len(drawn) >= 120
     for record, each in zip(drawn, asked, strict=True):
         assert each == read(record, delay_ms=delay_ms), record
     assert {each.action for each in asked} == {"create", "cancel", "reschedule", "reject"}

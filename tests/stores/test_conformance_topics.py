@@ -17,6 +17,7 @@ SETTINGS = TopicSettings(
     dedupe_ms=0,
     dead_letters=False,
     largest_body_bytes=99,
+    target="https://example.com/remind",
 )
 
 

@@ -27,8 +27,8 @@ from tests.stores.conftest import Engine
 from tests.stores.line import NOW, OWNERS, Line, new
 
 ROOT = Path(__file__).parents[2]
-KILLS = 20
-SERVER_KILLS = 4
+KILLS = 10
+SERVER_KILLS = 3
 PATIENCE_S = 60
 FOREVER = TopicSettings(dedupe_ms=MAX_TIME_MS // 2)
 

@@ -302,7 +302,7 @@ class Histories(RuleBasedStateMachine):
             assert outcome.version == self.model.rows[name].version
 
 
-EXAMPLES = {"memory": 200, "sqlite": 100, "postgres": 80}
+EXAMPLES = {"memory": 100, "sqlite": 40, "postgres": 30}
 
 
 def test_random_histories(engine: Engine, store: Store) -> None:

@@ -1,11 +1,11 @@
 """A real DynamoDB server that starts, stops, crashes and hangs on demand."""
 
-import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -167,7 +167,7 @@ def test_it_ends_with_the_process_that_started_it(shared: DynamoDBServer) -> Non
         time.sleep(0.01)
 
 
-def test_a_missing_java_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(MissingExtra, match="install Java and Maven"):
+def test_a_missing_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingExtra, match="a DynamoDB server for tests needs Java 17"):
         DynamoDBServer().start()

@@ -1,6 +1,5 @@
 """A real Kafka server that starts, stops, crashes and hangs on demand."""
 
-import shutil
 import socket
 import subprocess
 import sys
@@ -245,6 +244,6 @@ def test_it_ends_with_the_process_that_started_it(shared: KafkaServer) -> None:
 
 
 def test_a_missing_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(MissingExtra, match="install Java and Maven"):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingExtra, match="a Kafka server for tests needs Java 17"):
         KafkaServer(tmp_path / "data").start()

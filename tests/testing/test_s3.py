@@ -58,7 +58,7 @@ def client(server: S3Server) -> Any:
         region_name=given["AWS_REGION"],
         aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
-        config=Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1}),
+        config=Config(connect_timeout=10, read_timeout=10, retries={"total_max_attempts": 1}),
     )
 
 

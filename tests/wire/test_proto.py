@@ -38,6 +38,7 @@ def test_every_setting_of_a_topic_travels() -> None:
         dedupe_ms=0,
         dead_letters=False,
         largest_body_bytes=19,
+        target="https://example.com/",
     )
     assert settings_from_wire(settings_to_wire(settings)) == settings
     assert settings_from_wire(settings_to_wire(TopicSettings())) == TopicSettings()

@@ -1,17 +1,13 @@
 """A producer or a consumer of the bench, as a process that does what it is told.
 
-`python -m chronoline.bench.brokers.agent` reads commands from its input, a JSON object in each line, and
-answers each by one: `{"done": …}` or `{"error": …}`. It ends when its input does, and so with the bench.
-
-Whoever produces is told to do what `producing` has, and answers when it is done. A consumer is told to
-`consume`, and answers when it is ready; `count` asks how far it is, and `stop` ends it.
+`python -m chronoline.bench.brokers.agent`, with commands on its input (`bench.obeying`). Whoever produces is
+told to do what `producing` has, and answers when it is done. A consumer is told to `consume`, and answers
+when it is ready; `count` asks how far it is, and `stop` ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +17,8 @@ from chronoline.bench.brokers.beanstalk import BeanstalkLine
 from chronoline.bench.brokers.lines import Line, Notes
 from chronoline.bench.brokers.sdk import SdkLine
 from chronoline.bench.brokers.skip_locked import SkipLockedLine
+from chronoline.bench.obeying import serve
+from chronoline.bench.pacing import forget_the_past
 from chronoline.bench.pipes.records import write_pairs
 
 LINES: dict[str, Callable[..., Line]] = {
@@ -65,7 +63,7 @@ class Agent:
         self._notes = Notes()
         self._line = _line(**line)
         await self._line.open()
-        producing.forget_the_past()
+        forget_the_past()
         ready = asyncio.Event()
         self._consuming = asyncio.create_task(self._line.consume(self._notes, ready.set))
         waiting = asyncio.create_task(ready.wait())
@@ -96,31 +94,5 @@ def _line(kind: str, **arguments: Any) -> Line:
     return LINES[kind](**arguments)
 
 
-# The process
-
-
-async def serve() -> None:
-    """Until the input ends; then whatever is under way ends too."""
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    agent = Agent()
-    under_way: set[asyncio.Task[None]] = set()
-    async for line in reader:
-        task = asyncio.create_task(_carry_out(agent, line))
-        under_way.add(task)
-        task.add_done_callback(under_way.discard)
-
-
-async def _carry_out(agent: Agent, line: bytes) -> None:
-    answer: dict[str, Any]
-    try:
-        answer = {"done": await agent.obey(**json.loads(line))}
-    except Exception as error:
-        answer = {"error": f"{type(error).__name__}: {error}"}
-    print(json.dumps(answer), flush=True)
-
-
 if __name__ == "__main__":
-    asyncio.run(serve())
+    asyncio.run(serve(Agent().obey))

@@ -22,11 +22,11 @@ PATIENCE_S = 120.0
 class AgentProcess(Closing):
     """An agent. What it says on its error output is kept in a file."""
 
-    def __init__(self, log_path: Path) -> None:
+    def __init__(self, log_path: Path, module: str = _MODULE) -> None:
         self._log_path = log_path
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE],
+                [sys.executable, "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from chronoline.bench.arrivals import Arrivals
 from chronoline.bench.lateness import Lateness
-from chronoline.bench.pipes.passage import Arrivals
 from chronoline.bench.tally import Tally
 
 

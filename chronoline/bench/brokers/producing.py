@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from array import array
-from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 
 from chronoline.bench.brokers.lines import Line, now_us
 from chronoline.bench.brokers.sdk import SdkLine
+from chronoline.bench.pacing import forget_the_past, paced
 from chronoline.bench.pipes.records import write_pairs
 from chronoline.core.errors import ChronolineError
 
@@ -37,7 +36,7 @@ async def produce(
 
     forget_the_past()
     started_us = now_us()
-    async for place in _paced(messages, rate):
+    async for place in paced(messages, rate, start=1):
         task = asyncio.create_task(put(place))
         putting.add(task)
         task.add_done_callback(putting.discard)
@@ -47,16 +46,6 @@ async def produce(
         raise ChronolineError(f"{len(failed)} messages could not be put: {failed[0]}")
     write_pairs(Path(path), enumerate(due_us, first))
     return {"started_us": started_us, "ended_us": ended_us}
-
-
-async def _paced(messages: int, rate: float) -> AsyncIterator[int]:
-    """Places from 1 on, each when it is its turn."""
-    loop = asyncio.get_running_loop()
-    started_s = loop.time()
-    for place in range(1, messages):
-        while (wait_s := started_s + place / rate - loop.time()) > 0:
-            await asyncio.sleep(wait_s)  # until its turn, at this rate
-        yield place
 
 
 async def batches(line: Line, *, first: int, messages: int, batch: int, under_way: int) -> Figures:
@@ -98,9 +87,3 @@ async def singles(line: Line, *, first: int, tasks: int, seconds: float) -> Figu
     created = sum(await asyncio.gather(*(put(hand) for hand in range(tasks))))
     took_s = (now_us() - started_us) / 1_000_000
     return {"rate": created / took_s, "created": created + 1}
-
-
-def forget_the_past() -> None:
-    """The garbage collector passes over what is there already."""
-    gc.collect()
-    gc.freeze()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from chronoline.bench.brokers.agents import PATIENCE_S, AgentProcess
 from chronoline.bench.brokers.passage import Came, Passage, count_up
@@ -17,7 +17,7 @@ from chronoline.bench.engines.contract import Database
 from chronoline.bench.engines.postgres import PostgresEngine
 from chronoline.bench.engines.sqlite import SqliteEngine
 from chronoline.bench.pipes.records import read_pairs
-from chronoline.bench.rounds import interleave
+from chronoline.bench.rounds import Figure, in_turn
 from chronoline.bench.session import Session
 from chronoline.bench.tally import Tally
 from chronoline.core.closing import Closing
@@ -34,8 +34,6 @@ QUIET_S = 15.0
 _LOOK_EVERY_S = 0.1
 _WRITERS = 8
 """Connections of a producer at a rate, where one cannot do it."""
-
-Figure = TypeVar("Figure")
 
 
 class Stage(Closing):
@@ -172,20 +170,7 @@ class Stage(Closing):
         self, title: str, rounds: int, works: Mapping[str, Callable[[], Figure]]
     ) -> dict[str, list[Figure]]:
         """What each work found, one for each round. A full run begins with a round that does not count."""
-        found: dict[str, list[Figure]] = {name: [] for name in works}
-        warm_ups = 0 if self.session.quick else 1
-
-        def noting(name: str, work: Callable[[], Figure]) -> Callable[[], float]:
-            def measure() -> float:
-                found[name].append(work())
-                return 0.0
-
-            return measure
-
-        measures = {name: noting(name, work) for name, work in works.items()}
-        with self.session.show.work(title, (rounds + warm_ups) * len(works)) as advance:
-            interleave(rounds, measures, warm_ups=warm_ups, after_each=lambda: advance(1))
-        return {name: figures[warm_ups:] for name, figures in found.items()}
+        return in_turn(self.session, title, rounds, works)
 
     # Inside
 

@@ -10,7 +10,7 @@ from functools import partial
 from chronoline.bench.brokers.passage import Passage
 from chronoline.bench.brokers.stage import BEANSTALKD, CONTROL, ENGINES, TABLE, Stage, people
 from chronoline.bench.brokers.targets import Target
-from chronoline.bench.pipes.stage import medians_of
+from chronoline.bench.lateness import medians_of
 from chronoline.bench.report import Wanted
 
 OVER_MS = 1.0

@@ -11,8 +11,8 @@ from chronoline.bench.brokers.memory import MemoryWatch, thirds
 from chronoline.bench.brokers.passage import Passage
 from chronoline.bench.brokers.stage import ENGINES, MOST_CONSUMERS, Stage, people
 from chronoline.bench.brokers.targets import Broker, BrokerTarget
+from chronoline.bench.lateness import medians_of
 from chronoline.bench.messages import DAY_MS
-from chronoline.bench.pipes.stage import medians_of
 from chronoline.bench.report import Wanted
 
 SAME = Wanted(at_most=1.2)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from chronoline.bench.lateness import medians_of
 from chronoline.bench.pipes.passage import Passage
 from chronoline.bench.pipes.scene import AnySide, Scene
-from chronoline.bench.pipes.stage import CONTROL, PUBLISHED, Stage, medians_of
+from chronoline.bench.pipes.stage import CONTROL, PUBLISHED, Stage
 from chronoline.bench.report import Wanted
 
 COMPARED_RATE = 1_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from chronoline.bench.pipes.stage import PERCENTILES, Stage
+from chronoline.bench.lateness import PERCENTILES
+from chronoline.bench.pipes.stage import Stage
 
 _RATE = 1_000
 _CASE = "several pipes"

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from chronoline.bench.lateness import medians_of
 from chronoline.bench.messages import DAY_MS
 from chronoline.bench.pipes.passage import Passage
 from chronoline.bench.pipes.sides import PipeSide
-from chronoline.bench.pipes.stage import Stage, medians_of
+from chronoline.bench.pipes.stage import Stage
 from chronoline.bench.report import Wanted
 
 SAME = Wanted(at_most=1.3)

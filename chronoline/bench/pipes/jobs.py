@@ -1,6 +1,6 @@
-"""Spark jobs of a user's, on timelines: `python -m chronoline.bench.pipes.jobs KIND ARGUMENTS`, as JSON.
+"""Spark jobs of a user's, on timelines: `python -m chronoline.bench.pipes.jobs KIND ARGUMENTS …`, as JSON.
 
-They answer one line of JSON, lists of figures by name.
+Each answers one line of JSON, lists of figures by name.
 """
 
 from __future__ import annotations
@@ -199,8 +199,9 @@ def _text(moment_ms: int) -> str:
 KINDS: dict[str, Callable[..., Bulk | Forecast]] = {"bulk": Bulk, "forecast": Forecast}
 
 
-def main(kind: str, arguments: str) -> None:
-    print(json.dumps(KINDS[kind](**json.loads(arguments)).run()), flush=True)
+def main(*asked: str) -> None:
+    for kind, arguments in zip(asked[::2], asked[1::2], strict=True):
+        print(json.dumps(KINDS[kind](**json.loads(arguments)).run()), flush=True)
 
 
 if __name__ == "__main__":

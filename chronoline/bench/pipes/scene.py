@@ -12,11 +12,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from chronoline.bench.arrivals import Arrivals
 from chronoline.bench.control import Control
 from chronoline.bench.pipes import loader, watcher
 from chronoline.bench.pipes.child import Child
 from chronoline.bench.pipes.loader import Load, Loaded
-from chronoline.bench.pipes.passage import Arrivals, Passage, count_up
+from chronoline.bench.pipes.passage import Passage, count_up
 from chronoline.bench.pipes.records import count_pairs, read_pairs
 from chronoline.bench.pipes.sides import Side, Topics
 from chronoline.bench.tally import Tally

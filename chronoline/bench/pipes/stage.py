@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from statistics import median
 
 from chronoline.bench.engines.postgres import PostgresEngine
-from chronoline.bench.lateness import Lateness
 from chronoline.bench.pipes.child import Child
 from chronoline.bench.pipes.passage import Passage
 from chronoline.bench.pipes.scene import AnySide, Scene
@@ -101,14 +99,3 @@ class Stage(Closing):
         total.lost += tally.lost
         total.duplicated += tally.duplicated
         total.early += tally.early
-
-
-PERCENTILES = {"p50": "p50_ms", "p99": "p99_ms", "p99.9": "p999_ms", "max": "max_ms"}
-
-
-def medians_of(latenesses: Sequence[Lateness]) -> dict[str, float]:
-    """The median of each percentile over several rounds."""
-    return {
-        name: median(getattr(each, attribute) for each in latenesses)
-        for name, attribute in PERCENTILES.items()
-    }

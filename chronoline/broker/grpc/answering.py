@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractContextManager
 
 from chronoline.broker.limits import check_batch
@@ -22,7 +23,9 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 
 _MOST_LETTERS = 1_000
 _BODIES_AT_ONCE = 100
-"""So many are read before it is looked whether the answer becomes too large."""
+"""So many are read, or as many as fit into an answer whatever their sizes, before its size is looked at."""
+_READERS = 4
+"""So many read bodies at a time: each has about two answers in its hands. The others wait."""
 
 
 class Answering:
@@ -31,6 +34,7 @@ class Answering:
     def __init__(self, parts: Parts, roles: tuple[str, ...]) -> None:
         self._parts = parts
         self._roles = roles
+        self._reading = asyncio.Semaphore(_READERS)
         self.address = ""
 
     def _command(self, name: str) -> AbstractContextManager[None]:
@@ -99,10 +103,17 @@ class Answering:
         actor: Actor = Producer(asked.producer_group)
         if asked.WhichOneof("actor") == "consumer":
             actor = Consumer(asked.consumer)
+        async with self._reading:
+            return await self._read_bodies(asked, actor)
+
+    async def _read_bodies(self, asked: pb.BodiesRequest, actor: Actor) -> pb.BodiesFound:
+        topic = await self._parts.topics.get(asked.topic_uid)
         most_bytes, answer = self._parts.limits.frame_bytes, pb.BodiesFound()
-        for begin in range(0, len(asked.ids), _BODIES_AT_ONCE):
-            ids = asked.ids[begin : begin + _BODIES_AT_ONCE]
-            bodies = await self._parts.carrier.bodies(asked.topic_uid, ids, actor)
+        fit = most_bytes // max(topic.settings.largest_body_bytes, 1)
+        at_once = max(1, min(_BODIES_AT_ONCE, fit))
+        for begin in range(0, len(asked.ids), at_once):
+            ids = asked.ids[begin : begin + at_once]
+            bodies = await self._parts.carrier.bodies(topic.uid, ids, actor)
             answer.found.extend(pb.Body(id=id, body=body) for id, body in bodies.found.items())
             answer.refused.extend(outcomes_to_wire(bodies.refused))
             if answer.ByteSize() > most_bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ _PUSH_BYTES = 1024 * 1024
 """A frame of pushes is closed at about this size; one message may be larger."""
 _MOST_HELD = 100_000
 """So many leases a consumer that comes back may say it holds."""
+_MOST_UNANSWERED = 100
+"""Subscribes that a consumer may have sent in vain; after more it gets its leases anew."""
 
 
 class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
@@ -41,7 +44,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         super().__init__(parts)
         self._roll = roll
         self._subscriptions: dict[int, Subscription] = {}
-        self._subscribing: set[int] = set()
+        self._subscribing: dict[int, asyncio.Task[None]] = {}
         self._busy = False
         # Since it was pushed too much, nothing was reserved for it.
         self._was_clogged = False
@@ -95,7 +98,8 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         super()._join(name, instance)
 
     def leave(self) -> None:
-        """Nothing more is pushed to it."""
+        for task in self._subscribing.values():
+            task.cancel()
         for subscription in self._subscriptions.values():
             self._parts.loaders.unsubscribe(subscription)
         self._subscriptions.clear()
@@ -146,17 +150,17 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
             raise InvalidInput(
                 f"{len(asked.holding)} leases held; at most {_MOST_HELD} can be named"
             )
-        self._subscribing.add(uid)
+        self._subscribing[uid] = _current_task()
         try:
             subscription, kept = await self._parts.loaders.subscribe(
                 topic,
                 self,
                 lease_ms=lease_ms,
                 credit=asked.credit,
-                holding=_held(asked.holding),
+                holding=_held(asked.holding, asked.unanswered),
             )
         finally:
-            self._subscribing.discard(uid)
+            del self._subscribing[uid]
         self._subscriptions[uid] = subscription
         self.outbox.put(self._reply(seq=seq, subscribed=_subscribed(topic, lease_ms, kept)))
 
@@ -201,25 +205,18 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
                 "a move has to be of a kind: extend, release, retry, bury or unreserve"
             )
         now_ms = self._parts.access.clock.now_ms()
-        moves = [
-            (
-                Lease(id=each.id, consumer=self.name, version=each.version, until=0),
-                each.at_ms if each.HasField("at_ms") else now_ms + each.delay_ms,
-            )
-            for each in batch.moves
+        ends = [
+            each.at_ms if each.HasField("at_ms") else now_ms + each.delay_ms for each in batch.moves
         ]
+        moves = list(zip(leases_from_wire(batch.moves, self.name), ends, strict=True))
         outcomes = await self._parts.carrier.move(move, batch.topic_uid, moves)
-        at_ms = [
-            at if outcome.done else 0 for (_, at), outcome in zip(moves, outcomes, strict=True)
-        ]
+        at_ms = [end if outcome.done else 0 for end, outcome in zip(ends, outcomes, strict=True)]
         moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=at_ms)
         self.outbox.put(self._reply(seq=seq, moved=moved))
 
     async def _bury(self, seq: int, batch: pb.MoveBatch) -> None:
-        buried = [
-            (Lease(id=each.id, consumer=self.name, version=each.version, until=0), each.reason)
-            for each in batch.moves
-        ]
+        reasons = [each.reason for each in batch.moves]
+        buried = list(zip(leases_from_wire(batch.moves, self.name), reasons, strict=True))
         outcomes = await self._parts.carrier.bury(batch.topic_uid, buried)
         moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=[0] * len(buried))
         self.outbox.put(self._reply(seq=seq, moved=moved))
@@ -231,9 +228,19 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         self.outbox.put(self._reply(seq=seq, moved=moved))
 
 
-def _held(holding: Iterable[pb.HeldLease]) -> dict[str, set[int]]:
-    """By id, the versions that are the consumer's own."""
-    return {each.id: {each.version, each.version + each.extending} for each in holding}
+def _current_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _held(holding: Iterable[pb.HeldLease], unanswered: int) -> dict[str, range]:
+    """By id, the versions that are the consumer's own: it may not have heard of the last ones."""
+    unheard = min(max(unanswered, 0), _MOST_UNANSWERED)
+    return {
+        each.id: range(each.version, each.version + each.extending + unheard + 1)
+        for each in holding
+    }
 
 
 def _subscribed(topic: Topic, lease_ms: int, kept: Sequence[Lease]) -> pb.Subscribed:

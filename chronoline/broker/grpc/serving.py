@@ -13,14 +13,20 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from chronoline.broker.containing import contain
-from chronoline.broker.doors import Door
+from chronoline.broker.doors import Door, hash_of_shown
 from chronoline.broker.grpc.answering import Answering
 from chronoline.broker.grpc.consuming import ConsumerSession
 from chronoline.broker.grpc.producing import ProducerSession
 from chronoline.broker.grpc.roll import Roll
 from chronoline.broker.grpc.sessions import Session
 from chronoline.broker.parts import Parts
-from chronoline.core.errors import ChronolineError, InvalidInput, TooMuch, Unauthenticated
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    InvalidInput,
+    TooMuch,
+    Unauthenticated,
+)
 from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -45,8 +51,11 @@ _UNARY: dict[str, dict[str, Any]] = {
     },
 }
 _LOOK_AFTER_S = 0.5
-"""So often streams are looked at: silence has no event."""
+"""So often streams are looked at: neither silence nor a token that is revoked has an event."""
 _FRAME_SPARE_BYTES = 64 * 1024
+
+_STOPPING = "the broker is stopping; connect anew, there or elsewhere"
+_REVOKED = "the broker asks for a token, and does not know the one that was shown any more"
 
 AnySession = Session[Any, Any]
 
@@ -58,10 +67,12 @@ class GrpcEdge:
         self._parts = parts
         self._door = door
         self._roles = roles
-        self._sessions: set[AnySession] = set()
+        # Each with the hash of the token that let it in.
+        self._sessions: dict[AnySession, str] = {}
         self._roll = Roll()
         self._server: aio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._stopping = False
         self.port = 0
 
     @property
@@ -107,14 +118,22 @@ class GrpcEdge:
         self._looking = contain("looking after streams", self._look_after, self._parts.metrics)
 
     async def stop(self, grace_s: float = 2.0) -> None:
-        """Tells all streams to go elsewhere, and ends when they have. May be called twice."""
+        """Tells all streams to go elsewhere, and ends when they have. May be called twice.
+
+        From the first moment on nothing more is leased to them.
+        """
+        self.go_away()
         if self._looking is not None:
             self._looking.cancel()
-        for session in self.sessions:
-            session.go_away("stopping", "the broker is stopping; connect anew, there or elsewhere")
         if self._server is not None:
             await self._server.stop(grace_s)
             self._server = None
+
+    def go_away(self) -> None:
+        """Tells all streams to go; nothing more is leased to them, and no new ones are let in."""
+        self._stopping = True
+        for session in self.sessions:
+            session.go_away("stopping", _STOPPING)
 
     def _streams(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         return {
@@ -132,21 +151,36 @@ class GrpcEdge:
         most = self._parts.limits.connections
         if len(self._sessions) >= most:
             await _abort(context, TooMuch(f"{most} streams are open already; try again later"))
-        self._sessions.add(session)
+        if self._stopping:
+            await _abort(context, BrokerUnavailable(_STOPPING))
+        self._sessions[session] = hash_of_shown(_authorization(context.invocation_metadata()))
         try:
             await session.serve(frames, context.write)
         finally:
-            self._sessions.discard(session)
+            del self._sessions[session]
 
     async def _look_after(self) -> None:
         now_s = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_AFTER_S)
             before_s, now_s = now_s, time.monotonic()
+            self._check_tokens()
             if now_s - before_s > 2 * _LOOK_AFTER_S:
                 continue  # it was we who did nothing: what came meanwhile is read first
             for session in self.sessions:
                 session.look_after(now_s)
+
+    def _check_tokens(self) -> None:
+        try:
+            revoked = [
+                session
+                for session, shown in self._sessions.items()
+                if not self._door.lets_stay(shown)
+            ]
+        except InvalidInput:  # they cannot be read: until they can, who is in stays
+            return
+        for session in revoked:
+            session.go_away("unauthenticated", _REVOKED)
 
 
 def _unary(
@@ -168,6 +202,11 @@ def _unary(
     )
 
 
+def _authorization(metadata: Any) -> str | bytes:
+    given: str | bytes = dict(metadata or ()).get("authorization", "")
+    return given
+
+
 async def _abort(context: Any, error: Exception) -> None:
     failure = failure_of(error)
     await context.abort(
@@ -182,8 +221,7 @@ class _Doorkeeper(aio.ServerInterceptor):
         self._door = door
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        given = dict(details.invocation_metadata or ()).get("authorization", "")
-        if self._door.lets_in(given):
+        if self._door.lets_in(_authorization(details.invocation_metadata)):
             return await continuation(details)
 
         async def refuse(_: Any, context: Any) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any, Generic, TypeVar
@@ -43,7 +43,7 @@ Frame = TypeVar("Frame", pb.ProducerFrame, pb.ConsumerFrame)
 Reply = TypeVar("Reply", pb.ProducerReply, pb.ConsumerReply)
 
 
-class Session(Generic[Frame, Reply]):
+class Session(ABC, Generic[Frame, Reply]):
     """One stream of one client."""
 
     partner: str
@@ -61,7 +61,7 @@ class Session(Generic[Frame, Reply]):
         self._budget = Budget(parts.limits.in_flight_bytes)
         self._least_bytes = parts.limits.in_flight_bytes // _MOST_REQUESTS
         self._running: set[asyncio.Task[None]] = set()
-        self._task: asyncio.Task[Any] | None = None
+        self._writing: asyncio.Task[None] | None = None
         self._write_since_s: float | None = None
         self._ending: asyncio.Task[None] | None = None
         # While it does not, because too much is under way, a client's silence says nothing of it.
@@ -81,6 +81,9 @@ class Session(Generic[Frame, Reply]):
         """It has said who it is."""
         self.name = name
 
+    def leave(self) -> None:
+        """Nothing more is pushed to it."""
+
     def _left(self) -> None:
         """It is gone."""
 
@@ -89,29 +92,37 @@ class Session(Generic[Frame, Reply]):
     async def serve(
         self, frames: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]
     ) -> None:
-        """Until the client ends it, or it has to be ended. Frames come and go as they travel."""
-        self._task = asyncio.current_task()
+        """Until the client ends it, or it has to be ended. Frames come and go as they travel.
+
+        It also returns when the writing was cancelled: gRPC tells the client only of an end like this.
+        """
         reading = asyncio.create_task(self._read(frames))
+        self._writing = asyncio.create_task(self._write(write))
         try:
-            while replies := await self.outbox.take():
-                reply, *more = replies
-                if more:
-                    reply.more.extend(more)  # type: ignore[arg-type]  # both are of this kind
-                now_us, epoch = self._parts.timekeeper.stamp()
-                reply.stamp.now_us, reply.stamp.epoch = now_us, epoch
-                leaving = reply.SerializeToString()
-                self._write_since_s = time.monotonic()
-                await write(leaving)
-                self._write_since_s = None
-                self._count("out", len(leaving))
-                self._wrote()
+            await asyncio.wait([self._writing])
+            if not self._writing.cancelled():
+                self._writing.result()
         finally:
-            reading.cancel()
-            tasks = [reading, *self._running, *([self._ending] if self._ending else [])]
+            tasks = [reading, self._writing, *self._running]
+            tasks += [self._ending] if self._ending else []
             for task in tasks:
                 task.cancel()
+            self._left()  # before anything is awaited, which could be cancelled too
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._left()
+
+    async def _write(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        while replies := await self.outbox.take():
+            reply, *more = replies
+            if more:
+                reply.more.extend(more)  # type: ignore[arg-type]  # both are of this kind
+            now_us, epoch = self._parts.timekeeper.stamp()
+            reply.stamp.now_us, reply.stamp.epoch = now_us, epoch
+            leaving = reply.SerializeToString()
+            self._write_since_s = time.monotonic()
+            await write(leaving)
+            self._write_since_s = None
+            self._count("out", len(leaving))
+            self._wrote()
 
     def _wrote(self) -> None:
         """There is room in the outbox again, perhaps."""
@@ -119,12 +130,18 @@ class Session(Generic[Frame, Reply]):
     def go_away(self, code: str, message: str) -> None:
         """Tells the client to connect anew; the stream ends when what is under way is answered."""
         if self._ending is None:
+            self.leave()
             self.outbox.put(self._reply(go_away=pb.GoAway(code=code, message=message)))
             self._ending = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
         if self._running:
             await asyncio.wait(self._running, timeout=_LAST_ANSWERS_S)
+        self._close()
+
+    def _close(self) -> None:
+        """What waits is still written. Nothing is pushed that would not be, and be leased all the same."""
+        self.leave()
         self.outbox.close()
 
     def look_after(self, now_s: float) -> None:
@@ -133,11 +150,12 @@ class Session(Generic[Frame, Reply]):
         if self._write_since_s is not None and now_s - self._write_since_s > timeout_s:
             logger.warning("%s %r does not read; its stream ends", self.partner, self.name)
             self._write_since_s = None  # it is ended once
-            if self._task is not None:
-                self._task.cancel()
+            if self._writing is not None:
+                self._writing.cancel()
         elif self._listens and now_s - self.heard_s > timeout_s:
             logger.warning("%s %r is silent; its stream ends", self.partner, self.name)
-            self.go_away("silent", f"nothing was heard of you for {timeout_s:g} s")
+            missed = "nothing was heard of you" if self.name else "no hello came from you"
+            self.go_away("silent", f"{missed} for {timeout_s:g} s")
 
     def _count(self, direction: str, size_bytes: int) -> None:
         labels = (direction, self.partner, "")
@@ -148,7 +166,7 @@ class Session(Generic[Frame, Reply]):
     async def _read(self, frames: AsyncIterator[bytes]) -> None:
         try:
             async for received in frames:
-                self.heard_s = time.monotonic()
+                self._heard()
                 self._count("in", len(received))
                 await self._take_in_all(received)
         except asyncio.CancelledError:
@@ -159,7 +177,12 @@ class Session(Generic[Frame, Reply]):
         finally:
             if self._running:
                 await asyncio.wait(self._running)  # what was asked for is answered
-            self.outbox.close()
+            self._close()
+
+    def _heard(self) -> None:
+        """Who has not said hello is silent, whatever else it says."""
+        if self.name:
+            self.heard_s = time.monotonic()
 
     async def _take_in_all(self, received: bytes) -> None:
         """The frames that came together."""
@@ -198,7 +221,8 @@ class Session(Generic[Frame, Reply]):
         size_bytes = max(size_bytes, self._least_bytes)
         self._listens = False
         await self._budget.take(size_bytes)
-        self._listens, self.heard_s = True, time.monotonic()
+        self._listens = True
+        self._heard()
         answering = self._answer(frame, work, size_bytes)
         if work == self._carry_out:
             task = asyncio.create_task(answering)
@@ -233,6 +257,7 @@ class Session(Generic[Frame, Reply]):
         if problem := name_problem(self.partner, name):
             raise InvalidInput(problem)
         self._join(name, frame.hello.instance)
+        self._heard()
         limits = self._parts.limits
         welcome = pb.Welcome(
             broker=self._parts.broker,

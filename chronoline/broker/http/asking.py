@@ -29,6 +29,7 @@ from chronoline.broker.http.values import (
 from chronoline.core.limits import MAX_NAME_BYTES
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
 from chronoline.core.topic import TopicSettings
+from chronoline.core.urls import MAX_URL_CHARACTERS
 from chronoline.naming import new_id
 
 
@@ -134,14 +135,16 @@ class AskedContent(AskedWhen):
         )
 
     def _body(self) -> bytes | None:
-        """Without a word of it, it is empty; null is a message that has none."""
+        """Without a word of it, it is empty. Null is a message without one as `body`, and JSON as `json`."""
         if self.body is not None:
             return self.body.encode()
         if self.body_base64 is not None:
             return self.body_base64
         if self.json_ is not None:
             return self.json_
-        return None if "body" in self.model_fields_set else b""
+        if "body" in self.model_fields_set:
+            return None
+        return b"null" if "json_" in self.model_fields_set else b""
 
 
 _CONTENT_RULES: dict[str, Any] = {
@@ -356,6 +359,11 @@ class AskedSettings(Asked):
     dedupe_ms: Whole | None = None
     dead_letters: bool | None = None
     largest_body_bytes: Whole | None = None
+    target: Annotated[str, Field(max_length=MAX_URL_CHARACTERS)] | None = Field(
+        default=None,
+        description="A URL that is called with each message at its due, instead of consumers.",
+        examples=["https://example.com/remind"],
+    )
 
     def to_settings(self) -> TopicSettings:
         return TopicSettings(**self.model_dump(exclude_none=True))

@@ -24,10 +24,12 @@ from chronoline.broker.limits import check_batch
 from chronoline.broker.paging import letter_place
 from chronoline.broker.parts import Parts
 from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import id_problem, time_problem
 from chronoline.core.message import DeadLetter
 
 _PAGE = 100
 _MOST = 1_000
+_NO_PLACE = "after is not what `next` said of a page"
 
 
 class DeadLetters:
@@ -97,6 +99,9 @@ def _word(letter: DeadLetter) -> str:
 def _place(word: str) -> DeadLetter:
     try:
         died, _, message_id = base64.urlsafe_b64decode(word).decode().partition(" ")
-        return letter_place(message_id, int(died))
+        died_ms = int(died)
     except (binascii.Error, ValueError):
-        raise InvalidInput("after is not what `next` said of a page") from None
+        raise InvalidInput(_NO_PLACE) from None
+    if time_problem("died", died_ms) or id_problem(message_id):
+        raise InvalidInput(_NO_PLACE)
+    return letter_place(message_id, died_ms)

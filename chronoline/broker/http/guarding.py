@@ -15,7 +15,7 @@ from http import HTTPStatus
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chronoline.broker.doors import Door, is_loopback
+from chronoline.broker.doors import Door, host_problem, is_loopback
 from chronoline.broker.http.problems import problem_of
 from chronoline.broker.limits import Limits
 from chronoline.broker.parts import Parts
@@ -73,7 +73,9 @@ class Guard:
         if not let_in:
             raise Unauthenticated
         if self._on_loopback and not asks:
-            _check_host(headers.get(b"host", b"").decode("latin-1"))
+            problem = host_problem(headers.get(b"host", b"").decode("latin-1"))
+            if problem is not None:
+                raise HTTPException(HTTPStatus.MISDIRECTED_REQUEST, problem)
 
     def _count(self, partner: str, direction: str, message: Message) -> None:
         if size_bytes := len(message.get("body", b"")):
@@ -128,13 +130,3 @@ class _Bounded:
                 f"the body is larger than {self._most_bytes} bytes, which is all that this broker takes at "
                 "once: send it in parts, or raise frame_bytes in its settings",
             )
-
-
-def _check_host(host: str) -> None:
-    """Where no token is asked for, a web page must not get in under a name that it made point here."""
-    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    if name and not is_loopback(name):
-        raise HTTPException(
-            HTTPStatus.MISDIRECTED_REQUEST,
-            f"this is not {name[:100]!r}: without a token, ask for 127.0.0.1, [::1] or localhost",
-        )

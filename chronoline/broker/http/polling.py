@@ -7,7 +7,7 @@ asked for, and it is answered with what came first. After that:
   away it is not kept.
 - Then it counts as busy: its share goes to others. As long as it has live leases it stays subscribed, since a
   consumer that subscribes anew gets its leases under new versions, and could not settle what it works on.
-- Then it is unsubscribed.
+- Then it is unsubscribed; earlier, if room is needed for another and it has no live leases.
 
 Polls without a name, of the same lease, are one poller together. If each were a consumer of its own, it would
 wait for a share until the next window, and leave it unserved as soon as it had one message.
@@ -108,6 +108,11 @@ class Poller:
     @property
     def resting(self) -> bool:
         return self._subscription is not None and not self.polls
+
+    @property
+    def can_leave(self) -> bool:
+        """Nobody waits, and nobody works on what it got: its leases would come back under new versions."""
+        return self.resting and (self.subscription.closed or not self.subscription.outstanding)
 
     @property
     def clogged(self) -> bool:
@@ -228,10 +233,10 @@ class Pollers:
         most = self._parts.limits.connections
         if len(self._pollers) < most:
             return
-        resting = [each for each in self._pollers.values() if each.resting]
-        if not resting:
-            raise TooMuch(f"{most} consumers poll already; try again later")
-        self._leave(min(resting, key=lambda each: each.keep_until_s))
+        leaving = [each for each in self._pollers.values() if each.can_leave]
+        if not leaving:
+            raise TooMuch(f"{most} consumers poll or have leases already; try again later")
+        self._leave(min(leaving, key=lambda each: each.keep_until_s))
 
     async def _subscribe(self, poller: Poller, lease_ms: int) -> None:
         try:
@@ -324,7 +329,8 @@ class Pollers:
 
     def _return(self, poller: Poller, leased: Sequence[LeasedMessage]) -> None:
         leases = [each.lease for each in leased]
-        poller.subscription.settled(lease.id for lease in leases)
+        for lease in leases:
+            poller.subscription.settled(lease)
         self._give_back(poller, leases)
 
     def _give_back(self, poller: Poller, leases: Sequence[Lease]) -> None:

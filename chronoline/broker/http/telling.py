@@ -6,16 +6,15 @@ text where they are valid UTF-8, and else base64 under another name.
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from chronoline.broker.http.values import HEADERS_SCHEMA
+from chronoline.broker.showing import show_bytes, show_headers
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.core.message import DeadLetter, Header, LeasedMessage, Message
+from chronoline.core.message import DeadLetter, LeasedMessage, Message
 from chronoline.core.outcome import Outcome
 from chronoline.core.status import status_of
 from chronoline.core.topic import Topic
@@ -34,27 +33,6 @@ def moments(**named_ms: int | None) -> dict[str, Any]:
             shown_ms = max(0, min(moment_ms, MAX_TIME_MS))
             told |= {name: show_moment(shown_ms), f"{name}_ms": moment_ms}
     return told
-
-
-def _bytes(**named: bytes | None) -> dict[str, Any]:
-    told: dict[str, Any] = {}
-    for name, value in named.items():
-        if value is None:
-            continue
-        try:
-            told[name] = value.decode()
-        except UnicodeDecodeError:
-            told[f"{name}_base64"] = base64.b64encode(value).decode()
-    return told
-
-
-def _headers(headers: Iterable[Header]) -> list[tuple[str, Any]]:
-    return [(name, _header_value(value)) for name, value in headers]
-
-
-def _header_value(value: bytes | None) -> Any:
-    told = _bytes(base64=value)
-    return told.get("base64") if "base64_base64" not in told else {"base64": told["base64_base64"]}
 
 
 # Outcomes
@@ -132,8 +110,8 @@ def _common(message: Message) -> dict[str, Any]:
         "version": message.version,
         "attempts": message.attempts,
         "producer_group": message.producer_group,
-        "headers": _headers(message.headers),
-        **_bytes(key=message.key),
+        "headers": show_headers(message.headers),
+        **show_bytes(key=message.key),
         **moments(due=message.due, expires=message.expires),
     }
 
@@ -168,7 +146,7 @@ class DeliveryTold(BaseModel):
             redelivered=leased.redelivered,
             **_common(message) | {"version": lease.version},
             **moments(until=lease.until),
-            **_bytes(body=leased.body),
+            **show_bytes(body=leased.body),
         )
 
 
@@ -268,6 +246,7 @@ class SettingsTold(BaseModel):
     dedupe_ms: int
     dead_letters: bool
     largest_body_bytes: int
+    target: str | None = None
 
 
 class TopicTold(BaseModel):
@@ -325,6 +304,9 @@ class InfoTold(BaseModel):
     brokers: list[BrokerTold]
     subscribers: list[SubscriberTold]
     store_problem: str = Field(description="Empty while the store answers.")
+    clock_problem: str = Field(
+        description="Empty while the broker's clock agrees with the store's."
+    )
 
 
 class StateTold(BaseModel):

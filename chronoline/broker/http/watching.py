@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
 from fastapi import APIRouter, Response
@@ -22,8 +23,13 @@ from chronoline.broker.http.telling import (
 from chronoline.broker.parts import Parts
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, StoreUnavailable
 
+logger = logging.getLogger(__name__)
+
 _ASK_EVERY_S = 0.5
 _PATIENCE_S = 2.0
+_AWAY = "the store does not answer; the log and /v1/info say more"
+_NO_CHANGES = "the store takes no changes: it is full, or others keep it busy; the log says more"
+"""For everybody who asks: what the store's driver says may name hosts, and no token is needed here."""
 _METRICS_ANSWER = {"description": "In Prometheus' text format.", "content": {"text/plain": {}}}
 
 
@@ -37,14 +43,19 @@ class Readiness:
         self.stopping = False
 
     async def check(self) -> None:
-        """Raises `BrokerUnavailable` or `StoreUnavailable`, with the reason."""
+        """Raises `BrokerUnavailable` or `StoreUnavailable`, with as much of the reason as all may know."""
         if self.stopping:
             raise BrokerUnavailable("the broker is stopping")
         if time.monotonic() - self._asked_s >= _ASK_EVERY_S:
             self._asked_s = time.monotonic()
-            self._problem = await self._ask()
+            problem = await self._ask()
+            if problem and not self._problem:
+                logger.warning("not ready: %s", problem, extra={"action": "not_ready"})
+            self._problem = problem
         if self._problem:
-            raise StoreUnavailable(self._problem)
+            raise StoreUnavailable(_AWAY)
+        if self._parts.access.refusal:
+            raise StoreUnavailable(_NO_CHANGES)
         if problem := self._parts.access.clock.problem:
             raise BrokerUnavailable(problem)
 
@@ -123,5 +134,6 @@ class Watching:
             brokers=[broker],
             subscribers=subscribers,
             store_problem=parts.access.problem,
+            clock_problem=parts.access.clock.problem,
             **moments(now=parts.clock.now_ms()),
         )

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from chronoline.cli.sharing import default, sharing
-from chronoline.core.errors import InvalidInput
+from chronoline.cli.reaching import (
+    address_option,
+    authority_option,
+    checked_address,
+    read_token,
+    tls_option,
+    token_file_option,
+)
+from chronoline.cli.sharing import sharing
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP
-from chronoline.settings.types import check_address
 
 if TYPE_CHECKING:
     from chronoline.client.aio import AsyncClient
@@ -23,33 +27,11 @@ _EXAMPLE = "127.0.0.1:7400"
 _PATIENCE_S = 30.0
 
 Address = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        envvar="CHRONOLINE_ADDRESS",
-        help=f"Where it listens. {default(_EXAMPLE)}",
-        rich_help_panel=_PANEL,
-        show_default=False,
-    ),
+    str | None, address_option(_EXAMPLE, variable="CHRONOLINE_ADDRESS", panel=_PANEL)
 ]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The token that it asks for; or give the token itself in CHRONOLINE_TOKEN.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Tls = Annotated[bool, typer.Option("--tls", help="Speak TLS with it.", rich_help_panel=_PANEL)]
-Authority = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca",
-        metavar="FILE",
-        help="TLS, and trust this authority (PEM) instead of the system's.",
-        rich_help_panel=_PANEL,
-    ),
-]
+TokenFile = Annotated[Path | None, token_file_option(panel=_PANEL)]
+Tls = Annotated[bool, tls_option(panel=_PANEL)]
+Authority = Annotated[Path | None, authority_option(panel=_PANEL)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,30 +79,11 @@ def _broker(
     ca: Authority = None,
 ) -> Broker:
     return Broker(
-        address=None if address is None else _address(address),
-        token=None if token_file is None else _token(token_file),
+        address=None if address is None else checked_address(address, _EXAMPLE),
+        token=None if token_file is None else read_token(token_file),
         tls=tls if ca is None else ca,
     )
 
 
 asks_a_broker = sharing(_broker)
 """Gives a command the options that say which broker, and that broker."""
-
-
-def _address(text: str) -> str:
-    try:
-        return check_address(text, example=_EXAMPLE)
-    except ValueError as error:
-        raise InvalidInput(f"--address {error}") from None
-
-
-def _token(path: Path) -> str:
-    try:
-        token = path.read_text("utf-8").strip()
-    except OSError as error:
-        raise InvalidInput(f"the token {str(path)!r} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        token = ""
-    if not token or not token.isascii() or not token.isprintable():
-        raise InvalidInput(f"{str(path)!r} holds no token such as `chronoline token create` prints")
-    return token

@@ -69,6 +69,12 @@ def create(  # noqa: PLR0913 - the options of a command
         str,
         typer.Option(metavar="DURATION", help="Consumers come into their shares at the next one."),
     ] = "2s",
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Post each message there at its due, instead of to consumers."
+        ),
+    ] = None,
     if_missing: Annotated[
         bool, typer.Option("--if-missing", help="Leave a topic that is there as it is.")
     ] = False,
@@ -77,6 +83,7 @@ def create(  # noqa: PLR0913 - the options of a command
 
     chronoline topic create reminders
     chronoline topic create jobs --lease 5m --max-attempts 5 --dedupe 1d
+    chronoline topic create calls --target https://example.com/remind
     """
     settings = TopicSettings(
         buckets=buckets,
@@ -89,6 +96,7 @@ def create(  # noqa: PLR0913 - the options of a command
         dedupe_ms=parse_duration_ms(dedupe, "--dedupe"),
         dead_letters=dead_letters,
         largest_body_bytes=parse_size_bytes(largest_body, "--largest-body"),
+        target=target,
     )
     with broker.client() as client:
         topic = client.create_topic(name, settings, if_missing=if_missing)
@@ -100,7 +108,8 @@ def create(  # noqa: PLR0913 - the options of a command
     if other:  # it was there
         print(f"topic {name!r} is there already, with other settings: {', '.join(other)}")
     else:
-        print(f"topic {name!r} is there, with {count_of(topic.settings.buckets, 'bucket')}")
+        calls = "" if target is None else f"; it calls {target}"
+        print(f"topic {name!r} is there, with {count_of(topic.settings.buckets, 'bucket')}{calls}")
 
 
 @app.command("list")
@@ -133,10 +142,10 @@ def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(topic_json(topic, count), indent=2))
         return
-    table = Table(show_header=False, box=None)
+    table = Table(Column(), Column(overflow="fold"), show_header=False, box=None)
     for key, value in {**counts_json(count), **asdict(topic.settings)}.items():
         shown = "–" if value is None else str(value).lower() if value in (True, False) else value
-        table.add_row(key, f"{shown:,}" if isinstance(shown, int) else str(shown))
+        table.add_row(key, Text(f"{shown:,}" if isinstance(shown, int) else str(shown)))
     Console().print(table)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,19 +11,26 @@ from typing import Annotated
 import typer
 
 from chronoline.broker.settings import (
+    BROKER_ROLES,
     DEFAULT_DATA,
     DEFAULT_GRPC,
     DEFAULT_HTTP,
+    DEFAULT_TIMERS,
     ROLES,
     NodeSettings,
 )
 from chronoline.cli.sharing import default, sharing
 from chronoline.core.errors import InvalidInput
 
-_TABLES = {"limits": "batch", "tags": "rack"}
+_TABLES = {
+    "limits": "batch",
+    "tags": "rack",
+    "replication": "nodes",
+    "callbacks": "allow",
+}
 """What is no setting, but has such as these in it."""
 _IN_THE_FOLDER = default("SQLite in the folder")
-_ALL_ROLES = default(",".join(ROLES))
+_OF_A_BROKER = default(",".join(BROKER_ROLES))
 _TEXT = default("text")
 
 
@@ -66,7 +74,13 @@ Http = Annotated[
 ]
 Roles = Annotated[
     str | None,
-    typer.Option(metavar="ROLE,…", help=f"What it does. {_ALL_ROLES}"),
+    typer.Option(metavar="ROLE,…", help=f"What it does: {', '.join(ROLES)}. {_OF_A_BROKER}"),
+]
+Timers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help=f"For timers, with that role. {default(DEFAULT_TIMERS)}"
+    ),
 ]
 TlsCertificate = Annotated[
     str | None,
@@ -106,6 +120,7 @@ def load(  # noqa: PLR0913 - the options of a command
     store: StoreUrl = None,
     grpc: Grpc = None,
     http: Http = None,
+    timers: Timers = None,
     roles: Roles = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
@@ -119,6 +134,7 @@ def load(  # noqa: PLR0913 - the options of a command
         "store": store,
         "grpc": grpc,
         "http": http,
+        "timers": timers,
         "roles": roles,
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
@@ -126,13 +142,35 @@ def load(  # noqa: PLR0913 - the options of a command
         "log_format": log_format,
     }
     given = {name: value for name, value in flags.items() if value is not None}
-    return NodeSettings.load(
-        config, os.environ, {**dict(_named(each) for each in setting or ()), **given}
-    )
+    given = {**dict(_named(each) for each in setting or ()), **given}
+    _check_no_secrets(given)
+    return NodeSettings.load(config, os.environ, given)
 
 
 sets_a_node = sharing(load)
 """Gives a command the options that set a node, and its settings."""
+
+
+def _check_no_secrets(given: Mapping[str, object]) -> None:
+    """Everybody on the machine can read the options of a process."""
+    store = str(given.get("store", ""))
+    for name, is_secret in (
+        ("store", _has_password(store)),
+        ("replication.token", "replication.token" in given),
+        ("callbacks.secret", "callbacks.secret" in given),
+    ):
+        if is_secret:
+            variable = f"CHRONOLINE_NODE_{name.upper().replace('.', '__')}"
+            raise InvalidInput(
+                f"{name} holds a secret, and everybody on this machine can read a process's options: put it "
+                f"into the file for --config, or into {variable}"
+            )
+
+
+def _has_password(url: str) -> bool:
+    """Also in its query; a user without a password is no secret."""
+    before_host = url.partition("://")[2].rpartition("@")[0]
+    return ":" in before_host or "password" in url.partition("?")[2].lower()
 
 
 def _named(setting: str) -> tuple[str, str]:

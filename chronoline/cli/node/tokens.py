@@ -29,8 +29,8 @@ app = typer.Typer(
 )
 
 _LAST = (
-    "; it was the last. On loopback nobody is asked for one now; a node that others can reach refuses "
-    "everybody"
+    "; it was the last. A node that runs lets nobody in until there is another; one that is started without "
+    "any asks nobody on loopback"
 )
 
 Name = Annotated[
@@ -65,7 +65,7 @@ def list_names(data: Data = None, config: Config = None) -> None:
 
 @app.command()
 def revoke(name: Name, data: Data = None, config: Config = None) -> None:
-    """Revoke a token: from now on whoever shows it is refused.
+    """Revoke a token: whoever shows it is refused, and what it let in before is ended.
 
     chronoline token revoke billing
     """

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from chronoline.broker.settings import NodeSettings
 from chronoline.cli.node.logs import log_to_stderr
 from chronoline.cli.node.options import sets_a_node
 
+Nodes = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="With --roles timers: so many nodes on this machine."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Do not tell where it listens.")]
+
 
 @sets_a_node
-def up(settings: NodeSettings) -> None:
-    """Run a broker until it is told to stop: Ctrl-C or SIGTERM.
+def up(settings: NodeSettings, nodes: Nodes = None, quiet: Quiet = False) -> None:
+    """Run a node until it is told to stop: Ctrl-C or SIGTERM.
 
     chronoline up
     chronoline up --data /var/lib/chronoline --store postgresql://…
     chronoline up --config node.toml --log-format json
+    chronoline up --roles timers --nodes 3
 
-    Without options it keeps messages in SQLite, in the folder
-    chronoline-data, and listens on this machine alone. Settings come from
+    Without options it is a broker: it keeps messages in SQLite, in the folder
+    chronoline-data, and listens on this machine alone. With the role timers
+    it takes timers over HTTP; SIGHUP has it read its list of nodes again,
+    SIGUSR1 move timers to the nodes that are to keep them. Settings come from
     the file, then from CHRONOLINE_NODE_… in the environment, then from the
     options; `chronoline config show` prints them all. A password belongs
     into the file or the environment: everybody can see a process's options.
@@ -27,5 +40,9 @@ def up(settings: NodeSettings) -> None:
     """
     log_to_stderr(settings)
     from chronoline.cli.node.running import run_node  # noqa: PLC0415 - gRPC is slow to import
+    from chronoline.cli.node.several import run_several  # noqa: PLC0415 - as its node
 
-    run_node(settings)
+    if nodes is not None:
+        run_several(settings, nodes)
+    else:
+        run_node(settings, quiet=quiet)

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TopicSettings(_message.Message):
-    __slots__ = ("buckets", "window_ms", "default_lease_ms", "max_attempts", "max_lateness_ms", "dedupe_ms", "dead_letters", "largest_body_bytes")
+    __slots__ = ("buckets", "window_ms", "default_lease_ms", "max_attempts", "max_lateness_ms", "dedupe_ms", "dead_letters", "largest_body_bytes", "target")
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_LEASE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class TopicSettings(_message.Message):
     DEDUPE_MS_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     LARGEST_BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     buckets: int
     window_ms: int
     default_lease_ms: int
@@ -25,7 +26,8 @@ class TopicSettings(_message.Message):
     dedupe_ms: int
     dead_letters: bool
     largest_body_bytes: int
-    def __init__(self, buckets: _Optional[int] = ..., window_ms: _Optional[int] = ..., default_lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_lateness_ms: _Optional[int] = ..., dedupe_ms: _Optional[int] = ..., dead_letters: _Optional[bool] = ..., largest_body_bytes: _Optional[int] = ...) -> None: ...
+    target: str
+    def __init__(self, buckets: _Optional[int] = ..., window_ms: _Optional[int] = ..., default_lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., max_lateness_ms: _Optional[int] = ..., dedupe_ms: _Optional[int] = ..., dead_letters: _Optional[bool] = ..., largest_body_bytes: _Optional[int] = ..., target: _Optional[str] = ...) -> None: ...
 
 class Topic(_message.Message):
     __slots__ = ("uid", "name", "settings")
@@ -394,16 +396,18 @@ class HeldLease(_message.Message):
     def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., extending: _Optional[bool] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("topic_uid", "lease_ms", "credit", "holding")
+    __slots__ = ("topic_uid", "lease_ms", "credit", "holding", "unanswered")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     HOLDING_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     lease_ms: int
     credit: int
     holding: _containers.RepeatedCompositeFieldContainer[HeldLease]
-    def __init__(self, topic_uid: _Optional[int] = ..., lease_ms: _Optional[int] = ..., credit: _Optional[int] = ..., holding: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ...) -> None: ...
+    unanswered: int
+    def __init__(self, topic_uid: _Optional[int] = ..., lease_ms: _Optional[int] = ..., credit: _Optional[int] = ..., holding: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ..., unanswered: _Optional[int] = ...) -> None: ...
 
 class KeptLease(_message.Message):
     __slots__ = ("id", "version", "until_ms")

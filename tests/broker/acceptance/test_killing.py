@@ -6,6 +6,7 @@ import asyncio
 import random
 import signal
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from tests.waiting import until
 
 _MESSAGES = 10_000
 _KILLS = 10
+_TOGETHER = 500
+"""So many fall due at one instant before each kill."""
 _LEASE_S = 3.0
 
 
@@ -37,24 +40,29 @@ async def _line(process: asyncio.subprocess.Process) -> str:
     return (await process.stdout.readline()).decode().strip()
 
 
-async def _send(client: AsyncClient, total: int, span_s: float) -> set[str]:
+async def _send(client: AsyncClient, ids: Sequence[str], span_s: float) -> set[str]:
     begin = datetime.now(UTC)
     messages = [
         ToSend(
-            id=f"m{number}",
+            id=each,
             body=b"x",
-            due=begin + timedelta(seconds=span_s * number / total),
+            due=begin + timedelta(seconds=span_s * number / len(ids)),
         )
-        for number in range(total)
+        for number, each in enumerate(ids)
     ]
     acked: set[str] = set()
-    for start in range(0, total, 500):
+    for start in range(0, len(ids), 500):
         part = messages[start : start + 500]
         outcomes = await client.send_many("work", part)
         # An id of ours that is there already was made by an attempt that was not answered.
         assert all(each.done or each.refusal is Refusal.EXISTS for each in outcomes)
         acked |= {each.id for each in outcomes}
     return acked
+
+
+async def _handed(history: History, ids: Sequence[str], count: int) -> None:
+    """Waits until so many of these were handed over."""
+    await until(lambda: sum(each in history.seen for each in ids) >= count)
 
 
 @pytest.mark.timeout(180)
@@ -71,12 +79,15 @@ def test_a_broker_that_is_killed_ten_times_loses_nothing_and_leases_nothing_twic
                 asyncio.create_task(history.consume(broker.address, name, lease_s=_LEASE_S))
                 for name in names
             ]
-            sending = asyncio.create_task(_send(client, _MESSAGES, 12.0))
-            for _ in range(_KILLS):
-                await asyncio.sleep(chance.uniform(0.2, 1.0))  # work goes on for some time
-                broker.kill()
+            ids = [f"m{number}" for number in range(_MESSAGES - _KILLS * _TOGETHER)]
+            sending = [asyncio.create_task(_send(client, ids, 12.0))]
+            for kill in range(_KILLS):
+                together = [f"together{kill}-{number}" for number in range(_TOGETHER)]
+                sending.append(asyncio.create_task(_send(client, together, 0)))
+                await _handed(history, together, chance.randint(1, _TOGETHER // 2))
+                broker.kill()  # while consumers work on the others
                 await broker.start()
-            sent = await sending
+            sent = set[str]().union(*await asyncio.gather(*sending))
             assert len(sent) == _MESSAGES
 
             async def is_done() -> bool:

@@ -42,10 +42,15 @@ class Served:
         assert self.node.parts is not None
         return self.node.parts.loaders.subscriptions
 
+    @property
+    def address(self) -> str:
+        """For gRPC."""
+        assert self.node.grpc is not None
+        return f"127.0.0.1:{self.node.grpc.port}"
+
     def client(self) -> AsyncClient:
         """The SDK, which speaks gRPC."""
-        assert self.node.grpc is not None
-        return AsyncClient(f"127.0.0.1:{self.node.grpc.port}")
+        return AsyncClient(self.address)
 
     async def create_topic(self, name: str = "t", **settings: Any) -> None:
         made = await self.http.post("/v1/topics", json={"name": name, "settings": settings})

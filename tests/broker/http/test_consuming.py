@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from pathlib import Path
 from typing import Any
@@ -178,11 +179,28 @@ def test_dead_letters_come_in_pages_and_are_discarded(tmp_path: Path) -> None:
                 more = {"limit": 2, "after": page["next"]}
                 page = (await served.http.get(url, params=more)).json()
             assert found == [f"m{number}" for number in range(5)]
-            broken = await served.http.get(url, params={"after": "nothing"})
-            assert broken.status_code == 400
             gone = await served.http.post(f"{url}/discard", json={"ids": found})
             assert all(each["done"] for each in gone.json()["outcomes"])
             assert (await served.http.get(url)).json() == {"letters": []}
+
+    asyncio.run(play())
+
+
+def _word(place: str) -> str:
+    return base64.urlsafe_b64encode(place.encode()).decode()
+
+
+NOWHERE = ["", "nothing", *map(_word, ("m", "x m", "-1 m", f"{10**30} m", "5 ", "5 a\0b"))]
+
+
+def test_a_page_of_dead_letters_begins_only_where_one_ended(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            for after in NOWHERE:
+                broken = await served.http.get("/v1/topics/t/dead", params={"after": after})
+                assert (broken.status_code, broken.json()["code"]) == (400, "invalid_input"), after
+                assert "not what `next` said" in broken.json()["detail"]
 
     asyncio.run(play())
 

@@ -39,6 +39,9 @@ BODIES: list[tuple[dict[str, Any], bytes | None]] = [
     ({"body_base64": "/wA="}, b"\xff\x00"),
     ({"json": {"a": [1, 2.5, None, "ü"]}}, b'{"a":[1,2.5,null,"\\u00fc"]}'),
     ({"json": 10**30}, str(10**30).encode()),
+    ({"json": None}, b"null"),
+    ({"json": None, "body_base64": None}, b"null"),
+    ({"body": None, "json": None, "body_base64": None}, None),
     ({"body": "x", "json": None, "body_base64": None}, b"x"),
 ]
 

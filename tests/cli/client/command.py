@@ -1,4 +1,4 @@
-"""The commands that speak with a broker, in this process."""
+"""The commands that speak with a broker, or with a node of timers, in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chronoline.core.errors import ChronolineError
 
 
 class Command:
-    """Runs commands against one broker."""
+    """Runs commands against one of them."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -51,5 +51,6 @@ class Command:
         return result.stderr
 
     def _invoke(self, arguments: Sequence[str], input: bytes | str | None) -> Result:
-        env = {"CHRONOLINE_ADDRESS": self.address, "CHRONOLINE_TOKEN": self.token, "COLUMNS": "200"}
+        env = {"CHRONOLINE_TOKEN": self.token, "COLUMNS": "200"}
+        env |= dict.fromkeys(("CHRONOLINE_ADDRESS", "CHRONOLINE_TIMERS"), self.address)
         return CliRunner().invoke(app, arguments, input=input, env=env)

@@ -51,7 +51,7 @@ def test_a_token_is_taken_from_a_file_or_the_environment(
         assert "t" in command("topic", "list")
         tokens.revoke("me")
         tokens.create("other")
-        assert "asks for a token" in command.refusal("topic", "list")
+        assert "does not know this token" in command.refusal("topic", "list")
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff", "ä".encode(), b"a\x00b"])

@@ -26,6 +26,19 @@ OF_A_BROKER = {
 }
 OF_A_NODE = {
     ("config", "show"),
+    *(
+        ("timers", name)
+        for name in (
+            "list",
+            "listen",
+            "nodes",
+            "reload",
+            "resync",
+            "scale-down",
+            "scale-up",
+            "show",
+        )
+    ),
     ("token", "create"),
     ("token", "list"),
     ("token", "revoke"),

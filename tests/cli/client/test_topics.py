@@ -38,6 +38,21 @@ def test_what_is_there_is_refused_or_left_as_it_is(command: Command) -> None:
     assert other == "topic 'twice' is there already, with other settings: buckets, dedupe_ms\n"
 
 
+def test_a_topic_that_calls_a_url_says_which_and_takes_no_consumers(
+    command: Command, client: Client
+) -> None:
+    url = "https://example.com/remind?" + "x" * 200
+    said = command("topic", "create", "calls", f"--target={url}")
+    assert said == f"topic 'calls' is there, with 64 buckets; it calls {url}\n"
+    assert client.topic("calls").settings == TopicSettings(target=url)
+    assert command.json("topic", "show", "calls")["settings"]["target"] == url
+    shown = command("topic", "show", "calls")
+    assert url in "".join(shown.split())
+    assert "topic 'calls' has a target" in command.refusal("receive", "calls")
+    refused = command.refusal("topic", "create", "x", "--target=http://u:p@example.com/")
+    assert "target must hold no user and no password" in refused
+
+
 def test_settings_that_are_wrong_are_said(command: Command) -> None:
     assert "--lease '5' is not a duration" in command.refusal("topic", "create", "x", "--lease=5")
     assert "buckets must be from 1" in command.refusal("topic", "create", "x", "--buckets=0")

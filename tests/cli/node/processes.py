@@ -73,6 +73,7 @@ class Up:
 
 @contextmanager
 def started(folder: Path, *arguments: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+    """A node in a session of its own, as at a terminal of its own."""
     with subprocess.Popen(
         [*COMMAND, "up", *arguments],
         cwd=folder,
@@ -80,6 +81,7 @@ def started(folder: Path, *arguments: str, **env: str) -> Iterator[subprocess.Po
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     ) as process:
         try:
             yield process

@@ -77,8 +77,13 @@ def test_as_json() -> None:
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_no_password_is_shown(as_json: list[str]) -> None:
-    text = show(*as_json, CHRONOLINE_NODE_STORE="postgresql://u:secret@h/d?password=secret")
-    assert "secret" not in text
+    text = show(
+        *as_json,
+        CHRONOLINE_NODE_STORE="postgresql://u:hidden@h/d?password=hidden",
+        CHRONOLINE_NODE_CALLBACKS__SECRET="hidden",
+        CHRONOLINE_NODE_REPLICATION__TOKEN="hidden",
+    )
+    assert "hidden" not in text
     assert "postgresql://…@h/d?password=…" in text
 
 

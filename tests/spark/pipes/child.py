@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -16,26 +15,9 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from chronoline.core.closing import Closing
 from chronoline.testing.processes import dismiss_guard, kill_family, start_guard
+from tests.spark.environment import environment
 from tests.spark.pipes.places import PATIENCE_S, numbers
 from tests.spark.pipes.scene import until
-
-ROOT = Path(__file__).parents[3]
-
-
-def environment(folder: Path, **more: str) -> dict[str, str]:
-    """Ours, without what Spark would take for settings."""
-    ours = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SPARK_", "PYSPARK_"))
-    }
-    return ours | {
-        "PYTHONPATH": str(ROOT),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(folder),
-        "COLUMNS": "200",
-        **more,
-    }
 
 
 class Child(Closing):
@@ -50,7 +32,7 @@ class Child(Closing):
                 stdout=words,
                 stderr=words,
                 cwd=cwd or folder,
-                env=environment(folder, **env),
+                env=environment(folder, COLUMNS="200", **env),
             )
         self._guard = start_guard(self._process.pid)
         self._family: list[psutil.Process] = []

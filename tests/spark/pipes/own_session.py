@@ -9,7 +9,7 @@ import sys
 from chronoline.core.errors import InvalidInput
 from chronoline.pipe.settings import PipeSettings
 from chronoline.spark.pipe import Pipe
-from chronoline.spark.session import build_session
+from chronoline.spark.session import build_session, count_slots
 from tests.spark.pipes.places import PATIENCE_S
 from tests.spark.pipes.scene import until
 
@@ -22,6 +22,7 @@ def main(flags: str) -> None:
     spark = build_session(settings)
     signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGTERM)
+    slots = count_slots(spark, 1)
     remembered = spark.conf.get("spark.sql.streaming.numRecentProgressUpdates")
     with Pipe(settings, spark) as pipe:
         until(lambda: pipe._enqueue.active, "the supervisor has looked for the first time")
@@ -34,6 +35,7 @@ def main(flags: str) -> None:
         again = str(error)
     seen = {
         "signals": signals,
+        "slots": slots,
         "remembered": int(remembered or 0),
         "stopped": stopped,
         "failed": failed,

@@ -29,7 +29,7 @@ _LOOK_EVERY_S = 0.05
 _CONTROLS = ((ACTION, b"cancel"), (ACTION, b"reschedule"))
 
 QUICK = {
-    "window_ms": 1_000,
+    "window_ms": 2_000,
     "trigger_interval_ms": 100,
     "failure_detection_interval_ms": 250,
 }
@@ -155,6 +155,10 @@ class Scene(Closing):
     def tally(self) -> Tally:
         return self.status().tally
 
+    def holders(self) -> set[str | None]:
+        """The nodes that take in its partitions, and None if one is nobody's."""
+        return {each.account.holder for each in self.status().partitions}
+
     def waiting(self) -> dict[str, str]:
         """Ids by tag, of what is on the timeline."""
         topic = self.topic
@@ -237,6 +241,12 @@ class Scene(Closing):
             each.account.partition: each.account.position for each in self.status().partitions
         }
         assert positions == latest
+
+
+def over(ms: int, count: int) -> list[int]:
+    """Moments that lie evenly in a time that begins soon."""
+    start_ms = now_ms() + 1_500
+    return [start_ms + ms * number // count for number in range(count)]
 
 
 def spread(scene: Scene, prefix: str, dues_ms: Iterable[int]) -> Iterator[Record]:

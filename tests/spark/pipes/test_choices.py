@@ -78,17 +78,13 @@ def test_a_pipe_that_stands_still_leaves_its_input_to_others_and_hears_of_a_stop
     embedded: Embedded, spark: SparkSession
 ) -> None:
     with Scene(embedded) as scene:
-
-        def holders() -> set[str | None]:
-            return {each.account.holder for each in scene.status().partitions}
-
         with Pipe(scene.settings(), spark) as pipe:
-            until(lambda: holders() == {pipe.node}, "it takes in all partitions")
+            until(lambda: scene.holders() == {pipe.node}, "it takes in all partitions")
             longest_s, pipe._longest_still_s = pipe._longest_still_s, -1.0
-            until(lambda: holders() == {None}, "it lets them go")
+            until(lambda: scene.holders() == {None}, "it lets them go")
             until(lambda: not any(each.alive for each in scene.status().nodes), "it shows no life")
             pipe._longest_still_s = longest_s
-            until(lambda: holders() == {pipe.node}, "it takes them back")
+            until(lambda: scene.holders() == {pipe.node}, "it takes them back")
             pipe._longest_still_s = -1.0
             scene.store.ask_to_stop(scene.name, pipe.node)
             until(pipe.stopped.is_set, "it stops")

@@ -20,9 +20,20 @@ from chronoline.stores.opening import open_store
 from chronoline.testing import jars
 from chronoline.testing.postgres import PostgresServer
 from chronoline.testing.servers import Server
-from tests.spark.pipes.child import Child, environment
+from tests.spark.environment import environment
+from tests.spark.pipes.child import Child
 from tests.spark.pipes.places import OnServers, numbers
-from tests.spark.pipes.scene import DEADLINE, ID, Scene, now_ms, rfc_3339, spread, until
+from tests.spark.pipes.scene import (
+    DEADLINE,
+    HOUR_MS,
+    ID,
+    Scene,
+    now_ms,
+    over,
+    rfc_3339,
+    spread,
+    until,
+)
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -186,6 +197,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield master.url
 
 
+@pytest.mark.usefixtures("lent_session")
 def test_the_kafka_example_runs_on_a_standalone_cluster(
     tmp_path: Path, servers: OnServers, master: str
 ) -> None:
@@ -206,19 +218,29 @@ def test_the_kafka_example_runs_on_a_standalone_cluster(
         }
         env = {f"CHRONOLINE_PIPE_{name}": value for name, value in changed.items()}
         config = ["--config", str(EXAMPLES / "pipe-kafka.toml")]
-        # The check has a Spark of its own: the pipe takes all that the cluster has.
-        here = env | {"CHRONOLINE_PIPE_SPARK__MASTER": ""}
-        with (
-            Child(tmp_path, "check", *config, **here) as checking,
-            Child(tmp_path, "run", *config, **env) as child,
-        ):
-            child.wait_running()
-            assert checking.wait() == 0, checking.words
-            assert "4 slots, of which the pipe needs 3" in checking.words
+        assert "slots, of which the pipe needs 3" in _checked(*config, **env)
+        with Child(tmp_path, "run", *config, **env) as child:
+            node = child.wait_running()
             wrong = scene.send(None, value=b"who am I")
             dues_ms = [now_ms() + 10 * number for number in range(300)]
             scene.wait_out(scene.send_all(spread(scene, "m", dues_ms)))
             until(lambda: wrong in scene.relayed(), "the malformed one is a dead letter")
             assert not scene.account()
+
+            # SIGTERM: what is far is left as it is, and nothing is held.
+            far = scene.send_all(spread(scene, "far", [now_ms() + HOUR_MS] * 10))
+            soon = scene.send_all(spread(scene, "soon", over(3_000, 300)))
+            scene.wait_out(soon[:50])
             assert child.terminate() == 0, child.words
         assert scene.held() == 0
+        assert set(far) <= set(scene.waiting())
+        assert scene.holders() == {None}
+        assert node not in [each.name for each in scene.status().nodes]
+        scene.account()
+
+
+def _checked(*config: str, **env: str) -> str:
+    """What a check prints, in the session of the tests: the pipe takes all that the cluster has."""
+    answer = pipe("check", *config, **env | {"CHRONOLINE_PIPE_SPARK__MASTER": ""})
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout

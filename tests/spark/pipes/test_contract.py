@@ -92,7 +92,7 @@ def test_key_value_and_headers_come_out_byte_for_byte(running: Running) -> None:
     ]
 
     @given(_records)
-    @settings(max_examples=200, deadline=None, database=None)
+    @settings(max_examples=100, deadline=None, database=None)
     def collect(record: Record) -> None:
         records.append(record)
 

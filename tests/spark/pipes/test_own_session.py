@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.pipes.child import environment
+from tests.spark.environment import environment
 from tests.spark.pipes.places import PATIENCE_S, Embedded
 from tests.spark.pipes.scene import Scene
 
@@ -50,11 +50,17 @@ def test_a_pipe_whose_session_is_stopped_by_its_maker_says_so_and_ends(
 ) -> None:
     assert (seen["stopped"], seen["failed"]) == (True, "Spark was stopped")
     assert scene.status().nodes == ()
-    assert {each.account.holder for each in scene.status().partitions} <= {None}
+    assert scene.holders() <= {None}
 
 
 def test_no_pipe_begins_on_a_session_that_was_stopped(seen: dict[str, Any]) -> None:
     assert seen["again"] == "Spark cannot serve this pipe: its session was stopped"
+
+
+def test_there_is_a_slot_for_every_lane_for_the_input_and_one_to_spare(
+    seen: dict[str, Any],
+) -> None:
+    assert seen["slots"] == 4
 
 
 def test_signals_are_handled_as_before(seen: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Pipes that share the work, are killed, taken over from, and told to stop: each a process of its own."""
+"""Pipes that share the work, are killed, and taken over from: each a process of its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from chronoline.testing import jars
 from tests.spark.pipes.child import Child, flags
-from tests.spark.pipes.places import Embedded, OnServers
-from tests.spark.pipes.scene import HOUR_MS, ID, Scene, now_ms, spread, until
+from tests.spark.pipes.places import OnServers
+from tests.spark.pipes.scene import HOUR_MS, ID, Scene, now_ms, over, spread, until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -29,15 +29,15 @@ def test_pipes_share_the_work_and_take_over_from_those_that_are_killed(
 
         one, two = start(), start()
         nodes = {one.wait_running(), two.wait_running()}
-        until(lambda: _holders(scene) == nodes, "each has its share of the input")
+        until(lambda: scene.holders() == nodes, "each has its share of the input")
 
         # Two that are well.
-        scene.wait_out(scene.send_all(spread(scene, "well", _over(4_000, 600))))
+        scene.wait_out(scene.send_all(spread(scene, "well", over(4_000, 600))))
         assert not scene.account()
         until(lambda: len(_busy(scene)) == 2, "both have fired")
 
         # The driver of one of them is killed.
-        tags = scene.send_all(spread(scene, "one", _over(6_000, 600)))
+        tags = scene.send_all(spread(scene, "one", over(6_000, 600)))
         scene.wait_out(tags[:50])
         one.kill()
         scene.wait_out(tags)
@@ -45,10 +45,10 @@ def test_pipes_share_the_work_and_take_over_from_those_that_are_killed(
         assert _ids(scene, twice) <= _suspected(two)
 
         # The other is killed with everything that it started, and nobody is left.
-        tags = scene.send_all(spread(scene, "two", _over(6_000, 600)))
+        tags = scene.send_all(spread(scene, "two", over(6_000, 600)))
         scene.wait_out(tags[:50])
         two.kill_all()
-        tags += scene.send_all(spread(scene, "alone", _over(2_000, 100)))
+        tags += scene.send_all(spread(scene, "alone", over(2_000, 100)))
         three = start()
         last = three.wait_running()
         scene.wait_out(tags)
@@ -57,41 +57,16 @@ def test_pipes_share_the_work_and_take_over_from_those_that_are_killed(
         assert suspected
         assert _ids(scene, twice) <= _suspected(two) | suspected
 
-        # SIGTERM: what is far is left as it is, and nothing is held.
-        far = scene.send_all(spread(scene, "far", [now_ms() + HOUR_MS] * 10))
-        soon = scene.send_all(spread(scene, "soon", _over(3_000, 300)))
-        scene.wait_out(soon[:50])
-        assert three.terminate() == 0, three.words
-        assert scene.held() == 0
-        assert set(far) <= set(scene.waiting())
-        assert _holders(scene) == {None}
+        # The Spark of the last dies: it says so and ends, and leaves nothing behind.
+        far = scene.send("far", now_ms() + HOUR_MS)
+        until(lambda: set(scene.waiting()) == {far}, "all else is fired and deleted")
+        three.kill_spark()
+        assert three.wait() == 1
+        assert "Spark has died" in three.words
+        assert "start the pipe again" in three.words
         assert last not in [node.name for node in scene.status().nodes]
-        scene.account()
-
-
-def test_a_pipe_whose_spark_dies_says_so_and_ends(embedded: Embedded, tmp_path: Path) -> None:
-    with Scene(embedded) as scene, Child(tmp_path, "run", *flags(scene.flags())) as child:
-        node = child.wait_running()
-        fired, far = scene.send("fired", now_ms()), scene.send("far", now_ms() + HOUR_MS)
-        scene.wait_out([fired])
-        until(lambda: set(scene.waiting()) == {far}, "what was fired is deleted")
-        child.kill_spark()
-        assert child.wait() == 1
-        assert "Spark has died" in child.words
-        assert "start the pipe again" in child.words
-        assert node not in [each.name for each in scene.status().nodes]
-        assert _holders(scene) == {None}
-        assert not scene.account()
-
-
-def _over(ms: int, count: int) -> list[int]:
-    """Moments that lie evenly in a time that begins soon."""
-    start_ms = now_ms() + 1_500
-    return [start_ms + ms * number // count for number in range(count)]
-
-
-def _holders(scene: Scene) -> set[str | None]:
-    return {each.account.holder for each in scene.status().partitions}
+        assert scene.holders() == {None}
+        assert scene.account() == twice
 
 
 def _busy(scene: Scene) -> list[str]:

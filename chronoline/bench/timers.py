@@ -1,0 +1,80 @@
+"""The bench `timers`: from a request to a callback, on nodes that run as users run them.
+
+The nodes, whoever asks for timers and whoever is called run on this machine, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chronoline.bench.cases.timers_kill import KillSizes, measure_kill
+from chronoline.bench.cases.timers_pops import PopSizes, measure_pops
+from chronoline.bench.cases.timers_scaling import ScalingSizes, measure_scaling
+from chronoline.bench.cases.timers_waiting import WaitingSizes, measure_waiting
+from chronoline.bench.pops.notes import OPAQUE
+from chronoline.bench.pops.stage import Stage
+from chronoline.bench.session import Session
+from chronoline.core.errors import ChronolineError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is measured."""
+
+    pops: PopSizes
+    kill: KillSizes
+    waiting: WaitingSizes
+    scaling: ScalingSizes
+
+
+FULL = Sizes(
+    pops=PopSizes(rounds=3, rate=500, steady_s=10),
+    kill=KillSizes(timers=3_000, rate=500, lead_s=15, span_s=10),
+    waiting=WaitingSizes(waiting=1_000_000, rounds=3, each=20_000, connections=32),
+    scaling=ScalingSizes(waiting=100_000, rate=100, quiet_s=20),
+)
+QUICK = Sizes(
+    pops=PopSizes(rounds=1, rate=500, steady_s=2),
+    kill=KillSizes(timers=400, rate=400, lead_s=2.5, span_s=1.5),
+    waiting=WaitingSizes(waiting=10_000, rounds=1, each=2_000, connections=32),
+    scaling=ScalingSizes(waiting=2_000, rate=100, quiet_s=2),
+)
+
+
+def measure(session: Session) -> None:
+    measure_sizes(session, QUICK if session.quick else FULL)
+
+
+def measure_sizes(session: Session, sizes: Sizes) -> None:
+    """The cases that were asked for, in the order in which they stand below; all if none was."""
+    session.notes += _notes()
+    with Stage(session) as stage:
+        cases: dict[str, Callable[[], None]] = {
+            "pops": lambda: measure_pops(stage, sizes.pops),
+            "kill": lambda: measure_kill(stage, sizes.kill),
+            "waiting": lambda: measure_waiting(stage, sizes.waiting),
+            "scaling": lambda: measure_scaling(stage, sizes.scaling),
+        }
+        for name, measure_case in cases.items():
+            if name in (session.cases or cases):
+                _measure_case(stage, name, measure_case)
+
+
+def _measure_case(stage: Stage, name: str, measure_case: Callable[[], None]) -> None:
+    """What was measured before is not lost if a case fails, nor are those after it."""
+    try:
+        measure_case()
+    except (ChronolineError, OSError, RuntimeError) as error:  # the last is of nodes that fail
+        stage.session.failures.append(f"case {name} failed: {error}")
+        stage.renew_agents()
+
+
+def _notes() -> tuple[str, ...]:
+    return (
+        f"opaque texts of {len(OPAQUE % 0)} characters, two copies of a timer where there are several nodes;"
+        " everything runs on the same cores, whoever asks and whoever is called included",
+        "late: from when the timer was asked for, plus its interval, until the receiver has the callback; so"
+        " the way of the request to the node is in it",
+        "a timer is in the journal of each of its nodes, flushed, before it is answered",
+    )

@@ -1,0 +1,60 @@
+"""What a target is told of a message: the request that is made of it.
+
+The names are those of a message as it is received over HTTP, behind `Chronoline-`. A header holds one line of
+visible ASCII, and a message may hold anything: texts are percent-encoded, and the message's own headers are
+JSON, so that nothing in a message can end a line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import quote
+
+from chronoline.broker.showing import show_bytes, show_headers
+from chronoline.core.message import Header, LeasedMessage
+from chronoline.core.topic import Topic
+from chronoline.moments import show_moment
+
+_DEFAULT_TYPE = "application/octet-stream"
+_TYPE = re.compile(rb"[!-~]([ -~]{0,254}[!-~])?")
+_PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%+")
+"""What stands for itself. A plus does not, since there are readers that take it for a space."""
+
+
+def request_headers(topic: Topic, leased: LeasedMessage) -> dict[str, str]:
+    """The headers of the call."""
+    message = leased.message
+    headers = {
+        "Content-Type": _content_type(message.headers),
+        "Chronoline-Id": _line(message.id),
+        "Chronoline-Topic": _line(topic.name),
+        "Chronoline-Due": show_moment(message.due),
+        "Chronoline-Due-Ms": str(message.due),
+        "Chronoline-Attempts": str(message.attempts),
+        "Chronoline-Version": str(leased.lease.version),
+        "Chronoline-Producer-Group": _line(message.producer_group),
+    }
+    for name, text in show_bytes(key=message.key).items():
+        headers["Chronoline-" + name.title().replace("_", "-")] = _line(text)
+    if message.headers:
+        shown = show_headers(message.headers)
+        headers["Chronoline-Headers"] = json.dumps(shown, separators=(",", ":"))
+    return headers
+
+
+def call_id(topic: Topic, message_id: str) -> str:
+    """The same for every attempt; without the full stop, which ends an id where it is signed."""
+    return f"{topic.uid:x}-{quote(message_id, safe='').replace('.', '%2E')}"
+
+
+def _line(text: str) -> str:
+    return quote(text, safe=_PLAIN)
+
+
+def _content_type(headers: tuple[Header, ...]) -> str:
+    """As the message's own header of that name says, if it can be said."""
+    for name, value in headers:
+        if name.lower() == "content-type" and value is not None and _TYPE.fullmatch(value):
+            return value.decode()
+    return _DEFAULT_TYPE

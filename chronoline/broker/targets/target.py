@@ -1,0 +1,225 @@
+"""The consumer of one topic that calls its URL."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from chronoline.broker.giving_back import give_back
+from chronoline.broker.parts import Parts
+from chronoline.broker.subscribing import Subscription
+from chronoline.broker.targets.calls import Calls
+from chronoline.broker.targets.requests import call_id, request_headers
+from chronoline.callbacks.calling import Answer, Verdict
+from chronoline.core.errors import ChronolineError, TopicNotFound
+from chronoline.core.limits import MAX_REASON_CHARACTERS
+from chronoline.core.message import Lease, LeasedMessage, content_bytes
+from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.ranges import BucketRange
+from chronoline.core.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+_MOST_BYTES = 16 * 1024 * 1024
+"""While so much is under way for one topic no more is taken; one message may be larger."""
+_REST_MS = 200
+"""Before the store is told again what it did not take."""
+_TELL_EVERY_S = 10.0
+"""So often failures of a topic are logged: there may be a thousand in a second."""
+
+
+class Target:
+    """Where the loader of its topic pushes to. Owned by the event loop."""
+
+    busy = False
+    advance_ms = 0
+
+    def __init__(
+        self, topic: Topic, parts: Parts, calls: Calls, *, ended: Callable[[Target], None]
+    ) -> None:
+        """`ended` is told when the topic was dropped."""
+        self.topic = topic
+        self._parts = parts
+        self._calls = calls
+        self._tell_ended = ended
+        self._subscription: Subscription | None = None
+        self._under_way: dict[asyncio.Task[None], Lease] = {}
+        self._under_way_bytes = 0
+        self._failures = 0
+        self._tell_failures_s = 0.0
+
+    # What the loader sees
+
+    @property
+    def name(self) -> str:
+        """Another one in each life of a node: what the last one left is nobody's before its lease is over."""
+        return f"target-{self._parts.broker}"
+
+    @property
+    def clogged(self) -> bool:
+        return self._under_way_bytes >= _MOST_BYTES
+
+    def push(self, topic: Topic, leased: Sequence[LeasedMessage]) -> None:
+        for each in leased:
+            size_bytes = content_bytes(each.body, each.message.key, each.message.headers)
+            self._under_way_bytes += size_bytes
+            task = asyncio.create_task(self._serve(each))
+            self._under_way[task] = each.lease
+            task.add_done_callback(partial(self._finished, size_bytes))
+
+    def shared(self, topic: Topic, share: BucketRange) -> None:
+        """It takes whatever it is given."""
+
+    def ended(self, topic: Topic, reason: str) -> None:
+        self._tell_ended(self)
+
+    # From the first message to the last
+
+    async def join(self) -> None:
+        """From now on messages come. Raises what keeps it from that; then it may be tried again."""
+        self._subscription, _ = await self._parts.loaders.subscribe(
+            self.topic,
+            self,
+            lease_ms=self._calls.lease_ms,
+            credit=self._calls.most_of_a_topic,
+            for_target=True,
+        )
+
+    def leave(self) -> None:
+        """No more messages come; what was not begun is given back. May be called twice."""
+        if self._subscription is not None and not self._subscription.closed:
+            self._parts.loaders.unsubscribe(self._subscription)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._under_way
+
+    async def stop(self) -> None:
+        """Waits a while for answers, and gives back what has none. May be called twice."""
+        self.leave()
+        if self._under_way:
+            await asyncio.wait(list(self._under_way), timeout=self._calls.stop_ms / 1000)
+        unanswered = dict(self._under_way)
+        for task in unanswered:
+            task.cancel()
+        await asyncio.gather(*unanswered, return_exceptions=True)
+        if unanswered:
+            await give_back(self._parts.access, self.topic, list(unanswered.values()))
+
+    # One message
+
+    async def _serve(self, leased: LeasedMessage) -> None:
+        left_ms = leased.lease.until - self._parts.clock.now_ms()
+        lapses_s = time.monotonic() + left_ms / 1000
+        try:
+            answer = await self._call(leased)
+            self._parts.metrics.called(self.topic.name, answer.verdict)
+            self._note(answer)
+            await self._settle(leased, answer, lapses_s)
+        except Exception:
+            self._parts.metrics.failed("calling a target")
+            logger.exception(
+                "message %r of topic %r could not be served; it is when its lease is over",
+                leased.message.id,
+                self.topic.name,
+            )
+
+    async def _call(self, leased: LeasedMessage) -> Answer:
+        url, body = self.topic.settings.target, leased.body or b""
+        assert url is not None
+        headers = request_headers(self.topic, leased)
+        if self._calls.signer is not None:
+            headers |= self._calls.signer.headers(
+                call_id(self.topic, leased.message.id),
+                body,
+                wall_s=self._parts.clock.now_ms() // 1000,
+            )
+        return await self._calls.caller.post(
+            url,
+            body,
+            headers,
+            attempt=leased.message.attempts,
+            turn_within_s=self._calls.turn_ms / 1000,
+        )
+
+    async def _settle(self, leased: LeasedMessage, answer: Answer, lapses_s: float) -> None:
+        """Until the store has taken it, or the lease is over."""
+        while True:
+            try:
+                outcome = await self._say(leased, answer)
+            except TopicNotFound:
+                return  # nobody wants to know any more
+            except ChronolineError as error:
+                rest_s, problem = (error.retry_after_ms or _REST_MS) / 1000, str(error)
+            else:
+                if outcome.refusal is not Refusal.TOO_SOON:
+                    self._note_outcome(outcome)
+                    return
+                rest_s, problem = 0.0, outcome.reason
+            if time.monotonic() + rest_s >= lapses_s:
+                logger.warning(
+                    "the store could not be told of the call with message %r of topic %r, which is called "
+                    "with again: %s",
+                    leased.message.id,
+                    self.topic.name,
+                    problem,
+                )
+                return
+            await asyncio.sleep(rest_s)  # nobody says when the store is back
+
+    async def _say(self, leased: LeasedMessage, answer: Answer) -> Outcome:
+        """Tells the store what became of the message."""
+        carrier, uid, lease = self._parts.carrier, self.topic.uid, leased.lease
+        attempts = leased.message.attempts + 1
+        if answer.succeeded:
+            (outcome,) = await carrier.ack(uid, [lease])
+        elif answer.verdict is Verdict.no_turn:
+            (outcome,) = await carrier.unreserve(uid, [lease])
+        elif attempts >= self.topic.settings.max_attempts:
+            (outcome,) = await carrier.bury(uid, [(lease, _last_words(attempts, answer))])
+        else:
+            due_ms = self._parts.access.clock.now_ms() + self._calls.wait_ms(attempts)
+            (outcome,) = await carrier.move("retry", uid, [(lease, due_ms)])
+        return outcome
+
+    def _finished(self, size_bytes: int, task: asyncio.Task[None]) -> None:
+        del self._under_way[task]
+        self._under_way_bytes -= size_bytes
+        if self._subscription is not None and not self._subscription.closed:
+            self._parts.loaders.grant(self._subscription, 1)  # which has it look, if it was clogged
+
+    # Telling
+
+    def _note(self, answer: Answer) -> None:
+        if answer.succeeded or answer.verdict is Verdict.no_turn:
+            return
+        self._failures += 1
+        now_s = time.monotonic()
+        if now_s < self._tell_failures_s:
+            return
+        logger.warning(
+            "calls of topic %r failed, %d since it was said last: %s",
+            self.topic.name,
+            self._failures,
+            answer.reason,
+            extra={"action": "target_failed", "topic": self.topic.name},
+        )
+        self._failures, self._tell_failures_s = 0, now_s + _TELL_EVERY_S
+
+    def _note_outcome(self, outcome: Outcome) -> None:
+        if not outcome.done:
+            logger.info(
+                "message %r of topic %r was called with; the store knew already, or its lease was over: %s",
+                outcome.id,
+                self.topic.name,
+                outcome.reason,
+            )
+
+
+def _last_words(attempts: int, answer: Answer) -> str:
+    """The reason that is kept with a dead letter."""
+    words = f"{attempts} attempts failed, the last: {answer.reason}"
+    return "".join(c if c.isprintable() else " " for c in words)[:MAX_REASON_CHARACTERS]

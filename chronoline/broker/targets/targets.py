@@ -1,0 +1,104 @@
+"""All targets of a node: found, served and let go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from chronoline.broker.containing import contain
+from chronoline.broker.parts import Parts
+from chronoline.broker.targets.calls import Calls
+from chronoline.broker.targets.target import Target
+from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
+from chronoline.core.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 5.0
+"""So often the topics are looked at: another node, or a program, may have made some."""
+_REST_S = 1.0
+"""After the store did not answer."""
+_AT_ONCE = 16
+"""So many begin together: a store can only take so many questions."""
+
+
+class Targets:
+    """From `start` to `stop`. Owned by the event loop."""
+
+    def __init__(self, parts: Parts, calls: Calls) -> None:
+        self._parts = parts
+        self._calls = calls
+        self._serving: dict[int, Target] = {}  # by the topic's uid
+        # They get nothing more, and may have calls under way.
+        self._leaving: set[Target] = set()
+        # By uid, why a topic is not served; 0 stands for all of them. Told once.
+        self._problems: dict[int, str] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._looking = contain("looking for targets", self._look, self._parts.metrics)
+
+    async def stop(self) -> None:
+        """May be called twice."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        everybody = [*self._serving.values(), *self._leaving]
+        await asyncio.gather(*(target.stop() for target in everybody))
+        self._serving.clear()
+        self._leaving.clear()
+
+    async def _look(self) -> None:
+        while True:
+            try:
+                topics = await self._parts.topics.list()
+            except ChronolineError as error:
+                self._tell(0, f"the topics cannot be looked at: {error}")
+                rest_s = _REST_S
+            else:
+                self._problems.pop(0, None)
+                served = await self._serve(
+                    [each for each in topics if each.settings.target is not None]
+                )
+                rest_s = _LOOK_EVERY_S if served else _REST_S
+            await self._parts.topic_made.sleep(rest_s)
+
+    async def _serve(self, topics: Iterable[Topic]) -> bool:
+        """Whether the store answered to everything."""
+        wanted = {topic.uid: topic for topic in topics}
+        for uid, target in list(self._serving.items()):
+            if uid not in wanted:
+                target.leave()
+                self._let_go(target)
+        self._leaving = {each for each in self._leaving if not each.is_idle}
+        self._problems = {uid: words for uid, words in self._problems.items() if uid in wanted}
+        new = [topic for uid, topic in wanted.items() if uid not in self._serving]
+        answered = True
+        for first in range(0, len(new), _AT_ONCE):
+            some = new[first : first + _AT_ONCE]
+            answered &= all(await asyncio.gather(*(self._begin(each) for each in some)))
+        return answered
+
+    async def _begin(self, topic: Topic) -> bool:
+        """Whether the store answered: a topic that a pipe serves, or that is gone, need not be hurried."""
+        target = Target(topic, self._parts, self._calls, ended=self._let_go)
+        try:
+            await target.join()
+        except TopicNotFound:
+            return True
+        except ChronolineError as error:
+            self._tell(topic.uid, f"the target of topic {topic.name!r} is not called: {error}")
+            return isinstance(error, InvalidInput)
+        self._problems.pop(topic.uid, None)
+        self._serving[topic.uid] = target
+        return True
+
+    def _let_go(self, target: Target) -> None:
+        self._serving.pop(target.topic.uid, None)
+        self._leaving.add(target)
+
+    def _tell(self, uid: int, problem: str) -> None:
+        if self._problems.get(uid) != problem:
+            self._problems[uid] = problem
+            logger.warning("%s; it is tried again", problem)

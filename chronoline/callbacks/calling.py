@@ -1,0 +1,180 @@
+"""The client that calls."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+import aiohttp
+from yarl import URL
+
+from chronoline.callbacks.guarding import Guard
+from chronoline.callbacks.looking_up import Lookups
+
+logger = logging.getLogger(__name__)
+
+_SUCCESS, _REDIRECT = 2, 3
+"""The first digits of such answers."""
+
+_PIECE_BYTES = 64 * 1024
+"""A larger body is written in pieces: others have their turn in between."""
+
+Lookup = Callable[[str, int], Awaitable[list[str]]]
+"""The addresses of a host and a port, in the order in which they are to be tried."""
+
+
+class Verdict(StrEnum):
+    """How a call ended; the word is the label of a metric."""
+
+    succeeded = "succeeded"
+    answered_badly = "answered_badly"
+    redirected = "redirected"
+    timed_out = "timed_out"
+    unreachable = "unreachable"
+    not_allowed = "not_allowed"
+    unknown_host = "unknown_host"
+    no_turn = "no_turn"
+    """It was not begun: too many others were under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a call."""
+
+    verdict: Verdict
+    # What is to be told about it.
+    reason: str
+
+    @property
+    def succeeded(self) -> bool:
+        return self.verdict is Verdict.succeeded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallLimits:
+    """How many calls are under way, and how long one may take."""
+
+    for_each_host: int = 64
+    in_all: int = 1_000
+    timeout_ms: int = 2_000
+    most_answer_bytes: int = 64 * 1024
+
+
+class Caller:
+    """Makes calls, at most so many at a time."""
+
+    def __init__(
+        self, guard: Guard, *, limits: CallLimits | None = None, lookup: Lookup | None = None
+    ) -> None:
+        """Without a `lookup` names are looked up as the machine does it."""
+        self._guard = guard
+        self.limits = limits or CallLimits()
+        self._lookups = Lookups()
+        self._lookup = lookup or self._lookups
+        self._hosts: dict[tuple[str, int], _Host] = {}
+        self._all = asyncio.Semaphore(self.limits.in_all)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        # Turns are taken here, by the name that was called: the pool itself has no bound.
+        connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, keepalive_timeout=15)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=None),  # there is one around each call
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),
+            auto_decompress=False,
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+        self._lookups.close()
+
+    async def post(
+        self,
+        uri: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        attempt: int = 0,
+        turn_within_s: float | None = None,
+    ) -> Answer:
+        """Calls once. An attempt that follows a failed one goes to the next address that the name has.
+
+        One whose turn does not come in time is not begun; without a time it waits.
+        """
+        url = URL(uri, encoded=True)
+        host, port = url.host or "", url.port or 0
+        place = self._hosts.setdefault((host, port), _Host(self.limits.for_each_host))
+        place.calls += 1
+        timeout_s = self.limits.timeout_ms / 1000
+        begun = False
+        try:
+            async with asyncio.timeout(turn_within_s) as patience, place.turns, self._all:
+                begun = True
+                patience.reschedule(asyncio.get_running_loop().time() + timeout_s)
+                return await self._post(url, body, headers, attempt=attempt)
+        except TimeoutError:
+            if not begun:
+                return Answer(Verdict.no_turn, "too many calls are under way")
+            return Answer(Verdict.timed_out, f"no answer within {self.limits.timeout_ms} ms")
+        finally:
+            place.calls -= 1
+            if not place.calls:
+                del self._hosts[host, port]
+
+    async def _post(
+        self, url: URL, body: bytes, headers: Mapping[str, str], *, attempt: int
+    ) -> Answer:
+        host, port = url.host or "", url.port or 0
+        try:
+            addresses = await self._lookup(host, port)
+        except (OSError, UnicodeError) as error:
+            words = getattr(error, "strerror", None) or error
+            return Answer(Verdict.unknown_host, f"{host} has no address: {words}")
+        allowed = [each for each in addresses if self._guard.lets_out(each)]
+        if not allowed:
+            return Answer(
+                Verdict.not_allowed,
+                f"{host} is {', '.join(addresses[:3])}, which may not be called: allow its network "
+                "in the settings (callbacks.allow)",
+            )
+        address = allowed[attempt % len(allowed)]
+        try:
+            return await self._ask(url.with_host(address), host, headers, body, named=url)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return Answer(Verdict.unreachable, f"{address}: {error}")
+
+    async def _ask(
+        self, url: URL, host: str, headers: Mapping[str, str], body: bytes, *, named: URL
+    ) -> Answer:
+        assert self._session is not None
+        async with self._session.post(
+            url,
+            data=body if len(body) <= _PIECE_BYTES else io.BytesIO(body),
+            headers={**headers, "Host": named.raw_authority},
+            allow_redirects=False,
+            server_hostname=host if named.scheme == "https" else None,
+        ) as response:
+            status = response.status
+        if status // 100 == _SUCCESS:
+            return Answer(Verdict.succeeded, str(status))
+        if status // 100 == _REDIRECT:
+            return Answer(Verdict.redirected, f"answered {status}; redirects are not followed")
+        return Answer(Verdict.answered_badly, f"answered {status}")
+
+
+class _Host:
+    """The turns of one server, and how many calls want one."""
+
+    def __init__(self, most: int) -> None:
+        self.turns = asyncio.Semaphore(most)
+        self.calls = 0

@@ -1,0 +1,60 @@
+"""Which addresses may be called: those of the public internet, and what the settings allow besides."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from functools import lru_cache
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+_MOST_REMEMBERED = 1_000
+_SPECIAL = [
+    ipaddress.ip_network(each)
+    # Of protocols, of relays, once of sites, of documents: nobody's server is there.
+    for each in ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20")
+]
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+_TRANSLATED_LOCALLY = ipaddress.ip_network("64:ff9b:1::/48")
+
+
+class Guard:
+    """Refuses private, loopback, link-local and other special addresses, except the networks it is given."""
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        """Raises `ValueError` for what is no network."""
+        self._allowed: list[Network] = [ipaddress.ip_network(each) for each in allowed]
+        # The answer for an address is always the same, and a receiver is called thousands of times.
+        self.lets_out = lru_cache(_MOST_REMEMBERED)(self._lets_out)
+
+    def _lets_out(self, text: str) -> bool:
+        """Whether a connection to an address may be made; IPv6 may carry IPv4 inside, in several ways."""
+        try:
+            address = ipaddress.ip_address(text.partition("%")[0])
+        except ValueError:
+            return False
+        return all(self._is_fine(each) for each in _meant(address))
+
+    def _is_fine(self, address: Address) -> bool:
+        if any(address.version == net.version and address in net for net in self._allowed):
+            return True
+        if any(address.version == net.version and address in net for net in _SPECIAL):
+            return False
+        return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _meant(address: Address) -> list[Address]:
+    """The addresses at which a packet may come out."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return [address]
+    if address.ipv4_mapped is not None:
+        return [address.ipv4_mapped]
+    if address in _TRANSLATED or address in _TRANSLATED_LOCALLY:
+        return [address, ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)]
+    if address.sixtofour is not None:
+        return [address, address.sixtofour]
+    if address.teredo is not None:
+        return [address, *address.teredo]
+    return [address]

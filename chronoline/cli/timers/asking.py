@@ -1,0 +1,93 @@
+"""Which node a command asks, and how: the options that all of them share."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from chronoline.cli.reaching import (
+    address_option,
+    authority_option,
+    checked_address,
+    read_token,
+    tls_option,
+    token_file_option,
+    trusting,
+)
+from chronoline.cli.sharing import sharing
+from chronoline.core.errors import ChronolineError
+
+_PANEL = "The node"
+_EXAMPLE = "127.0.0.1:7253"
+_TIMEOUT_S = 10.0
+
+Address = Annotated[
+    str | None, address_option(_EXAMPLE, variable="CHRONOLINE_TIMERS", panel=_PANEL)
+]
+TokenFile = Annotated[Path | None, token_file_option(panel=_PANEL)]
+Tls = Annotated[bool, tls_option(panel=_PANEL)]
+Authority = Annotated[Path | None, authority_option(panel=_PANEL)]
+
+
+class NodeRefused(ChronolineError):
+    """The node refused."""
+
+
+class NodeAway(ChronolineError):
+    """The node cannot be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimersNode:
+    """A node that can be asked."""
+
+    address: str
+    token: str | None
+    # None is plain HTTP.
+    tls: ssl.SSLContext | None
+
+    def at(self, address: str) -> TimersNode:
+        """Another node of the same cluster."""
+        return TimersNode(address, self.token, self.tls)
+
+    def ask(self, path: str, method: str = "GET") -> Any:
+        """The JSON of an answer. Raises what the node says is wrong."""
+        scheme = "http" if self.tls is None else "https"
+        request = urllib.request.Request(f"{scheme}://{self.address}{path}", method=method)
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token}")
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self.tls) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            raise NodeRefused(error.read().decode(errors="replace").strip()) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise NodeAway(
+                f"no timers at {self.address}: {reason}. Start a node by `chronoline up --roles timers`, or "
+                "name another by --address"
+            ) from None
+
+
+def _node(
+    address: Address = None,
+    *,
+    token_file: TokenFile = None,
+    tls: Tls = False,
+    ca: Authority = None,
+) -> TimersNode:
+    return TimersNode(
+        checked_address(address or _EXAMPLE, _EXAMPLE),
+        os.environ.get("CHRONOLINE_TOKEN") if token_file is None else read_token(token_file),
+        trusting(ca) if tls or ca else None,
+    )
+
+
+asks_a_node = sharing(_node)
+"""Gives a command the options that name a node, and the node."""

@@ -1,0 +1,105 @@
+"""`chronoline timers list`, `show` and `nodes`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from chronoline.cli.client.options import AsJson
+from chronoline.cli.rendering import print_table, printable
+from chronoline.cli.timers.asking import NodeAway, NodeRefused, TimersNode, asks_a_node
+
+Limit = Annotated[int, typer.Option(min=1, help="Show so many at most.")]
+
+
+@asks_a_node
+def list_timers(node: TimersNode, limit: Limit = 100, as_json: AsJson = False) -> None:
+    """List the timers that wait on a node: those that it pops, and those that it stands in for.
+
+    chronoline timers list
+    chronoline timers list --limit 1000 --json
+    """
+    timers: list[dict[str, Any]] = []
+    cursor: int | None = 0
+    while cursor is not None and len(timers) < limit:
+        page = node.ask(f"/v1/timers?cursor={cursor}")
+        timers += page["timers"]
+        cursor = page["cursor"]
+    more = cursor is not None or len(timers) > limit
+    timers = timers[:limit]
+    if as_json:
+        print(json.dumps(timers, indent=2))
+        return
+    if not timers:
+        print("No timer waits here.")
+        return
+    print_table(_timers(timers))
+    if more:
+        print(f"There are more than {limit}; --limit shows them.")
+
+
+def _timers(timers: list[dict[str, Any]]) -> Table:
+    table = Table(Column("timer", overflow="fold"), "level", "due in", "popped")
+    table.add_column("calls", overflow="fold")
+    for each in timers:
+        table.add_row(
+            each["id"],
+            "first" if each["level"] == 0 else f"backup {each['level']}",
+            f"{each['due_in_ms'] / 1000:.1f} s",
+            f"{each['popped']} of {each['pops']}",
+            Text(printable(each["uri"])),
+        )
+    return table
+
+
+@asks_a_node
+def show(
+    node: TimersNode,
+    timer: Annotated[str, typer.Argument(help="Its id, as Location had it.")],
+) -> None:
+    """Show what a node knows of a timer.
+
+    chronoline timers show 00000000000004d2a0000000c0000001
+
+    The nodes that keep it are asked one after the other, until one knows it.
+    """
+    name = timer.rpartition("/")[2]
+    print(json.dumps(_find(node, name), indent=2))
+
+
+def _find(node: TimersNode, name: str) -> Any:
+    refused: Exception | None = None
+    addresses = [each["address"] for each in node.ask("/v1/nodes")["nodes"]]
+    for address in [node.address, *addresses]:
+        try:
+            return node.at(address).ask(f"/v1/timers/{name}")
+        except (NodeRefused, NodeAway) as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+@asks_a_node
+def nodes(node: TimersNode, as_json: AsJson = False) -> None:
+    """Show the cluster as a node sees it: who stays, joins and leaves, and who is away.
+
+    chronoline timers nodes
+    """
+    seen = node.ask("/v1/nodes")
+    if as_json:
+        print(json.dumps(seen, indent=2))
+        return
+    console = Console()
+    console.print(f"{seen['timers']:,} timers wait here. The list of nodes is {seen['view']}.")
+    for tag, count in sorted(seen["tags"].items()):
+        console.print(Text(f"  {printable(tag)}: {count:,}"))
+    table = Table("node", "in the list", "state", Column("to be told", justify="right"))
+    for each in seen["nodes"]:
+        state = "this one" if each["is_here"] else "away" if each["is_away"] else "there"
+        table.add_row(each["address"], each["membership"], state, f"{each['behind']:,}")
+    print_table(table)

@@ -1,0 +1,161 @@
+"""What a client may ask for: the JSON of a timer, read once, here.
+
+The members are those of the original interface, with its rules; members that it does not know are ignored.
+`interval` and `repeat-for` are seconds and may be fractions; `interval-ms` and `repeat-for-ms` are the same
+in whole milliseconds. Tags that cannot be read are left out, as the original does, and refuse nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.urls import url_problem
+from chronoline.timers.plan import Plan
+
+DEFAULT_FACTOR = 2
+MOST_REPLICAS = 32
+LONGEST_MS = 100 * 366 * 24 * 3_600_000
+MOST_POPS = 1 << 31
+MOST_TAGS = 64
+MOST_TAG_CHARACTERS = 256
+
+
+def read_plan(body: bytes, *, factor: int | None) -> Plan:
+    """A plan from the body of a request; `factor` is the one in its URL, if there is one."""
+    asked = _object(_parse(body), "the body")
+    interval_ms, repeat_for_ms = _timing(_object(_member(asked, "timing"), "timing"))
+    uri, opaque = _callback(_object(_member(asked, "callback"), "callback"))
+    return Plan(
+        interval_ms=interval_ms,
+        repeat_for_ms=repeat_for_ms,
+        uri=uri,
+        opaque=opaque,
+        factor=_factor(asked.get("reliability", {}), factor),
+        tags=_tags(asked.get("statistics")),
+    )
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"the body is not JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _member(where: dict[str, Any], name: str, path: str = "") -> Any:
+    if name not in where:
+        raise InvalidInput(f"{path}{name} is missing")
+    return where[name]
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{what} must be an object")
+    return value
+
+
+def _timing(timing: dict[str, Any]) -> tuple[int, int]:
+    interval_ms = _duration_ms(timing, "interval")
+    if interval_ms is None:
+        raise InvalidInput("timing.interval is missing: say after how many seconds the timer pops")
+    repeat_for_ms = _duration_ms(timing, "repeat-for")
+    if repeat_for_ms is None:
+        repeat_for_ms = interval_ms
+    if not interval_ms and repeat_for_ms:
+        raise InvalidInput(
+            "timing.repeat-for must be 0, or be left out, where timing.interval is 0"
+        )
+    if interval_ms and repeat_for_ms // interval_ms > MOST_POPS:
+        raise InvalidInput(f"the timer would pop more than {MOST_POPS:,} times")
+    return interval_ms, repeat_for_ms
+
+
+def _duration_ms(timing: dict[str, Any], name: str) -> int | None:
+    """Rounded up to whole milliseconds: never too early."""
+    in_ms = f"{name}-ms"
+    if name in timing and in_ms in timing:
+        raise InvalidInput(f"timing has both {name} and {in_ms}: say one of them")
+    if in_ms in timing:
+        what, value = f"timing.{in_ms}", timing[in_ms]
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidInput(f"{what} must be a whole number of milliseconds")
+        duration_ms = value
+    elif name in timing:
+        what, value = f"timing.{name}", timing[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LONGEST_MS:
+            raise InvalidInput(f"{what} must be a number of seconds, at most {LONGEST_MS // 1000}")
+        # Not by way of binary fractions: 0.29 * 1000 is more than 290.
+        duration_ms = value * 1000 if isinstance(value, int) else math.ceil(round(value * 1000, 6))
+    else:
+        return None
+    if not 0 <= duration_ms <= LONGEST_MS:
+        raise InvalidInput(f"{what} must be from 0 to a hundred years")
+    return duration_ms
+
+
+def _callback(callback: dict[str, Any]) -> tuple[str, str]:
+    http = _object(_member(callback, "http", "callback."), "callback.http")
+    uri = _member(http, "uri", "callback.http.")
+    opaque = _member(http, "opaque", "callback.http.")
+    if not isinstance(uri, str) or not isinstance(opaque, str):
+        raise InvalidInput("callback.http.uri and callback.http.opaque must be strings")
+    try:
+        opaque.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            "callback.http.opaque has half of a surrogate pair: it is no text"
+        ) from None
+    return _checked_uri(uri), opaque
+
+
+def _checked_uri(uri: str) -> str:
+    if problem := url_problem("callback.http.uri", uri):
+        raise InvalidInput(problem)
+    return sys.intern(uri)  # thousands of timers call the same one
+
+
+def _factor(reliability: Any, in_url: int | None) -> int:
+    named = _object(reliability, "reliability").get("replication-factor")
+    if named is None:
+        return _bounded(DEFAULT_FACTOR if in_url is None else in_url)
+    if isinstance(named, bool) or not isinstance(named, int):
+        raise InvalidInput("reliability.replication-factor must be a whole number")
+    if in_url is not None and named != in_url:
+        raise InvalidInput(
+            f"reliability.replication-factor is {named}, but {in_url} in the timer's URL; it stays the same"
+        )
+    return _bounded(named)
+
+
+def _bounded(factor: int) -> int:
+    if not 1 <= factor <= MOST_REPLICAS:
+        raise InvalidInput(f"the replication factor must be from 1 to {MOST_REPLICAS}")
+    return factor
+
+
+def _tags(statistics: Any) -> tuple[tuple[str, int], ...]:
+    listed = statistics.get("tag-info") if isinstance(statistics, dict) else None
+    tags: dict[str, int] = {}
+    for entry in listed if isinstance(listed, list) else ():
+        if not isinstance(entry, dict):
+            continue
+        tag, count = entry.get("type"), entry.get("count", 1)
+        if (
+            not isinstance(tag, str)
+            or not 0 < len(tag) <= MOST_TAG_CHARACTERS
+            or not tag.isprintable()
+        ):
+            continue
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 < count < 1 << 32:
+            continue
+        if tag in tags or len(tags) < MOST_TAGS:
+            tags[tag] = tags.get(tag, 0) + count
+    return tuple(tags.items())

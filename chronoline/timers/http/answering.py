@@ -1,0 +1,115 @@
+"""What requests and answers have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.timers.ids import TimerName, parse_name
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
+Handlers = Mapping[str, Handler]
+"""By method."""
+
+TIMERS = "/timers"
+_MOST_DIGITS = 12
+_MOST_REASON = 500
+
+
+class Refusal(ChronolineError):
+    """A request that is answered with an error."""
+
+    def __init__(
+        self, status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+def answer_json(
+    value: Any, *, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    body = json.dumps(value, separators=(",", ":")).encode()
+    return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+
+
+def refuse(
+    status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """With the reason in the body and, as the original has it, in a header of that name."""
+    reason = "".join(each if each.isprintable() else "?" for each in " ".join(reason.split()))
+    in_ascii = reason.encode("ascii", "replace").decode()[:_MOST_REASON]
+    told = {"Reason": in_ascii, **(headers or {})}
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        told.setdefault("Retry-After", "1")
+    return web.Response(text=reason + "\n", status=status, headers=told, content_type="text/plain")
+
+
+async def read_body(
+    request: web.BaseRequest, most_bytes: int, *, patience_s: float = 30.0
+) -> bytes:
+    """Raises `Refusal` for one that is too large, before it is in memory, or that does not come."""
+    too_large = Refusal(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the body is larger than {most_bytes} bytes",
+        {"Connection": "close"},
+    )
+    if (request.content_length or 0) > most_bytes:
+        raise too_large
+    is_as_long = request.content_length is not None and "Content-Encoding" not in request.headers
+    if is_as_long and request.content.is_eof():
+        return await request.content.read()  # it is no longer than it says, and here
+    body = bytearray()
+    try:
+        async with asyncio.timeout(patience_s):
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > most_bytes:
+                    raise too_large
+    except TimeoutError:
+        raise Refusal(
+            HTTPStatus.REQUEST_TIMEOUT,
+            f"the body did not come within {patience_s:g} s",
+            {"Connection": "close"},
+        ) from None
+    except web.RequestPayloadError:
+        raise InvalidInput("the body is not encoded as it says") from None
+    return bytes(body)
+
+
+async def read_object(request: web.BaseRequest, most_bytes: int) -> dict[str, Any]:
+    """The JSON object of a body."""
+    try:
+        value = json.loads(await read_body(request, most_bytes))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"the body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidInput("the body must be an object")
+    return value
+
+
+def name_in(request: web.BaseRequest, prefix: str = f"{TIMERS}/") -> TimerName:
+    """The timer that a path names."""
+    text = request.path.removeprefix(prefix)
+    name = parse_name(text)
+    if name is None:
+        raise Refusal(
+            HTTPStatus.NOT_FOUND,
+            f"{text[:100]!r} is no timer: 16 hexadecimal digits, then 16 more, or - and a number",
+        )
+    return name
+
+
+def cursor_in(request: web.BaseRequest) -> int:
+    """Where to go on, as the last page said."""
+    text = request.query.get("cursor", "0")
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
+        raise InvalidInput("cursor must be a number")
+    return int(text)

@@ -1,0 +1,80 @@
+"""What clients ask: POST, PUT and DELETE of timers."""
+
+from __future__ import annotations
+
+import secrets
+from http import HTTPStatus
+
+from aiohttp import web
+
+from chronoline.timers.asking import DEFAULT_FACTOR, read_plan
+from chronoline.timers.http.answering import TIMERS, Handlers, Refusal, name_in, read_body
+from chronoline.timers.ids import TimerName
+from chronoline.timers.membership import matching
+from chronoline.timers.node import Changed, TimerNode
+
+
+class ForClients:
+    """Timers are made, replaced and deleted."""
+
+    def __init__(self, node: TimerNode, *, most_timers: int, most_body_bytes: int) -> None:
+        self._node = node
+        self._most_timers = most_timers
+        self._most_body_bytes = most_body_bytes
+
+    def of_all(self) -> Handlers:
+        return {"POST": self._create}
+
+    def of_one(self) -> Handlers:
+        return {"PUT": self._put, "DELETE": self._delete}
+
+    async def _create(self, request: web.BaseRequest) -> web.Response:
+        plan = read_plan(await read_body(request, self._most_body_bytes), factor=None)
+        self._check_room()
+        name = TimerName(secrets.randbits(64), factor=plan.factor)
+        return _changed(await self._node.change(name, plan, factor=plan.factor))
+
+    async def _put(self, request: web.BaseRequest) -> web.Response:
+        name = name_in(request)
+        body = await read_body(request, self._most_body_bytes)
+        plan = read_plan(body, factor=self._factor_of(name))
+        self._check_room()
+        return _changed(await self._node.change(name, plan, factor=plan.factor))
+
+    async def _delete(self, request: web.BaseRequest) -> web.Response:
+        """A body is ignored, as the original does."""
+        name = name_in(request)
+        factor = self._factor_of(name) or DEFAULT_FACTOR
+        self._check_started()
+        return web.Response(headers=_copies(await self._node.change(name, None, factor=factor)))
+
+    def _factor_of(self, name: TimerName) -> int | None:
+        """As far as it is known: from the name, the timer, or how many nodes its filter matches."""
+        if name.factor is not None:
+            return name.factor
+        timer = self._node.replica.get(name.id)
+        if timer is not None and timer.plan is not None:
+            return timer.plan.factor
+        if name.replicas_filter is None:
+            return None
+        return len(matching(name.replicas_filter, self._node.replica.membership.everybody)) or None
+
+    def _check_room(self) -> None:
+        self._check_started()
+        if self._node.replica.tally.waiting >= self._most_timers:
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"the node holds {self._most_timers:,} timers, and takes no more",
+            )
+
+    def _check_started(self) -> None:
+        if not self._node.is_loaded:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the node is starting; try again")
+
+
+def _copies(changed: Changed) -> dict[str, str]:
+    return {"X-Copies": f"{changed.copies}/{changed.wanted}"}
+
+
+def _changed(changed: Changed) -> web.Response:
+    return web.Response(headers={"Location": f"{TIMERS}/{changed.name}", **_copies(changed)})

@@ -1,0 +1,174 @@
+"""What other nodes ask: taking in records, telling them, and the two requests of a resync."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from chronoline.core.errors import InvalidInput
+from chronoline.timers.http.answering import (
+    Handlers,
+    Refusal,
+    answer_json,
+    cursor_in,
+    read_object,
+)
+from chronoline.timers.node import TimerNode
+from chronoline.timers.peers import RECORDS_PATH
+from chronoline.timers.records import Reader, to_record
+from chronoline.timers.resyncing import page_of_offers
+from chronoline.timers.syncing import KNOWN_PATH
+from chronoline.timers.timer import Lives, Version
+
+_MOST_BYTES = 64 * 1024 * 1024
+_PAGE = 1_000
+_BACK_PATIENCE_S = 1.0
+
+
+class ForNodes:
+    """Nodes of the cluster tell each other what they hold."""
+
+    def __init__(self, node: TimerNode) -> None:
+        self._node = node
+        self._reader = Reader()
+        # What is gone through for a node that asks page by page.
+        self._walks: dict[tuple[str, str], list[int]] = {}
+
+    def of_all(self) -> Handlers:
+        return {"GET": self._offers}
+
+    def by_path(self) -> dict[str, Handlers]:
+        return {
+            RECORDS_PATH: {"POST": self._take_records, "GET": self._records},
+            KNOWN_PATH: {"POST": self._known},
+            "/cluster/back": {"POST": self._back},
+            "/timers/references": {"DELETE": self._dealt_with},
+        }
+
+    async def _take_records(self, request: web.BaseRequest) -> web.Response:
+        asked = await read_object(request, _MOST_BYTES)
+        self._check_started()  # what the journal has would be laid over it
+        node = self._node
+        now_ms = node.now_ms()
+        timers = [self._reader.timer(record, now_ms) for record in _list(asked, "records")]
+        confirmed = [_confirmed(each) for each in _list({"confirmed": [], **asked}, "confirmed")]
+        node.hear_of(str(asked.get("from", "")), pops=asked.get("pops", True) is True)
+        newer = []
+        for timer in timers:
+            held = node.receive(timer)
+            if held.progress > timer.progress:
+                newer.append(to_record(held, now_ms))
+        for timer_id, version, lives in confirmed:
+            node.confirm(timer_id, version, lives)
+        await node.saved()
+        return answer_json({"life": node.journal.life, "newer": newer})
+
+    async def _records(self, request: web.BaseRequest) -> web.Response:
+        node = self._node
+        told: dict[str, Any] = {"life": node.journal.life, "records": [], "cursor": None}
+        if not node.is_loaded:
+            return answer_json({**told, "starting": True})
+        asker, cursor = request.query.get("for", ""), cursor_in(request)
+        ids = self._walk("records", asker, cursor)
+        node.hear_of(asker, pops=True)
+        now_ms = node.now_ms()
+        page = (node.replica.get(timer_id) for timer_id in ids[cursor : cursor + _PAGE])
+        told["records"] = [
+            to_record(timer, now_ms)
+            for timer in page
+            if timer is not None and node.replica.concerns(timer, asker)
+        ]
+        if cursor + _PAGE < len(ids):
+            told["cursor"] = cursor + _PAGE
+        else:
+            self._walks.pop(("records", asker), None)
+        return answer_json(told)
+
+    def _walk(self, what: str, asker: str, cursor: int) -> list[int]:
+        """The ids as they were when the asker began."""
+        if cursor == 0 or (what, asker) not in self._walks:
+            if asker not in self._node.peers:
+                raise Refusal(
+                    HTTPStatus.NOT_FOUND, f"{asker[:200]!r} is no other node of this cluster"
+                )
+            self._walks[what, asker] = self._node.replica.ids()
+        return self._walks[what, asker]
+
+    async def _known(self, request: web.BaseRequest) -> web.Response:
+        ids = _list(await read_object(request, _MOST_BYTES), "ids")
+        self._check_started()
+        if not all(type(each) is int for each in ids):
+            raise InvalidInput("ids must be numbers")
+        known = [each for each in ids if self._node.replica.get(each) is not None]
+        return answer_json({"known": known})
+
+    def _check_started(self) -> None:
+        if not self._node.is_loaded:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the node is starting; try again")
+
+    async def _back(self, request: web.BaseRequest) -> web.Response:
+        asked = await read_object(request, _MOST_BYTES)
+        if peer := self._node.peers.get(str(asked.get("from", ""))):
+            with suppress(TimeoutError):  # the asker does not wait longer
+                async with asyncio.timeout(_BACK_PATIENCE_S):
+                    await peer.retry()
+        return answer_json({})
+
+    async def _offers(self, request: web.BaseRequest) -> web.Response:
+        asker = request.query.get("node-for-replicas", "")
+        view = request.query.get("cluster-view-id", "")
+        if not asker or not view:
+            raise InvalidInput("node-for-replicas and cluster-view-id are needed")
+        ours = self._node.replica.membership.view
+        if view != ours:
+            raise InvalidInput(
+                f"the list of nodes here is {ours}, not {view[:64]}: reload it on every node"
+            )
+        cursor = cursor_in(request)
+        page = page_of_offers(self._node, asker, self._walk("offers", asker, cursor), cursor)
+        if page["cursor"] is None:
+            self._walks.pop(("offers", asker), None)
+            return answer_json(page)
+        headers = {"Content-Range": str(len(page["timers"]))}
+        return answer_json(page, status=HTTPStatus.PARTIAL_CONTENT, headers=headers)
+
+    async def _dealt_with(self, request: web.BaseRequest) -> web.Response:
+        entries = _list(await read_object(request, _MOST_BYTES), "IDs")
+        for timer_id, level in [_reference(entry) for entry in entries]:
+            self._node.replica.known_by(timer_id, level, self._node.now_ms())
+        self._node.act()
+        await self._node.saved()
+        return web.Response(status=HTTPStatus.ACCEPTED)
+
+
+def _list(asked: dict[str, Any], name: str) -> list[Any]:
+    value = asked.get(name)
+    if not isinstance(value, list):
+        raise InvalidInput(f"{name} must be a list")
+    return value
+
+
+def _reference(entry: Any) -> tuple[int, int]:
+    if isinstance(entry, dict):
+        timer_id, level = entry.get("ID"), entry.get("ReplicaIndex")
+        if type(timer_id) is int and type(level) is int and level >= 0:
+            return timer_id, level
+    raise InvalidInput("each of IDs needs ID and ReplicaIndex, both numbers")
+
+
+def _confirmed(entry: Any) -> tuple[int, Version, Lives]:
+    try:
+        timer_id, number, giver, lives = entry
+        return (
+            int(timer_id),
+            Version(int(number), str(giver)),
+            tuple((str(node), str(life)) for node, life in lives),
+        )
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput(
+            "confirmed must be lists of a timer, its version and who has it"
+        ) from None

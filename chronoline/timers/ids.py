@@ -1,0 +1,49 @@
+"""The names under which clients know timers.
+
+    00000000000004d2a0000000c0000001-2    16 hexadecimal digits of the timer, 16 of the filter of its nodes,
+                                          and how many replicas it has
+    00000000000004d2-2                    the same without the filter
+    00000000000004d2a0000000c0000001      the same without the number
+
+The first form is answered. Whoever comes back with it says where the timer was when it was last changed, so
+that it is found there too after the cluster has grown or shrunk. Without the filter, the lists before and
+after the change are asked; without the number, it is as many as the filter shows, which is too few once one
+of them has left. What follows is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FORMS = re.compile(
+    r"(?P<id>[0-9a-fA-F]{16})"
+    r"(?:(?P<filter>[0-9a-fA-F]{16})(?:-(?P<of>[0-9]{1,9}))?|-(?P<factor>[0-9]{1,9}))(?:[^0-9a-fA-F].*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TimerName:
+    """A timer's name: its id, and the filter or the number of its replicas, or both."""
+
+    id: int
+    replicas_filter: int | None = None
+    factor: int | None = None
+
+    def __str__(self) -> str:
+        bits = "" if self.replicas_filter is None else f"{self.replicas_filter:016x}"
+        number = "" if self.factor is None else f"-{self.factor}"
+        return f"{self.id:016x}{bits}{number}"
+
+
+def parse_name(text: str) -> TimerName | None:
+    """None if it is the name of no timer."""
+    found = _FORMS.fullmatch(text)
+    if found is None:
+        return None
+    replicas_filter, factor = found["filter"], found["of"] or found["factor"]
+    return TimerName(
+        int(found["id"], 16),
+        None if replicas_filter is None else int(replicas_filter, 16),
+        None if factor is None else int(factor),
+    )

@@ -1,0 +1,153 @@
+"""Saving and loading of records."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from chronoline.clock import SystemClock
+from chronoline.core.errors import StoreUnavailable
+from chronoline.databases.queries import load_queries
+from chronoline.databases.sqlite import SqliteDatabase
+from chronoline.grouping import Lane
+from chronoline.timers.records import Reader, to_record
+from chronoline.timers.timer import Lives, Timer
+
+_PACKAGE = "chronoline.timers.journal"
+_JOURNAL_FILE = 0x43_4C_54_4D  # "CLTM"
+_PAGE = 1_000
+_MOST_WAITING = 100_000
+_COMMIT_MS = 5.0
+_QUERIES = load_queries(_PACKAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A timer of the journal."""
+
+    timer: Timer
+    # Who has it too.
+    confirmed: Lives
+    # False if its start was reckoned by the wall clock, which may have been put.
+    is_certain: bool
+
+
+class Journal:
+    """The file. Loading is done before saving begins; `save` may be called from one thread."""
+
+    def __init__(self, path: Path, *, boot: str) -> None:
+        self._database = SqliteDatabase(str(path), package=_PACKAGE, application_id=_JOURNAL_FILE)
+        with self._database.writing() as connection:
+            connection.execute(_QUERIES["begin_life"], {"life": secrets.token_hex(8)})
+            connection.execute(_QUERIES["see_boot"], {"boot": boot})
+            self.life: str = connection.execute(_QUERIES["life"]).fetchone()[0]
+            self._boot: int = connection.execute(
+                _QUERIES["boot_number"], {"boot": boot}
+            ).fetchone()[0]
+        self._lane = Lane("journal", SystemClock(), commit_ms=_COMMIT_MS, most_items=_MOST_WAITING)
+        self._queue = self._lane.open_queue()
+
+    def load(self, *, now_ms: int, wall_ms: int) -> Iterator[Saved]:
+        """Everything that was saved, with starts by the clock that reads `now_ms`."""
+        reader = Reader()
+        first = -(1 << 63)
+        while True:
+            with self._database.reading() as connection:
+                rows = connection.execute(_QUERIES["page"], {"first": first, "limit": _PAGE})
+                page = rows.fetchall()
+            for timer_id, start_ms, wall_start_ms, boot, record, confirmed in page:
+                first = timer_id + 1
+                is_certain = boot == self._boot
+                age_ms = now_ms - start_ms if is_certain else wall_ms - wall_start_ms
+                timer = reader.timer(
+                    {**json.loads(record), "id": timer_id % (1 << 64), "age": age_ms}, now_ms
+                )
+                yield Saved(timer, _lives_from_json(confirmed), is_certain)
+            if len(page) < _PAGE:
+                return
+
+    def save(
+        self, changes: Sequence[tuple[int, Timer | None, Lives]], *, now_ms: int, wall_ms: int
+    ) -> Future[list[None]]:
+        """Done when the changes are on disk; None forgets a timer."""
+        rows = [
+            {"id": _signed(timer_id)}
+            if timer is None
+            else {
+                "id": _signed(timer_id),
+                "start_ms": timer.start_ms,
+                "wall_start_ms": timer.start_ms - now_ms + wall_ms,
+                "boot": self._boot,
+                "record": _to_json(to_record(timer, now_ms)),
+                "confirmed": _lives_to_json(lives),
+            }
+            for timer_id, timer, lives in changes
+        ]
+        return self._lane.submit(self._queue, "save", self._write, rows, item_bytes=_weight)
+
+    def _write(self, rows: Sequence[dict[str, Any]], _: int) -> list[None]:
+        # The last word on a timer counts.
+        latest = {row["id"]: row for row in rows}
+        with self._database.writing() as connection:
+            saved = [row for row in latest.values() if "record" in row]
+            forgotten = [row for row in latest.values() if "record" not in row]
+            connection.executemany(_QUERIES["save"], saved)
+            connection.executemany(_QUERIES["forget"], forgotten)
+        return [None] * len(rows)
+
+    def close(self) -> None:
+        """What was to be saved is saved first."""
+        self._lane.close()
+        self._database.close()
+
+
+def set_aside(path: Path) -> Path:
+    """Moves a journal that cannot be read out of the way, with its log; answers where it is."""
+    aside = path.with_name(f"{path.name}.unreadable-{time.time_ns() // 1_000_000}")
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    return aside
+
+
+def is_readable(path: Path) -> bool:
+    """Whether SQLite finds the file whole. Raises `StoreUnavailable` if it cannot look: it may be locked."""
+    if not path.exists():
+        return True
+    try:
+        connection = sqlite3.connect(path)
+        try:
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return False
+        raise StoreUnavailable(f"the journal {path.name!r} cannot be opened: {error}") from error
+
+
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
+# Thousands of timers are kept by the same nodes.
+_lives_to_json = lru_cache(10_000)(_to_json)
+
+
+@lru_cache(10_000)
+def _lives_from_json(text: str) -> Lives:
+    return tuple((node, life) for node, life in json.loads(text))
+
+
+def _weight(row: dict[str, Any]) -> int:
+    return len(row.get("record", ""))
+
+
+def _signed(timer_id: int) -> int:
+    return timer_id - (1 << 64) if timer_id >= 1 << 63 else timer_id

@@ -1,0 +1,79 @@
+"""What a node tells those who look: its timers, its nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chronoline.timers.ids import TimerName
+from chronoline.timers.membership import filter_of
+from chronoline.timers.node import TimerNode
+from chronoline.timers.timer import Timer
+
+_PAGE = 100
+
+
+def describe_timer(node: TimerNode, timer: Timer) -> dict[str, Any]:
+    """One timer, as this node knows it."""
+    plan = timer.plan
+    bits, factor = filter_of(timer.replicas), None if plan is None else plan.factor
+    described: dict[str, Any] = {
+        "id": str(TimerName(timer.id, replicas_filter=bits, factor=factor)),
+        "state": "deleted" if plan is None else "over" if timer.is_over else "waiting",
+        "version": timer.version.number,
+        "replicas": timer.replicas,
+        "level": timer.replicas.index(node.me) if node.me in timer.replicas else None,
+        "popped": timer.popped,
+        "failed_attempts": timer.attempts,
+    }
+    if plan is not None:
+        described |= {
+            "pops": plan.pops,
+            "interval_ms": plan.interval_ms,
+            "repeat_for_ms": plan.repeat_for_ms,
+            "uri": plan.uri,
+            "tags": dict(plan.tags),
+        }
+        if not timer.is_over:
+            described["due_in_ms"] = timer.due_ms + timer.wait_ms - node.now_ms()
+    return described
+
+
+def page_of_timers(node: TimerNode, cursor: int) -> dict[str, Any]:
+    """Timers that wait here, in the order in which they came, and where to go on."""
+    ids = node.replica.ids()
+    timers: list[dict[str, Any]] = []
+    while cursor < len(ids) and len(timers) < _PAGE:
+        timer = node.replica.get(ids[cursor])
+        cursor += 1
+        if timer is not None and not timer.is_over and node.me in timer.replicas:
+            timers.append(describe_timer(node, timer))
+    return {"timers": timers, "cursor": cursor if cursor < len(ids) else None}
+
+
+def describe_nodes(node: TimerNode) -> dict[str, Any]:
+    """The cluster, as this node sees it."""
+    membership = node.replica.membership
+    states = {
+        **dict.fromkeys(membership.staying, "staying"),
+        **dict.fromkeys(membership.joining, "joining"),
+        **dict.fromkeys(membership.leaving, "leaving"),
+    }
+    nodes = []
+    for address in membership.everybody:
+        peer = node.peers.get(address)
+        nodes.append(
+            {
+                "address": address,
+                "membership": states[address],
+                "is_here": address == node.me,
+                "is_away": peer.is_away if peer else False,
+                "behind": peer.behind if peer else 0,
+            }
+        )
+    return {
+        "view": membership.view,
+        "nodes": nodes,
+        "timers": node.replica.tally.waiting,
+        "tags": node.replica.tally.tags,
+        "ready": node.is_ready,
+    }

@@ -1,0 +1,100 @@
+"""What a node counts, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_LATENESS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 60)
+
+
+class TimersMetrics:
+    """The counts of one node."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._pops = Counter(
+            "chronoline_timers_pops", "Pops that were begun.", registry=self.registry
+        )
+        self._lateness = Histogram(
+            "chronoline_timers_lateness_seconds",
+            "How long after it was due a pop was begun; the first attempt of each.",
+            buckets=_LATENESS_S,
+            registry=self.registry,
+        )
+        self._callbacks = Counter(
+            "chronoline_timers_callbacks",
+            "Callbacks by how they ended.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self._given_up = Counter(
+            "chronoline_timers_given_up",
+            "Pops whose callback failed for good.",
+            registry=self.registry,
+        )
+        self._requests = Counter(
+            "chronoline_timers_requests",
+            "Requests of clients.",
+            ["method", "status"],
+            registry=self.registry,
+        )
+        # Looked up once: there are few of each.
+        self._outcome = cache(self._callbacks.labels)
+        self._request = cache(self._requests.labels)
+        self._moved = Counter(
+            "chronoline_timers_resync_offers",
+            "Timers that a resync was told of.",
+            registry=self.registry,
+        )
+
+    def popped(self, late_ms: int, *, is_first: bool) -> None:
+        self._pops.inc()
+        if is_first:
+            self._lateness.observe(max(0, late_ms) / 1000)
+
+    def called(self, outcome: str) -> None:
+        self._outcome(outcome).inc()
+
+    def given_up(self) -> None:
+        self._given_up.inc()
+
+    def asked(self, method: str, status: int) -> None:
+        self._request(method, str(status)).inc()
+
+    def offered(self, timers: int) -> None:
+        self._moved.inc(timers)
+
+    def watch(self, gauges: Callable[[], Iterable[Metric]]) -> None:
+        """Asks for these whenever somebody looks."""
+        self.registry.register(_Watched(gauges))
+
+    def text(self) -> bytes:
+        """In the format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+class _Watched(Collector):
+    def __init__(self, gauges: Callable[[], Iterable[Metric]]) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Iterable[Metric]:
+        return self._gauges()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand: what there is depends on the tags."""
+        return ()
+
+
+def gauge(
+    name: str, what: str, samples: Iterable[tuple[tuple[str, ...], float]], *labels: str
+) -> Metric:
+    """One gauge with its samples."""
+    family = GaugeMetricFamily(name, what, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family

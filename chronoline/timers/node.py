@@ -1,0 +1,508 @@
+"""A node: a replica with a journal, peers, callbacks and a clock around it.
+
+Everything happens on one event loop. What was decided is acted on at the end of the same turn of the loop:
+the changes of all requests of that turn go to the journal together, and to each peer together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from chronoline.alarm import PreciseAlarm
+from chronoline.callbacks.calling import Answer, Caller, Verdict
+from chronoline.callbacks.signing import Signer
+from chronoline.core.errors import OutcomeUnknown, StoreError
+from chronoline.timers.ids import TimerName
+from chronoline.timers.journal import Journal, Saved
+from chronoline.timers.membership import Membership, filter_of, matching
+from chronoline.timers.metrics import TimersMetrics
+from chronoline.timers.peers import Peer, Told
+from chronoline.timers.plan import Plan
+from chronoline.timers.replica import Attempts, Call, Replica
+from chronoline.timers.timer import Lives, Timer, Version
+
+logger = logging.getLogger(__name__)
+
+_MOST_CALLS_AT_ONCE = 200
+_MOST_TRIES = 8
+_STALL_MS = 250
+"""A node that stood still so long asks its peers what they did meanwhile, before it pops anything."""
+_LINGER_MS = 100
+"""What nobody waits for is saved and told together with what comes within so long."""
+_SAVE_AGAIN_MS = 1_000
+_BACK_PATIENCE_S = 1.0
+_LEAVING_PATIENCE_S = 1.0
+_SOON_MS = 5_000
+_HURRIED_AT_ONCE = 2_000
+
+
+class Unstored(StoreError):
+    """None of the nodes that are to keep the timer can be reached; nothing was changed. Try again."""
+
+
+class Contended(StoreError):
+    """Others change the timer at the same moment; nobody knows who was last. Try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What became of a client's change."""
+
+    name: TimerName
+    copies: int
+    wanted: int
+
+
+class TimerNode:
+    """The timers of one process."""
+
+    def __init__(
+        self,
+        me: str,
+        membership: Membership,
+        *,
+        journal: Journal,
+        caller: Caller,
+        connect: Callable[[str, TimerNode], Peer],
+        metrics: TimersMetrics,
+        attempts: Attempts | None = None,
+        signer: Signer | None = None,
+        least_copies: int = 1,
+        dead_letters: str | None = None,
+    ) -> None:
+        """`connect` makes the peer of an address. `least_copies` nodes have a timer when it is answered."""
+        self.me = me
+        self.replica = Replica(
+            me,
+            membership,
+            # Another one each time: what this node numbered and did not keep it may number again.
+            life=f"{journal.life}/{secrets.token_hex(4)}",
+            attempts=attempts,
+            jitter=random.random,
+        )
+        self.journal = journal
+        self.metrics = metrics
+        self.is_loaded = False
+        self.is_ready = False
+        self._caller = caller
+        self._connect = connect
+        self._signer = signer
+        self._least_copies = least_copies
+        self._dead_letters = dead_letters
+        self._peers: dict[str, Peer] = {}
+        self._confirmed: dict[int, Lives] = {}
+        self._lives: dict[tuple[tuple[str, str], ...], Lives] = {}
+        self._saving: asyncio.Future[None] | None = None
+        self._lingering: asyncio.TimerHandle | None = None
+        # The last save that was begun.
+        self._under_way: asyncio.Future[None] | None = None
+        self._telling: set[asyncio.Future[Told | None]] = set()
+        self._alarm = PreciseAlarm(self._ring)
+        # When it rings; None if it is not set.
+        self._alarm_ms: int | None = None
+        self._calls: dict[int, Call] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+
+    # Clocks
+
+    def now_ms(self) -> int:
+        """The monotonic clock, rounded down: nothing is early."""
+        return time.monotonic_ns() // 1_000_000
+
+    @staticmethod
+    def wall_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    # Peers
+
+    @property
+    def peers(self) -> dict[str, Peer]:
+        """Every other node of the membership."""
+        return self._peers
+
+    async def see(self, membership: Membership) -> None:
+        """Takes a list of nodes. Those that are no more in it are not told of anything any longer."""
+        self.replica.see(membership)
+        others = set(membership.everybody) - {self.me}
+        gone = [self._peers.pop(address) for address in set(self._peers) - others]
+        for address in others - set(self._peers):
+            self._peers[address] = self._connect(address, self)
+        for peer in gone:
+            await peer.stop()
+
+    def load(self, saved: Saved) -> None:
+        """Takes a timer of the journal as it was saved."""
+        self.replica.put_back(self.replica.at_home(saved.timer), self.now_ms())
+        self.replica.take_changes()
+        if saved.confirmed:
+            self._confirmed[saved.timer.id] = self._lives.setdefault(
+                saved.confirmed, saved.confirmed
+            )
+
+    # What clients want
+
+    async def change(self, name: TimerName, plan: Plan | None, *, factor: int) -> Changed:
+        """Creates, replaces or deletes a timer; answered once it is on disk wherever it can be."""
+        known = self.replica.membership.everybody
+        at = matching(name.replicas_filter, known) if name.replicas_filter is not None else ()
+        for _ in range(_MOST_TRIES):
+            # A millisecond that has begun counts as over: rounded up, the timer is never early.
+            change = self.replica.change(
+                name.id, plan, factor=factor, at=at, now_ms=self.now_ms() + 1
+            )
+            timer = change.timer
+            telling = asyncio.create_task(self._tell(change.keepers, timer))
+            is_ours = self.me in timer.replicas
+            unsaved: StoreError | None = None
+            if is_ours:
+                self.receive(timer)
+                try:
+                    await self.saved()
+                except StoreError as error:
+                    unsaved = error
+            answers = await telling
+            told = {node: each for node, each in answers.items() if each.life}
+            copies = len(told) + (is_ours and unsaved is None)
+            if unsaved is not None and not copies:
+                raise OutcomeUnknown(
+                    f"the timer is on no disk, but may pop: {unsaved}"
+                ) from unsaved
+            if not copies and answers:
+                raise OutcomeUnknown(
+                    "the nodes that are to keep the timer do not answer; it may pop"
+                )
+            if not copies:
+                raise Unstored
+            newest = _newest(told)
+            others: dict[str, Told] = {}
+            if newest is None:
+                others = await self._tell(change.others, timer)
+                newest = _newest(others)
+            if newest is None:
+                break
+            self.replica.saw(newest)
+        else:
+            raise Contended(f"{name} is being changed by too many at once")
+        confirmed = tuple((node, each.life) for node, each in told.items())
+        wanted = {*timer.replicas, *(each for each in change.others if each in self._peers)}
+        self._note(timer, confirmed, is_whole=copies + _heard(others) == len(wanted))
+        if copies < min(self._least_copies, len(timer.replicas)):
+            raise OutcomeUnknown(
+                f"only {copies} of {len(timer.replicas)} nodes have the timer, and {self._least_copies} are "
+                "wanted; it may pop"
+            )
+        return Changed(
+            TimerName(name.id, replicas_filter=filter_of(timer.replicas), factor=factor),
+            copies,
+            len(timer.replicas),
+        )
+
+    async def _tell(self, nodes: Iterable[str], timer: Timer) -> dict[str, Told]:
+        """Tells these nodes; the answers of those that are there."""
+        peers = [peer for node in nodes if (peer := self._peers.get(node))]
+        told = await asyncio.gather(*(peer.tell(timer) for peer in peers))
+        return {peer.address: each for peer, each in zip(peers, told, strict=True) if each}
+
+    def _note(self, timer: Timer, confirmed: Lives, *, is_whole: bool) -> None:
+        """Remembers who has it; whoever could not be told is told later, by somebody who has the record."""
+        ours = ((self.me, self.journal.life),) if self.me in timer.replicas else ()
+        for address, _ in confirmed:
+            if peer := self._peers.get(address):
+                peer.confirm(timer, (*confirmed, *ours))
+        if self.me in timer.replicas:
+            self.confirm(timer.id, timer.version, confirmed)
+        elif not is_whole or self.replica.get(timer.id) is not None:
+            self.receive(timer)
+
+    def confirm(self, timer_id: int, version: Version, lives: Lives) -> None:
+        """These nodes have that version of a timer too."""
+        timer = self.replica.get(timer_id)
+        if timer is not None and timer.version == version:
+            others = tuple(each for each in lives if each[0] != self.me)
+            if self._confirmed.get(timer_id, ()) != others:
+                self._confirmed[timer_id] = self._lives.setdefault(others, others)
+                self.replica.touch(timer_id)
+                self.act(within_ms=_LINGER_MS)
+
+    def receive(self, timer: Timer) -> Timer:
+        """Takes in a record; what follows from it is done at the end of this turn of the loop."""
+        before = self.replica.get(timer.id)
+        held = self.replica.receive(timer, self.now_ms())
+        if before is not None and before.version != held.version:
+            self._confirmed.pop(timer.id, None)  # who has this one is not known yet
+        self.act()
+        return held
+
+    # What was decided
+
+    def act(self, *, within_ms: int = 0) -> None:
+        """Sees to it that what was decided is done: in this turn, or later, with what comes until then."""
+        loop = asyncio.get_running_loop()
+        if self._saving is None:
+            self._saving = loop.create_future()
+        elif self._lingering is None:
+            return
+        if self._lingering is not None:
+            if within_ms and self._lingering.when() <= loop.time() + within_ms / 1000:
+                return
+            self._lingering.cancel()
+            self._lingering = None
+        if within_ms:
+            self._lingering = loop.call_later(within_ms / 1000, self._act)
+        else:
+            loop.call_soon(self._act)
+
+    async def saved(self) -> None:
+        """Waits until what was decided by now is on disk."""
+        if self._saving is not None:
+            self.act()
+            await asyncio.shield(self._saving)
+        elif self._under_way is not None and not self._under_way.done():
+            await asyncio.shield(self._under_way)
+
+    async def told(self) -> None:
+        """Waits until peers that are there have been told what was decided by now."""
+        await self.saved()
+        if self._telling:
+            await asyncio.wait(list(self._telling))
+
+    def _act(self) -> None:
+        done, self._saving, self._lingering = self._saving, None, None
+        assert done is not None
+        changes = [
+            (timer_id, timer, self._confirmed.get(timer_id, ()))
+            for timer_id, timer in self.replica.take_changes()
+        ]
+        for timer_id, timer, _ in changes:
+            if timer is None:
+                self._confirmed.pop(timer_id, None)
+        for address, timers in self.replica.take_messages().items():
+            if peer := self._peers.get(address):
+                for timer in timers:
+                    telling = peer.tell(timer)
+                    self._telling.add(telling)
+                    telling.add_done_callback(self._telling.discard)
+        self._set_alarm()
+        if changes:
+            self._save(changes, done)
+        elif self._under_way is not None and not self._under_way.done():
+            # What was found to be known already may be on its way to the disk only now.
+            self._under_way.add_done_callback(lambda saved: _pass_on(saved, done))
+        else:
+            done.set_result(None)
+
+    def _save(
+        self, changes: list[tuple[int, Timer | None, Lives]], done: asyncio.Future[None]
+    ) -> None:
+        self._under_way = done
+        done.add_done_callback(lambda _: self._look_at(done, [each[0] for each in changes]))
+        try:
+            saving = self.journal.save(changes, now_ms=self.now_ms(), wall_ms=self.wall_ms())
+        except StoreError as error:
+            done.set_exception(error)
+            return
+        asyncio.wrap_future(saving).add_done_callback(lambda saved: _pass_on(saved, done))
+
+    def _look_at(self, done: asyncio.Future[None], ids: list[int]) -> None:
+        """What could not be saved is saved later: whoever waits was told, and the journal has logged it."""
+        if done.exception() is None or self._is_stopping:
+            return
+        for timer_id in ids:
+            self.replica.touch(timer_id)
+        self.act(within_ms=_SAVE_AGAIN_MS)
+
+    # What is due
+
+    def start_popping(self) -> None:
+        """From now on timers pop."""
+        self.is_ready = True
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        at_ms = self.replica.wake_at()
+        if not self.is_ready or at_ms is None:
+            return
+        if self._alarm_ms is not None and self._alarm_ms <= at_ms:
+            return
+        self._alarm_ms = max(at_ms, self.now_ms())  # what is overdue rings now, and not late
+        self._alarm.set(at_ms / 1000 - time.monotonic())
+
+    def _ring(self) -> None:
+        due_ms, self._alarm_ms = self._alarm_ms, None
+        assert due_ms is not None
+        stood_ms = self.now_ms() - due_ms
+        if self._peers and stood_ms > _STALL_MS and self.replica.wake_at() is not None:
+            self.start_work(self._come_back(stood_ms))
+        else:
+            self._pop()
+
+    def _pop(self) -> None:
+        for call in self.replica.take_calls(self.now_ms(), _MOST_CALLS_AT_ONCE):
+            self.start_work(self._call(call))
+        self._set_alarm()
+        self.act(within_ms=_LINGER_MS)
+
+    async def _come_back(self, stood_ms: int) -> None:
+        """After a standstill: others may have popped what is overdue here, or deleted it."""
+        self.is_ready = False
+        logger.warning(
+            "the node stood still for %d ms; asking the others first",
+            stood_ms,
+            extra={"action": "stalled"},
+        )
+        asking = [
+            peer.link.ask("POST", "/cluster/back", {"from": self.me})
+            for peer in self._peers.values()
+        ]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BACK_PATIENCE_S):
+                await asyncio.gather(*asking, return_exceptions=True)
+        if not self._is_stopping:
+            self.is_ready = True
+            self._pop()
+
+    def start_work(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something that the node does by itself; `stop` waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _call(self, call: Call) -> None:
+        begun_ms = self.now_ms()
+        self.metrics.popped(begun_ms - call.due_ms, is_first=not call.timer.step)
+        self._calls[call.timer.id] = call
+        step_ms = call.plan.skew_ms(1, len(call.timer.replicas))
+        notice = asyncio.get_running_loop().call_later(step_ms / 2000, self._still_calling, call)
+        try:
+            answer = await self._post(call)
+        except Exception as error:
+            logger.exception("calling %s failed", call.plan.uri)
+            answer = Answer(Verdict.unreachable, repr(error))
+        finally:
+            notice.cancel()
+            if self._calls.get(call.timer.id) is call:
+                del self._calls[call.timer.id]
+        self.metrics.called(answer.verdict)
+        after = self.replica.called(call, self.now_ms(), succeeded=answer.succeeded)
+        if not answer.succeeded:
+            self._tell_failure(
+                call, answer, given_up=after is not None and after.popped > call.timer.popped
+            )
+        self._set_alarm()
+        self.act(within_ms=min(_LINGER_MS, step_ms // 4))  # well before the others' turn
+
+    def _still_calling(self, call: Call) -> None:
+        if len(call.timer.replicas) > 1:
+            self.replica.still_calling(call, self.now_ms())
+            self.act()
+
+    async def _post(self, call: Call) -> Answer:
+        body = call.plan.opaque.encode()
+        headers = {
+            "X-Sequence-Number": str(call.sequence),
+            "X-Timer-Id": f"{call.timer.id:016x}",
+            "Content-Type": "text/plain",
+        }
+        if self._signer is not None:
+            call_id = f"{call.timer.id:016x}-{call.timer.version.number}-{call.sequence}"
+            headers |= self._signer.headers(call_id, body, wall_s=self.wall_ms() // 1000)
+        return await self._caller.post(call.plan.uri, body, headers, attempt=call.timer.attempts)
+
+    def _tell_failure(self, call: Call, answer: Answer, *, given_up: bool) -> None:
+        told = {
+            "action": "callback_given_up" if given_up else "callback_failed",
+            "timer": f"{call.timer.id:016x}",
+            "sequence": call.sequence,
+            "attempt": call.timer.attempts + 1,
+        }
+        if not given_up:
+            logger.info("a callback failed, it is tried again: %s", answer.reason, extra=told)
+            return
+        self.metrics.given_up()
+        logger.error("a callback failed for good: %s", answer.reason, extra=told)
+        if self._dead_letters is not None:
+            self.start_work(self._report(self._dead_letters, call, answer))
+
+    async def _report(self, uri: str, call: Call, answer: Answer) -> None:
+        """Tells of it once; if that fails too, the log and the metric have it."""
+        body = json.dumps(
+            {
+                "timer": f"{call.timer.id:016x}",
+                "sequence": call.sequence,
+                "uri": call.plan.uri,
+                "opaque": call.plan.opaque,
+                "reason": answer.reason,
+            }
+        ).encode()
+        told = await self._caller.post(uri, body, {"Content-Type": "application/json"})
+        if not told.succeeded:
+            logger.warning("the dead letter was not taken: %s", told.reason)
+
+    async def stop(self) -> None:
+        """No more pops: the others go on at once. Calls under way are waited for. May be called twice."""
+        self._is_stopping, self.is_ready = True, False
+        self._alarm.close()
+        self._alarm_ms = None
+        for call in self._calls.values():
+            self._still_calling(call)  # before the others hear that they need not wait
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_LEAVING_PATIENCE_S):
+                await self.told()
+        for peer in self._peers.values():
+            peer.leave()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+        self.act()
+        with suppress(StoreError):  # the journal has logged it
+            await self.saved()
+        await asyncio.gather(
+            *(peer.stop(patience_s=_LEAVING_PATIENCE_S) for peer in self._peers.values())
+        )
+
+    # Others that stop, and come back
+
+    def hear_of(self, address: str, *, pops: bool) -> None:
+        """Another node is there; whether it pops, it says itself."""
+        if pops:
+            self.replica.here(address)
+            if peer := self._peers.get(address):
+                peer.seen()
+        elif address in self._peers and not self.replica.is_absent(address):
+            self.start_work(self._take_over(address))
+
+    async def _take_over(self, address: str) -> None:
+        """What another node has left is popped without waiting for it; what is due soon comes first."""
+        ids = self.replica.farewell(address, self.now_ms() + _SOON_MS)
+        logger.info("%s stops, and hands over", address, extra={"action": "peer_left"})
+        for at in range(0, len(ids), _HURRIED_AT_ONCE):
+            self.replica.hurry(ids[at : at + _HURRIED_AT_ONCE])
+            self._set_alarm()
+            await asyncio.sleep(0)  # a million of them take seconds, and timers are due meanwhile
+
+
+def _heard(told: dict[str, Told]) -> int:
+    return sum(bool(each.life) for each in told.values())
+
+
+def _newest(told: dict[str, Told]) -> Version | None:
+    return max((each.newer.version for each in told.values() if each.newer), default=None)
+
+
+def _pass_on(saved: asyncio.Future[Any], done: asyncio.Future[None]) -> None:
+    if done.done():
+        return
+    if (error := saved.exception()) is not None:
+        done.set_exception(error)
+        done.exception()  # seen: who waits is told, and nobody need wait
+    else:
+        done.set_result(None)

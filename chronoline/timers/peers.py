@@ -1,0 +1,312 @@
+"""The other nodes, as one node sees them: told in batches, one request at a time.
+
+What is told while a request is under way goes with the next one; of a timer only its latest record. A node
+that does not answer is away: what it misses is remembered by id, nobody waits for it, and it is tried again
+until it answers and has been told everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from chronoline.core.errors import InvalidInput
+from chronoline.timers.records import Reader, to_record
+from chronoline.timers.timer import Lives, Timer
+
+logger = logging.getLogger(__name__)
+
+RECORDS_PATH = "/cluster/records"
+MOST_RECORDS = 500
+_MOST_CHARACTERS = 4 * 1024 * 1024
+"""In JSON a character may become twelve: that is still less than a node takes at once."""
+_CONFIRM_WITHIN_S = 0.25
+"""Confirmations wait so long for a request that they can go along with."""
+_CANCEL_AGAIN_S = 0.1
+_FEW_MISSED = 10_000
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 1.0
+PROBLEMS = (aiohttp.ClientError, OSError, TimeoutError, InvalidInput, ValueError, KeyError)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a node said to a record: the life of its journal, and its own record if that is later."""
+
+    # Empty if it did not answer: it may have taken the record.
+    life: str
+    newer: Timer | None
+
+
+class Link:
+    """Requests to one node, with the token of the cluster."""
+
+    def __init__(
+        self, address: str, session: aiohttp.ClientSession, *, scheme: str, timeout_ms: int
+    ) -> None:
+        self.address = address
+        self._session = session
+        self._base = f"{scheme}://{address}"
+        self._timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        patience_s: float | None = None,
+    ) -> Any:
+        """The JSON of an answer; raises for every other answer. `patience_s` is for what may take longer."""
+        timeout = self._timeout
+        if patience_s is not None:
+            timeout = aiohttp.ClientTimeout(total=patience_s)
+        # As a file: a large body is then sent in pieces, and does not hold up the loop.
+        data = (
+            None if body is None else io.BytesIO(json.dumps(body, separators=(",", ":")).encode())
+        )
+        async with self._session.request(
+            method, self._base + path, data=data, params=params, timeout=timeout
+        ) as response:
+            text = await response.read()
+            if not response.ok:
+                raise OSError(f"{self.address} answered {response.status}: {text[:200]!r}")
+            return json.loads(text) if text else None
+
+
+class Peer:
+    """One other node."""
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        me: str,
+        now_ms: Callable[[], int],
+        get: Callable[[int], Timer | None],
+        heard: Callable[[Timer], object],
+    ) -> None:
+        """`get` answers what is held of a timer now; `heard` takes a later record that the node has."""
+        self.link = link
+        self.address = link.address
+        self._me = me
+        self._now_ms = now_ms
+        self._get = get
+        self._heard = heard
+        self._reader = Reader()
+        self._waiting: dict[int, tuple[Timer, list[asyncio.Future[Told | None]]]] = {}
+        self._missed: set[int] = set()
+        # When there are more, those that are forgotten here are taken out.
+        self._look_through_at = _FEW_MISSED
+        self._confirmations: list[list[Any]] = []
+        self._wake = asyncio.Event()
+        self._back = asyncio.Event()
+        self._reached = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        # Whether this node pops, and whether the other is to hear something, be there records or not.
+        self._pops = True
+        self._is_news = False
+        self.is_away = False
+        self._is_stopped = False
+        self._task = asyncio.create_task(self._run(), name=f"peer {link.address}")
+
+    @property
+    def behind(self) -> int:
+        """How many records it was not told yet."""
+        return len(self._waiting) + len(self._missed)
+
+    def tell(self, timer: Timer) -> asyncio.Future[Told | None]:
+        """Tells a record, soon; None is answered if the node is away, and it is told when it is back.
+
+        One that was reached and did not answer may have it: `Told` without a life says so.
+        """
+        told: asyncio.Future[Told | None] = asyncio.get_running_loop().create_future()
+        if self.is_away:
+            self._missed.add(timer.id)
+            if len(self._missed) > self._look_through_at:
+                self._missed = {each for each in self._missed if self._get(each) is not None}
+                self._look_through_at = max(_FEW_MISSED, 2 * len(self._missed))
+            told.set_result(None)
+        else:
+            waiting, futures = self._waiting.pop(timer.id, (timer, []))
+            latest = timer if timer.progress >= waiting.progress else waiting
+            self._waiting[timer.id] = (latest, [*futures, told])
+            self._idle.clear()
+            self._wake.set()
+        return told
+
+    def confirm(self, timer: Timer, lives: Lives) -> None:
+        """Lets it know, by and by, who has a timer that it has; it does not matter much if it never hears."""
+        if not self.is_away and len(self._confirmations) < MOST_RECORDS:
+            self._confirmations.append([timer.id, *timer.version, lives])
+            if len(self._confirmations) == 1:
+                asyncio.get_running_loop().call_later(_CONFIRM_WITHIN_S, self._confirm_now)
+            elif len(self._confirmations) == MOST_RECORDS // 2:
+                self._confirm_now()
+
+    def _confirm_now(self) -> None:
+        """No request came in time that they could go along with."""
+        if self._confirmations:
+            self._is_news = True
+            self._wake.set()
+
+    def seen(self) -> None:
+        """It spoke: if it was away, it is worth trying now."""
+        if self.is_away:
+            self._back.set()
+
+    async def retry(self) -> None:
+        """It says that it is back: it is told at once what it missed, and what it is being told."""
+        if self.is_away:
+            self.seen()
+            await self._reached.wait()
+        else:
+            await self._idle.wait()
+
+    def leave(self) -> None:
+        """Lets it know that this node pops no more, so that it does not wait for this one."""
+        self._pops = False
+        self._is_news = True
+        self._idle.clear()
+        self._wake.set()
+
+    async def stop(self, *, patience_s: float = 0.0) -> None:
+        """What waits is told, as long as the patience lasts."""
+        if not self.is_away:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    await self._idle.wait()
+        self._is_stopped = True
+        while not self._task.done():
+            # Again and again: what it waits for may end in the same moment, and the cancelling with it.
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=_CANCEL_AGAIN_S)
+        self.is_away = True
+        self._give_up_waiting()
+
+    async def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._is_stopped:
+            try:
+                pause_s = await self._turn(pause_s)
+            except Exception as error:
+                logger.exception("telling %s failed", self.address)
+                self._lost(error)
+
+    async def _turn(self, pause_s: float) -> float:
+        """Tells what waits, or tries whether it is back; answers how long to pause before the next try."""
+        if not self.is_away:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._tell_waiting()
+            if not self._waiting:
+                self._idle.set()
+            return _FIRST_PAUSE_S
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._back.wait(), pause_s)
+        self._back.clear()
+        if await self._tell_missed():
+            self._idle.set()
+            self._reached.set()
+            logger.info("%s is back", self.address, extra={"action": "peer_back"})
+        return min(_LONGEST_PAUSE_S, 2 * pause_s)
+
+    async def _tell_waiting(self) -> None:
+        while (self._waiting or self._is_news) and not self.is_away:
+            ids = self._some(self._waiting, lambda timer_id: self._waiting[timer_id][0])
+            batch = [self._waiting.pop(timer_id) for timer_id in ids]
+            told: dict[int, Told] = {}
+            otherwise: Told | None = Told("", None)
+            try:
+                told = await self._send([timer for timer, _ in batch])
+            except Exception as error:  # whatever it answers
+                if isinstance(error, aiohttp.ClientConnectorError):
+                    otherwise = None  # it was not even reached
+                self._lost(error)
+                self._missed.update(ids)
+            finally:  # also if this is ended: nobody waits for ever
+                for timer, futures in batch:
+                    _answer(futures, told.get(timer.id, otherwise))
+
+    def _lost(self, error: Exception) -> None:
+        self.is_away = True
+        self._reached.clear()
+        logger.warning(
+            "%s is away, it is tried again: %s", self.address, error, extra={"action": "peer_away"}
+        )
+        self._give_up_waiting()
+
+    def _give_up_waiting(self) -> None:
+        for timer, futures in self._waiting.values():
+            self._missed.add(timer.id)
+            _answer(futures, None)
+        self._waiting.clear()
+        self._confirmations.clear()
+
+    async def _tell_missed(self) -> bool:
+        """Whether it is back, and knows everything."""
+        while True:
+            ids = self._some(self._missed, self._get)
+            timers = [timer for timer_id in ids if (timer := self._get(timer_id)) is not None]
+            self._missed.difference_update(ids)
+            try:
+                await self._send(timers)
+            except Exception as error:  # whatever it answers
+                logger.debug("%s is still away: %s", self.address, error)
+                self._missed.update(ids)
+                return False
+            if not self._missed:
+                self.is_away = False
+                return True
+
+    @staticmethod
+    def _some(ids: Iterable[int], find: Callable[[int], Timer | None]) -> list[int]:
+        """As many as one request takes: records and characters."""
+        some: list[int] = []
+        characters = 0
+        for timer_id in ids:
+            timer = find(timer_id)
+            if timer is not None and timer.plan is not None:
+                characters += timer.plan.characters
+            if some and characters > _MOST_CHARACTERS:
+                break
+            some.append(timer_id)
+            if len(some) == MOST_RECORDS:
+                break
+        return some
+
+    async def _send(self, timers: Iterable[Timer]) -> dict[int, Told]:
+        now_ms = self._now_ms()
+        records = [to_record(timer, now_ms) for timer in timers]
+        confirmed, self._confirmations = self._confirmations, []
+        self._is_news = False
+        body = {
+            "from": self._me,
+            "pops": self._pops,
+            "records": records,
+            "confirmed": confirmed,
+        }
+        answer = await self.link.ask("POST", RECORDS_PATH, body)
+        now_ms = self._now_ms()
+        newer = {}
+        for record in answer["newer"]:
+            timer = self._reader.timer(record, now_ms)
+            newer[timer.id] = timer
+            self._heard(timer)
+        return {record["id"]: Told(answer["life"], newer.get(record["id"])) for record in records}
+
+
+def _answer(futures: Iterable[asyncio.Future[Told | None]], told: Told | None) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(told)

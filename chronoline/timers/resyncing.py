@@ -1,0 +1,126 @@
+"""Moving timers after the list of nodes has changed, without waiting until they pop.
+
+A node asks every other for the timers that it is to keep by the new list, a hundred at a time, does with each
+what the three rules allow, and tells the nodes that leave which ones it has dealt with. Before that it does
+the same with those of its own whose first replica it is and stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from chronoline.timers.node import TimerNode
+from chronoline.timers.peers import PROBLEMS, Peer
+from chronoline.timers.records import Reader, to_record
+from chronoline.timers.replica import Offer
+
+logger = logging.getLogger(__name__)
+
+BATCH = 100
+_MOST_LOOKED_AT = 2_000
+"""Timers that one request goes through, so that it holds up nobody."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a resync has come."""
+
+    is_running: bool = False
+    asked: int = 0
+    of: int = 0
+    offered: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class Resync:
+    """The resyncs of one node, one at a time."""
+
+    def __init__(self, node: TimerNode) -> None:
+        self._node = node
+        self.progress = Progress()
+
+    async def run(self) -> Progress:
+        """Asks everybody. One that is running already goes on, and its progress is answered."""
+        if self.progress.is_running:
+            return self.progress
+        peers = list(self._node.peers.values())
+        self.progress = progress = Progress(is_running=True, of=len(peers))
+        try:
+            await self._take_own()
+            for peer in peers:
+                try:
+                    await self._ask(peer)
+                except PROBLEMS as error:
+                    progress.problems = (*progress.problems, f"{peer.address}: {error}")
+                    logger.warning("resync: %s", error, extra={"action": "resync_failed"})
+                progress.asked += 1
+        finally:
+            progress.is_running = False
+        return progress
+
+    async def _take_own(self) -> None:
+        node = self._node
+        ids = node.replica.ids()
+        for at in range(0, len(ids), _MOST_LOOKED_AT):
+            node.replica.take_own(ids[at : at + _MOST_LOOKED_AT], node.now_ms())
+            node.act()
+            await node.told()
+
+    async def _ask(self, peer: Peer) -> None:
+        node = self._node
+        reader = Reader()
+        view = node.replica.membership.view
+        cursor = 0
+        while True:
+            params = {"node-for-replicas": node.me, "cluster-view-id": view, "cursor": str(cursor)}
+            answer = await peer.link.ask("GET", "/timers", params=params)
+            taken = []
+            for offered in answer["timers"]:
+                timer = reader.timer(offered["Timer"], node.now_ms())
+                level = node.replica.take_offer(
+                    Offer(timer, tuple(offered["OldReplicas"])), node.now_ms()
+                )
+                if level is not None:
+                    taken.append({"ID": timer.id, "ReplicaIndex": level})
+            self.progress.offered += len(answer["timers"])
+            node.metrics.offered(len(answer["timers"]))
+            node.act()
+            await node.saved()
+            await node.told()
+            await self._dealt_with(peer, taken)
+            cursor = answer["cursor"]
+            if cursor is None:
+                return
+
+    async def _dealt_with(self, peer: Peer, taken: list[dict[str, int]]) -> None:
+        """All nodes that leave are told, not only the one that was asked: each of them may hold the timer."""
+        leaving = [
+            each
+            for address in self._node.replica.membership.leaving
+            if (each := self._node.peers.get(address))
+        ]
+        if taken:
+            await asyncio.gather(
+                *(each.link.ask("DELETE", "/timers/references", {"IDs": taken}) for each in leaving)
+            )
+
+
+def page_of_offers(node: TimerNode, asker: str, ids: list[int], cursor: int) -> dict[str, Any]:
+    """What a node that resyncs is told: at most a hundred timers, and where to go on."""
+    now_ms = node.now_ms()
+    offers: list[dict[str, Any]] = []
+    end = min(len(ids), cursor + _MOST_LOOKED_AT)
+    while cursor < end and len(offers) < BATCH:
+        for offer in node.replica.offers(asker, ids[cursor : cursor + 1]):
+            offers.append(
+                {
+                    "TimerID": offer.timer.id,
+                    "OldReplicas": offer.old,
+                    "Timer": to_record(offer.timer, now_ms),
+                }
+            )
+        cursor += 1
+    return {"timers": offers, "cursor": cursor if cursor < len(ids) else None}

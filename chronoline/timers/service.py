@@ -1,0 +1,216 @@
+"""The timer service of one process: everything of it, started and stopped together."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+from prometheus_client.core import Metric
+
+from chronoline.callbacks.calling import Caller, CallLimits
+from chronoline.callbacks.guarding import LOOPBACK, Guard
+from chronoline.callbacks.signing import Signer
+from chronoline.core.errors import InvalidInput
+from chronoline.timers.cluster import read_membership
+from chronoline.timers.http.serving import TimersEdge
+from chronoline.timers.journal import Journal, is_readable, set_aside
+from chronoline.timers.membership import Membership
+from chronoline.timers.metrics import TimersMetrics, gauge
+from chronoline.timers.node import TimerNode
+from chronoline.timers.peers import Link, Peer
+from chronoline.timers.replica import Attempts
+from chronoline.timers.resyncing import Resync
+from chronoline.timers.syncing import start_from_journal
+
+logger = logging.getLogger(__name__)
+
+_STOP_PATIENCE_S = 2.0
+"""So long requests that have begun may still take."""
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """How a node of the service behaves."""
+
+    host: str = "127.0.0.1"
+    port: int = 7253
+    data: Path = Path("chronoline-data")
+    # The list of nodes; None is a cluster of one.
+    nodes_file: Path | None = None
+    # The address under which the others know this node; its host and port if it is not said.
+    address: str | None = None
+    # Networks that callbacks may go to besides the public internet.
+    allow: Sequence[str] = LOOPBACK
+    secret: str | None = None
+    peer_timeout_ms: int = 1_000
+    least_copies: int = 1
+    attempts: Attempts = field(default_factory=Attempts)
+    calls: CallLimits = field(default_factory=CallLimits)
+    most_timers: int = 5_000_000
+    # A URI that is told of callbacks that failed for good.
+    dead_letters: str | None = None
+    tls: ssl.SSLContext | None = None
+    # With TLS: whom to trust when calling peers.
+    peer_tls: ssl.SSLContext | None = None
+    # What peers say to pass each other's doors.
+    peer_headers: dict[str, str] = field(default_factory=dict)
+
+
+class TimerService:
+    """From `start` to `stop`; stopping twice, or before the start, is fine."""
+
+    def __init__(
+        self,
+        options: ServiceOptions,
+        *,
+        admits: Callable[[web.BaseRequest], None] = lambda _: None,
+        caller: Caller | None = None,
+    ) -> None:
+        """`caller` is an open one, of somebody who closes it; without it the service has its own."""
+        self._options = options
+        self._admits = admits
+        self._caller = caller
+        self._exits = AsyncExitStack()
+        self.port = options.port
+        self.is_started = False
+        self.node: TimerNode | None = None
+        self.resync: Resync | None = None
+
+    @property
+    def me(self) -> str:
+        host = self._options.host
+        bracketed = f"[{host}]" if ":" in host else host
+        return self._options.address or f"{bracketed}:{self.port}"
+
+    async def start(self) -> None:
+        """Listens, loads the journal, asks the others, and lets timers pop."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        options = self._options
+        membership = self._membership()
+        journal = self._open_journal(options.data / "timers.db")
+        self._exits.callback(journal.close)
+        session = await self._exits.enter_async_context(
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0, keepalive_timeout=30, ssl=options.peer_tls or True
+                ),
+                headers=options.peer_headers,
+                trust_env=False,
+            )
+        )
+        caller = self._caller
+        if caller is None:
+            caller = await self._exits.enter_async_context(
+                Caller(Guard(options.allow), limits=options.calls)
+            )
+        metrics = TimersMetrics()
+        scheme = "http" if options.tls is None else "https"
+
+        def connect(address: str, node: TimerNode) -> Peer:
+            link = Link(address, session, scheme=scheme, timeout_ms=options.peer_timeout_ms)
+            return Peer(
+                link, me=node.me, now_ms=node.now_ms, get=node.replica.get, heard=node.receive
+            )
+
+        self.node = node = TimerNode(
+            self.me,
+            membership,
+            journal=journal,
+            caller=caller,
+            connect=connect,
+            metrics=metrics,
+            attempts=options.attempts,
+            signer=Signer(options.secret) if options.secret else None,
+            least_copies=options.least_copies,
+            dead_letters=options.dead_letters,
+        )
+        self._exits.push_async_callback(node.stop)
+        metrics.watch(self._gauges)
+        self.resync = Resync(node)
+        edge = TimersEdge(
+            node,
+            self.resync,
+            reload=self.reload,
+            admits=self._admits,
+            most_timers=options.most_timers,
+        )
+        await self._listen(edge)
+        await node.see(membership)
+        await start_from_journal(node)
+        self.is_started = True
+
+    def _membership(self) -> Membership:
+        path = self._options.nodes_file
+        return Membership((self.me,)) if path is None else read_membership(path, self.me)
+
+    @staticmethod
+    def _open_journal(path: Path) -> Journal:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Where boots cannot be told apart each start counts as one: the wall clock reckons then.
+        boot = _BOOT.read_text().strip() if _BOOT.exists() else secrets.token_hex(8)
+        if not is_readable(path):
+            aside = set_aside(path)
+            logger.error(
+                "the journal cannot be read; it was moved to %s, and the other nodes are asked",
+                aside.name,
+                extra={"action": "journal_unreadable"},
+            )
+        return Journal(path, boot=boot)
+
+    async def _listen(self, edge: TimersEdge) -> None:
+        server = web.Server(edge.handle, access_log=None)
+        runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_STOP_PATIENCE_S)
+        await runner.setup()
+        self._exits.push_async_callback(runner.cleanup)
+        options = self._options
+        site = web.TCPSite(runner, options.host, options.port, ssl_context=options.tls)
+        await site.start()
+        self.port = runner.addresses[0][1]
+
+    async def reload(self) -> None:
+        """Reads the list of nodes again; one that is wrong is refused, and the old one stays."""
+        if self._options.nodes_file is None:
+            raise InvalidInput(
+                "this node has no list of nodes to read again: it is a cluster of one"
+            )
+        assert self.node is not None
+        await self.node.see(self._membership())
+        logger.info("the list of nodes was read", extra={"action": "reloaded"})
+
+    def _gauges(self) -> Iterable[Metric]:
+        assert self.node is not None
+        assert self.resync is not None
+        tally = self.node.replica.tally
+        yield gauge("chronoline_timers_waiting", "Timers that wait.", [((), tally.waiting)])
+        tags = [((tag,), float(count)) for tag, count in tally.tags.items()]
+        yield gauge("chronoline_timers_tagged", "Timers that wait, by tag.", tags, "tag")
+        peers = list(self.node.peers.values())
+        behind = [((peer.address,), float(peer.behind)) for peer in peers]
+        yield gauge(
+            "chronoline_timers_behind", "Records that a node was not told yet.", behind, "node"
+        )
+        away = [((peer.address,), float(peer.is_away)) for peer in peers]
+        yield gauge("chronoline_timers_away", "1 while a node does not answer.", away, "node")
+        progress = self.resync.progress
+        share = progress.asked / progress.of if progress.of else 1.0
+        yield gauge(
+            "chronoline_timers_resync_share", "How much of the last resync is done.", [((), share)]
+        )
+
+    async def stop(self) -> None:
+        """No new requests, no more pops; what is under way is finished and told, the journal closed."""
+        await self._exits.aclose()

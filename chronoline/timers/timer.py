@@ -1,0 +1,126 @@
+"""A timer as one node knows it, and which of two such records is the later one.
+
+Versions. Every change by a client (create, replace, delete) gives the timer a new version: a number higher
+than any that the node has seen, with the node's name for the case that two count alike. Versions are compared
+and never subtracted; no clock is behind them.
+
+Progress. Within a version a timer only goes forward: it has popped so many times, and its next pop has come
+so far. A later record holds all that an earlier one says, so that records may be told twice, late and in any
+order, and every node ends with the same one.
+
+Clocks. `start_ms` is a moment of the clock of the node that holds the record. Between nodes it travels as an
+age. Of one version every node keeps the start that it was told first: what comes later was longer under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from chronoline.timers.plan import Plan
+
+MOVED_KEPT_MS = 600_000
+"""How long a node remembers what has moved away from it, for messages that were under way meanwhile."""
+UNKNOWN_KEPT_MS = 3_600_000
+"""How long a node remembers that a timer was deleted which it had never heard of."""
+SLACK_MS = 600_000
+"""How much longer than to its last pop a timer is remembered: somebody may still try to call."""
+
+
+class Version(NamedTuple):
+    """Orders the changes that clients make to a timer."""
+
+    number: int
+    # The node that gave it, and the life of its journal: one that has lost its memory counts from the start.
+    giver: str
+
+
+Lives = tuple[tuple[str, str], ...]
+"""Nodes, each with the life of its journal: a made-up name, another one if the journal begins anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timer:
+    """A record: what is to happen, how far it has come, and who keeps it."""
+
+    id: int
+    version: Version
+    # None once it was deleted.
+    plan: Plan | None
+    start_ms: int
+    # How many pops are over, called or given up.
+    popped: int = 0
+    # Of the next pop: 2 for each attempt that failed, and 1 more while one is under way.
+    step: int = 0
+    # How long after it is due the next attempt is to be made.
+    wait_ms: int = 0
+    replicas: tuple[str, ...]
+    # The list of nodes that chose the replicas.
+    view: str
+    # How long after its start a deleted one is remembered.
+    kept_ms: int = 0
+
+    @property
+    def progress(self) -> tuple[Version, int, int]:
+        """Which of two records of a timer is the later."""
+        return (self.version, self.popped, self.step)
+
+    @property
+    def is_over(self) -> bool:
+        """It pops no more."""
+        return self.plan is None or self.popped >= self.plan.pops
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts of the next pop have failed."""
+        return self.step // 2
+
+    @property
+    def due_ms(self) -> int:
+        """When the next pop is due; of one that is over, when it was deleted or popped last."""
+        if self.plan is None or self.is_over:
+            return self.start_ms
+        return self.plan.due_ms(self.start_ms, self.popped + 1)
+
+    def turn_ms(self, node: str, absent: Set[str] = frozenset()) -> int:
+        """When it is a node's turn to make the next attempt; the node is one of its replicas.
+
+        It does not wait for those that are absent.
+        """
+        assert self.plan is not None
+        before = self.replicas[: self.replicas.index(node)]
+        level = sum(each not in absent for each in before) if absent else len(before)
+        return self.due_ms + self.wait_ms + self.plan.skew_ms(level, len(self.replicas))
+
+    def forgotten_ms(self) -> int:
+        """When a record that is over need not be kept any longer."""
+        if self.plan is None:
+            return self.start_ms + self.kept_ms
+        return self.plan.end_ms(self.start_ms) + SLACK_MS
+
+
+def later(mine: Timer, theirs: Timer, view: str) -> Timer:
+    """What to hold after hearing of another record of the same timer.
+
+    Who keeps it is a question of its own: the list that follows from the node's present `view` wins, and if
+    neither does, that of the later record.
+    """
+    winner = theirs if theirs.progress > mine.progress else mine
+    placed = winner
+    if theirs.view != mine.view and view in (theirs.view, mine.view):
+        placed = theirs if theirs.view == view else mine
+    start_ms = mine.start_ms if mine.version == winner.version else theirs.start_ms
+    kept_ms = winner.kept_ms
+    if winner.plan is None:
+        # It was deleted: remembered at least as long as it would have lived.
+        kept_ms = max(mine.forgotten_ms(), theirs.forgotten_ms()) - start_ms
+    if winner is mine and placed is mine and kept_ms == mine.kept_ms:
+        return mine
+    return replace(
+        winner,
+        start_ms=start_ms,
+        replicas=placed.replicas,
+        view=placed.view,
+        kept_ms=kept_ms,
+    )

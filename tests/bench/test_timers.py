@@ -1,0 +1,283 @@
+"""The bench `timers`: its parts, its rows, and a tiny run of two cases."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chronoline.bench import timers
+from chronoline.bench.arrivals import Arrivals
+from chronoline.bench.cases.timers_kill import KillSizes
+from chronoline.bench.cases.timers_pops import SLEEPER, PopSizes, report_pops
+from chronoline.bench.cases.timers_scaling import Joined, ScalingSizes, report_scaling
+from chronoline.bench.cases.timers_waiting import WaitingSizes
+from chronoline.bench.pops.asking import Asking, Load, When
+from chronoline.bench.pops.notes import OPAQUE, Asked, read_asked, write_asked
+from chronoline.bench.pops.passage import Passage, share_within
+from chronoline.bench.pops.receiving import Receiver, whole_message
+from chronoline.bench.pops.references import serve_nothing
+from chronoline.bench.pops.stage import Stage, skew_ms
+from chronoline.bench.registry import BENCHES
+from chronoline.bench.report import Report, Row
+from chronoline.bench.session import Session, run_bench
+from chronoline.bench.tally import Tally
+from chronoline.bench.timers import FULL, QUICK, Sizes, measure_sizes
+from chronoline.core.closing import Closing
+from chronoline.core.errors import ChronolineError
+
+TINY = Sizes(
+    pops=PopSizes(rounds=1, rate=50, steady_s=0.4),
+    kill=KillSizes(timers=20, rate=100, lead_s=1.5, span_s=0.5),
+    waiting=WaitingSizes(waiting=300, rounds=1, each=100, connections=4),
+    scaling=ScalingSizes(waiting=50, rate=20, quiet_s=0.5),
+)
+
+
+class FakeStage(Closing):
+    """No processes."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.renewed = 0
+
+    def renew_agents(self) -> None:
+        self.renewed += 1
+
+    def close(self) -> None:
+        self.session.notes.append(f"renewed {self.renewed} times")
+
+
+def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    measured: list[str] = []
+
+    def note(name: str) -> Callable[..., None]:
+        return lambda *_: measured.append(name)
+
+    known = BENCHES["timers"].choose(BENCHES["timers"].cases)
+    for name in known:
+        monkeypatch.setattr(timers, f"measure_{name}", note(name))
+    monkeypatch.setattr(timers, "Stage", FakeStage)
+    for name in known:
+        measure_sizes(Session(folder=tmp_path, cases=(name,)), FULL)
+    assert measured == list(known)
+    measured.clear()
+    measure_sizes(Session(folder=tmp_path), QUICK)
+    assert measured == list(known)
+
+
+def test_a_case_that_fails_does_not_take_the_others_along(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise ChronolineError("no luck")
+
+    monkeypatch.setattr(timers, "Stage", FakeStage)
+    monkeypatch.setattr(timers, "measure_pops", fail)
+    monkeypatch.setattr(timers, "measure_kill", lambda *_: measured.append("kill"))
+    session = Session(folder=tmp_path, cases=("pops", "kill"))
+    measure_sizes(session, QUICK)
+    assert session.failures == ["case pops failed: no luck"]
+    assert measured == ["kill"]
+    assert "renewed 1 times" in session.notes
+
+
+# What was asked for, and what came
+
+
+def passage(asked: list[Asked], came: list[tuple[int, int]]) -> Passage:
+    arrivals = Arrivals()
+    arrivals.add(came)
+    return Passage(started_us=0, ended_us=10_000, asked=tuple(asked), arrivals=arrivals)
+
+
+def test_what_is_lost_early_and_twice_is_counted() -> None:
+    asked = [Asked(number, 0, 1_000 * number, 1) for number in range(1, 5)]
+    found = passage(asked, [(1, 1_500), (2, 1_999), (3, 3_000), (3, 9_000), (7, 1)])
+    assert found.tally() == Tally(lost=1, duplicated=2, early=1)
+    assert found.late_ms() == [0.5, -0.001, 0.0]
+    assert found.late(1_000, 2_000).count == 1
+
+
+def test_a_share_of_nothing_is_nothing() -> None:
+    assert share_within([], 10) == 0
+    assert share_within([1, 10, 10.1, 300], 10) == 50
+
+
+def test_notes_are_read_as_they_were_written(tmp_path: Path) -> None:
+    asked = [Asked(1, (1 << 64) - 1, 5, 6), Asked(2, 0, -1, 0)]
+    write_asked(tmp_path / "asked", asked)
+    assert list(read_asked(tmp_path / "asked")) == asked
+
+
+def test_the_second_replica_waits_as_the_plan_says() -> None:
+    assert [skew_ms(each) for each in (1_000, 8_000, 100_000)] == [250, 2_000, 2_000]
+
+
+def test_timers_are_spread_over_their_stretch() -> None:
+    interval_ms = When(lead_ms=1_000, span_ms=100).intervals(10)
+    due_ms = sorted(interval_ms(place, 400_000) for place in range(10))
+    assert due_ms == [600 + 10 * place for place in range(10)]
+    assert interval_ms(0, 5_000_000) == 0
+    drawn_ms = When(shortest_ms=5, longest_ms=7).intervals(10)
+    assert {drawn_ms(place, 0) for place in range(100)} == {5, 6, 7}
+
+
+@pytest.mark.parametrize(
+    ("data", "whole"),
+    [
+        (b"", None),
+        (b"POST / HTTP/1.1\r\nA: b\r\n", None),
+        (b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\na", None),
+        (b"H\r\nContent-Length: 2\r\n\r\nabX", (b"H\r\nContent-Length: 2", b"ab", b"X")),
+        (b"H\r\nA: b\r\n\r\nX", (b"H\r\nA: b", b"", b"X")),
+    ],
+)
+def test_messages_of_http_are_told_apart(
+    data: bytes, whole: tuple[bytes, bytes, bytes] | None
+) -> None:
+    assert whole_message(data) == whole
+
+
+def test_what_comes_twice_is_one_timer_and_both_are_noted() -> None:
+    receiver = Receiver()
+    asyncio.run(call(receiver, 5, 5, 6))
+    assert len(receiver) == 2
+    assert [number for number, _ in receiver.take()] == [5, 5, 6]
+    assert len(receiver) == 0
+
+
+async def call(receiver: Receiver, *numbers: int) -> None:
+    port = await receiver.open()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for number in numbers:
+        body = OPAQUE % number
+        writer.write(b"POST /pop HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    for _ in numbers:
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+    await writer.wait_closed()
+    receiver.close()
+
+
+def load_on(address: str, **more: int) -> Load:
+    when = When(shortest_ms=1, longest_ms=1)
+    return Load(nodes=[address], uri="", first=10, timers=5, when=when, connections=2, **more)
+
+
+@pytest.mark.parametrize("rate", [None, 1_000])
+def test_asked_for_at_a_rate_or_as_fast_as_it_goes(rate: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "asked"
+
+    async def ask() -> dict[str, float]:
+        runner = await serve_nothing()
+        host, port = runner.addresses[0]
+        more = {} if rate is None else {"rate": rate}
+        try:
+            return await Asking(load_on(f"{host}:{port}", **more), path).run()
+        finally:
+            await runner.cleanup()
+
+    assert asyncio.run(ask())["taken"] == 5
+    assert sorted(each.number for each in read_asked(path)) == [10, 11, 12, 13, 14]
+
+
+def test_a_timer_that_is_refused_fails_the_load() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(10_000):
+            writer.write(b"HTTP/1.1 503 Busy\r\nContent-Length: 5\r\n\r\nlater")
+        writer.close()
+
+    async def ask() -> None:
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            await Asking(load_on(f"127.0.0.1:{port}")).run()
+
+    with pytest.raises(ChronolineError, match=r"5 timers were refused: HTTP/1\.1 503 Busy later"):
+        asyncio.run(ask())
+
+
+# Rows
+
+
+def rows_of(session: Session) -> dict[str, Row]:
+    rows = {row.metric: row for row in session.rows}
+    assert len(rows) == len(session.rows)
+    return rows
+
+
+def pretend_stage(tmp_path: Path) -> Stage:
+    """One that only reports."""
+    stage = object.__new__(Stage)
+    stage.session = Session(folder=tmp_path)
+    return stage
+
+
+def test_pops_are_judged_by_their_share_in_time(tmp_path: Path) -> None:
+    stage = pretend_stage(tmp_path)
+    found = {"ours": [[1.0] * 99 + [11.0]], SLEEPER: [[0.5] * 100]}
+    report_pops(stage, "ours", TINY.pops, found)
+    rows = rows_of(stage.session)
+    on_time = rows["at most 10 ms late"]
+    assert (on_time.value, on_time.reference_value, on_time.holds) == (99, 100, True)
+    assert {name: row.ratio for name, row in rows.items() if name.startswith("late, ")} == {
+        "late, p50": 2,
+        "late, p99": 2,
+        "late, p99.9": 22,
+        "late, max": 22,
+    }
+
+
+def test_a_scale_up_is_judged_by_the_stretch_before(tmp_path: Path) -> None:
+    stage = pretend_stage(tmp_path)
+    before = [Asked(number, 0, 5_000_000 + number, 1) for number in range(10)]
+    meanwhile = [Asked(number, 0, 8_000_000 + number, 1) for number in range(10, 20)]
+    came = [(each.number, each.due_us + 4_000) for each in before]
+    came += [(each.number, each.due_us + 9_000) for each in meanwhile]
+    joined = Joined(begun_us=7_000_000, ended_us=9_000_000, offered=100)
+    report_scaling(stage, TINY.scaling, passage([*before, *meanwhile], came), joined)
+    rows = rows_of(stage.session)
+    assert rows["the scale-up took"].value == 2
+    assert rows["timers that nodes were offered"].value == 50
+    p99 = rows["late meanwhile, p99"]
+    assert (p99.value, p99.reference_value, p99.holds) == (9, 4, False)
+    assert rows["lost, early or popped twice"].holds
+
+
+# For real, two of the cases; `chronoline bench timers --quick` runs them all.
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    def measure(session: Session) -> None:
+        session.quick = True
+        session.cases = ("kill", "waiting")
+        measure_sizes(session, TINY)
+
+    return run_bench("tiny", measure)
+
+
+@pytest.mark.timeout(300)
+def test_nothing_is_lost_or_early(report: Report) -> None:
+    assert report.failures == ()
+    assert report.tally.lost == 0
+    assert report.tally.early == 0
+    rows = {(row.case, row.metric): row for row in report.rows}
+    assert len(rows) == len(report.rows)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("case", "metrics", "judged"),
+    [
+        ("one of 3 nodes killed, 40 pops/s", 7, 2),
+        ("one node, timers asked for over 4 connections, each waits", 3, 2),
+        ("one node, 300 timers waiting", 3, 0),
+    ],
+)
+def test_every_case_has_its_rows(report: Report, case: str, metrics: int, judged: int) -> None:
+    rows = [row for row in report.rows if row.case == case]
+    assert len(rows) == metrics
+    assert sum(row.holds is not None for row in rows) == judged

@@ -1,0 +1,64 @@
+"""A way to a broker that can be cut, and healed: for clients that are there, and do not reach it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+_CHUNK_BYTES = 64 * 1024
+
+
+class Way:
+    """A port that leads to a broker's. While it is cut, whoever connects is turned away."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._to = host, int(port)
+        self._is_cut = False
+        self._open: set[asyncio.StreamWriter] = set()
+        self.address = ""
+        """Where it begins."""
+        self.turned_away = 0
+
+    def cut(self) -> None:
+        """Nothing more gets through, in either direction."""
+        self._is_cut = True
+        for writer in self._open:
+            writer.transport.abort()
+
+    def heal(self) -> None:
+        self._is_cut = False
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            self.turned_away += 1
+            writer.transport.abort()
+            return
+        there, onward = await asyncio.open_connection(*self._to)
+        self._open |= {writer, onward}
+        try:
+            await asyncio.gather(_carry(reader, onward), _carry(there, writer))
+        finally:
+            self._open -= {writer, onward}
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):  # it was cut, or one of them left
+        while chunk := await reader.read(_CHUNK_BYTES):
+            writer.write(chunk)
+            await writer.drain()
+    writer.close()
+
+
+@asynccontextmanager
+async def way_to(address: str) -> AsyncIterator[Way]:
+    way = Way(address)
+    server = await asyncio.start_server(way.accept, "127.0.0.1", 0)
+    way.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield way
+    finally:
+        way.cut()
+        server.close()
+        await server.wait_closed()

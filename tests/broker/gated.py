@@ -1,0 +1,56 @@
+"""A store that can be kept waiting, and nodes on it: for what happens while something is under way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from chronoline.broker.node import Node
+from chronoline.stores.opening import open_store
+from tests.broker.nodes import Running
+
+_PATIENCE_S = 30
+
+
+class Gated:
+    """Whoever calls the method of this name waits while the gate is shut."""
+
+    def __init__(self, store: Any, method: str) -> None:
+        self._store = store
+        self._method = method
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return self._wait_and(found) if name == self._method else found
+
+    def _wait_and(self, call: Any) -> Any:
+        def waiting(*args: Any, **given: Any) -> Any:
+            self.waiting += 1
+            self.gate.wait(_PATIENCE_S)
+            self.waiting -= 1
+            return call(*args, **given)
+
+        return waiting
+
+
+@asynccontextmanager
+async def running_gated(
+    folder: Path, method: str, **given: Any
+) -> AsyncIterator[tuple[Running, Gated]]:
+    """A node on a SQLite file in a folder, of whose store one method has a gate."""
+    with open_store(f"sqlite:///{folder / 'timeline.db'}") as store:
+        gated: Any = Gated(store, method)
+        node = Node(gated, **given)
+        await node.start("127.0.0.1", 0)
+        try:
+            assert node.grpc is not None
+            yield Running(node, f"127.0.0.1:{node.grpc.port}"), gated
+        finally:
+            gated.gate.set()
+            await node.stop()

@@ -1,0 +1,135 @@
+"""Connections: who does not finish asking, or does not read, has one for so long and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from chronoline.broker.http import connections
+from chronoline.broker.limits import Limits
+from tests.broker.http.served import Served, serving
+from tests.waiting import until
+
+MIB = 1024 * 1024
+_HALF = b"GET /livez HTTP/1.1\r\nhost: loc"
+
+
+def _open(served: Served) -> int:
+    assert served.node.http is not None
+    return served.node.http.connections
+
+
+@pytest.mark.parametrize("sent", [b"", _HALF], ids=["nothing", "half a header"])
+def test_a_request_that_does_not_come_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(connections, "_PATIENCE_S", 0.2)
+
+    async def play() -> None:
+        async with serving(tmp_path, limits=Limits(connections=3)) as served:
+            slow = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)]
+            for _, writer in slow:
+                writer.write(sent)
+            for reader, writer in slow:
+                async with asyncio.timeout(20):
+                    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 408 ")
+                assert json.loads(body)["code"] == "too_slow"
+                writer.close()
+            assert (await served.http.get("/livez")).status_code == 200
+
+    asyncio.run(play())
+
+
+def test_a_header_that_comes_byte_by_byte_has_no_more_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_PATIENCE_S", 0.5)
+
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            # The rest may be lost: the server has closed, and bytes still come.
+            answering = asyncio.ensure_future(reader.readexactly(12))
+            writer.write(b"GET / HTTP/1.1\r\nx: ")
+            while not answering.done():
+                writer.write(b"x")
+                await asyncio.sleep(0.05)  # far within the time that it has
+            assert await answering == b"HTTP/1.1 408"
+            writer.close()
+
+    asyncio.run(play())
+
+
+def test_who_asks_in_time_keeps_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_PATIENCE_S", 0.2)
+
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            # Longer than a header may take, and so is the pause after it.
+            assert (await served.receive(wait="500ms"))["messages"] == []
+            await asyncio.sleep(0.5)  # nothing tells that nothing happens
+            assert _open(served) == 1
+            assert (await served.http.get("/livez")).status_code == 200
+
+    asyncio.run(play())
+
+
+def test_who_does_not_read_its_answer_is_gone_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_PATIENCE_S", 0.2)
+
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await _put_large(served)
+            deaf = _ask_for_large(served)
+            await until(lambda: _open(served) == 2)
+            await until(lambda: _open(served) == 1)
+            deaf.close()
+
+    asyncio.run(play())
+
+
+def test_who_reads_slowly_gets_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_PATIENCE_S", 1.0)
+
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await _put_large(served)
+            slow = _ask_for_large(served)
+            slow.setblocking(False)
+            came, loop = 0, asyncio.get_running_loop()
+            while part := await loop.sock_recv(slow, 256 * 1024):
+                came += len(part)
+                await asyncio.sleep(0.02)  # altogether longer than who does not read has
+            slow.close()
+            assert came > 3 * MIB
+
+    asyncio.run(play())
+
+
+async def _put_large(served: Served) -> None:
+    await served.create_topic(largest_body_bytes=8 * MIB)
+    async with httpx.AsyncClient(base_url=served.url, timeout=20) as http:
+        put = await http.put("/v1/topics/t/messages/m", json={"body": "x" * 3 * MIB})
+        assert put.status_code == 201
+
+
+def _ask_for_large(served: Served) -> socket.socket:
+    """What it does not read waits at the broker: neither end takes much of it meanwhile."""
+    client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
+    client.connect(("127.0.0.1", served.port))
+    client.sendall(
+        b"GET /v1/topics/t/messages/m/body HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    )
+    return client

@@ -1,0 +1,136 @@
+"""No more calls are under way than the settings say, and who is slow keeps up nobody else."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from chronoline.broker.subscribing import NO_BUCKETS
+from chronoline.broker.targets.calls import Calls
+from chronoline.client.messages import ToSend
+from chronoline.core.topic import TopicSettings
+from tests.broker.nodes import running
+from tests.broker.targets.receivers import Hanging, calling, receiving
+from tests.broker.targets.test_calling import called, is_done
+from tests.waiting import run_scene, until
+
+_MANY = 100
+
+
+class _Hasty(Calls):
+    """Who waits for a turn gives up soon."""
+
+    @property
+    def turn_ms(self) -> int:
+        return 50
+
+
+def test_a_slow_receiver_delays_no_other_topic(tmp_path: Path) -> None:
+    async def scene() -> None:
+        hanging = Hanging()
+        async with (
+            receiving(hanging) as slow,
+            receiving() as quick,
+            calling(for_each_host=8) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            # After a window without credit the slow one has no share any more, and has to get it back.
+            await client.create_topic("slow", TopicSettings(target=slow.url(), window_ms=50))
+            await client.create_topic("quick", TopicSettings(target=quick.url()))
+            await client.send_many("slow", [ToSend() for _ in range(_MANY)])
+            await until(lambda: slow.under_way == 4)
+            await client.send_many("quick", [ToSend() for _ in range(_MANY)])
+            await until(lambda: is_done(client, "quick"))
+            assert len(set(quick.ids())) == _MANY
+            assert (slow.under_way, len(slow.calls)) == (4, 4)
+            (held,) = [each for each in node.subscriptions if each.topic.name == "slow"]
+            await until(lambda: held.share == NO_BUCKETS)
+            hanging.let_go.set()
+            await until(lambda: is_done(client, "slow"))
+            assert sorted(slow.ids()) == sorted(set(slow.ids()))
+            assert slow.most_under_way == 4
+
+    run_scene(scene)
+
+
+def test_a_slow_topic_leaves_turns_to_another_at_the_same_host(tmp_path: Path) -> None:
+    async def scene() -> None:
+        hanging = Hanging("/slow")
+        async with (
+            receiving(hanging) as receiver,
+            calling(for_each_host=4) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            for name in ("slow", "quick"):
+                settings = TopicSettings(target=receiver.url(f"/{name}"))
+                await client.create_topic(name, settings)
+            await client.send_many("slow", [ToSend() for _ in range(_MANY)])
+            await until(lambda: receiver.under_way == 2)
+            await client.send_many("quick", [ToSend() for _ in range(_MANY)])
+            await until(lambda: is_done(client, "quick"))
+            assert len(receiver.ids("/slow")) == 2
+            assert len(set(receiver.ids("/quick"))) == _MANY
+            hanging.let_go.set()
+            await until(lambda: is_done(client, "slow"))
+            assert receiver.most_under_way <= 4
+
+    run_scene(scene)
+
+
+def test_topics_of_one_host_share_its_turns_and_who_waits_too_long_has_lost_nothing(
+    tmp_path: Path,
+) -> None:
+    """A call without a turn is no attempt: with `max_attempts` 1 it would be a dead letter."""
+
+    async def scene() -> None:
+        hanging = Hanging("/a", "/b")
+        async with (
+            receiving(hanging) as receiver,
+            calling(_Hasty, for_each_host=4) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            for name in ("a", "b", "t"):
+                settings = TopicSettings(target=receiver.url(f"/{name}"), max_attempts=1)
+                await client.create_topic(name, settings)
+            for name in ("a", "b"):
+                await client.send_many(name, [ToSend() for _ in range(3)])
+            await until(lambda: receiver.under_way == 4)
+            await client.send("t", id="waits")
+            await until(lambda: called(node, "no_turn") > 0)
+            hanging.let_go.set()
+            for name in ("a", "b", "t"):
+                await until(partial(is_done, client, name))
+                assert await client.dead_letters(name) == []
+            assert receiver.ids("/t") == ["waits"]
+            assert receiver.most_under_way == 4
+
+    run_scene(scene)
+
+
+def test_large_bodies_do_not_pile_up(tmp_path: Path) -> None:
+    """As many are taken as fit into 16 MiB, and the rest when there is room."""
+
+    async def scene() -> None:
+        hanging = Hanging()
+        async with (
+            receiving(hanging) as receiver,
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            settings = TopicSettings(target=receiver.url(), largest_body_bytes=8 * 1024 * 1024)
+            await client.create_topic("t", settings)
+            await until(lambda: len(node.subscriptions) == 1)
+            (subscription,) = node.subscriptions
+            for _ in range(4):
+                await client.send("t", bytes(7 * 1024 * 1024))
+            await until(lambda: subscription.receiver.clogged)
+            assert len(subscription.outstanding) == 3
+            hanging.let_go.set()
+            await until(lambda: is_done(client, "t"))
+            assert [len(each.body) for each in receiver.calls] == [7 * 1024 * 1024] * 4
+
+    run_scene(scene)

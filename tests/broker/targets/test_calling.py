@@ -1,0 +1,296 @@
+"""Each message is posted to the target of its topic at its due; 2xx acks, everything else retries."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from chronoline.client.aio import AsyncClient
+from chronoline.core.topic import TopicSettings
+from tests.broker.nodes import Running, running
+from tests.broker.targets.receivers import Answering, answers, calling, fine, receiving
+from tests.callbacks.test_calling import serving
+from tests.waiting import run_scene, until
+
+_SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()
+
+
+async def is_done(client: AsyncClient, topic: str) -> bool:
+    return (await client.count(topic)).total == 0
+
+
+def called(node: Running, outcome: str) -> float:
+    """How many calls of the topic t ended so."""
+    families = {family.name: family for family in node.node.metrics.collect()}
+    return sum(
+        each.value
+        for each in families["topic_target_calls_count"].samples
+        if each.labels["topic"] == "t" and each.labels["outcome"] == outcome
+    )
+
+
+def test_what_is_due_is_posted_and_2xx_acks(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            receiving(answers(204)) as receiver,
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.create_topic("t", TopicSettings(target=receiver.url("/in?x=%20")))
+            due = datetime.now(UTC) + timedelta(seconds=0.5)
+            await client.send("t", b"later", id="b", due=due)
+            await client.send("t", b"hello", id="a")
+            await until(lambda: is_done(client, "t"))
+            first, second = receiver.calls
+            assert (first.body, second.body) == (b"hello", b"later")
+            assert (first.path, second.id, second.attempts) == ("/in", "b", 0)
+            due_ms = int(second.headers["Chronoline-Due-Ms"])
+            assert datetime.fromisoformat(second.headers["Chronoline-Due"]) >= due
+            assert second.at_ms >= due_ms >= due.timestamp() * 1000
+            assert called(node, "succeeded") == 2
+            text = {family.name: family for family in node.node.metrics.collect()}
+            lateness = text["chronoline_lateness_seconds"].samples
+            assert max(each.value for each in lateness if each.labels["topic"] == "t") == 2
+
+    run_scene(scene)
+
+
+def test_calls_are_signed(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            receiving(answers(500, 200)) as receiver,
+            calling(secret=_SECRET) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            topic = await client.create_topic("t", TopicSettings(target=receiver.url()))
+            await client.send("t", b"hello", id="a.b")
+            await until(lambda: is_done(client, "t"))
+        for each in receiver.calls:
+            signed = f"{each.headers['webhook-id']}.{each.headers['webhook-timestamp']}.hello"
+            digest = hmac.new(b"k" * 24, signed.encode(), hashlib.sha256).digest()
+            assert each.headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+        ids = [each.headers["webhook-id"] for each in receiver.calls]
+        assert ids == [f"{topic.uid:x}-a%2Eb"] * 2
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize(
+    ("first", "outcome"),
+    [(500, "answered_badly"), (404, "answered_badly"), (302, "redirected"), (307, "redirected")],
+)
+def test_other_answers_are_tried_again(tmp_path: Path, first: int, outcome: str) -> None:
+    async def scene() -> None:
+        async with (
+            receiving(answers(first, first, 200)) as receiver,
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.create_topic("t", TopicSettings(target=receiver.url("/here")))
+            await client.send("t", b"x")
+            await until(lambda: is_done(client, "t"))
+            assert [each.attempts for each in receiver.calls] == [0, 1, 2]
+            assert {each.path for each in receiver.calls} == {"/here"}
+            assert (called(node, outcome), called(node, "succeeded")) == (2, 1)
+            assert await client.dead_letters("t") == []
+
+    run_scene(scene)
+
+
+def test_a_closed_port_is_tried_again_until_somebody_listens(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with receiving() as closed:
+            pass
+        async with (
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            settings = TopicSettings(target=closed.url(), max_attempts=1_000_000)
+            await client.create_topic("t", settings)
+            await client.send("t", b"x")
+            await until(lambda: called(node, "unreachable") > 1)
+            async with receiving(port=closed.port) as receiver:
+                await until(lambda: is_done(client, "t"))
+            (call,) = receiver.calls
+            assert call.attempts >= 2
+
+    run_scene(scene)
+
+
+async def _silence(_: web.BaseRequest) -> web.StreamResponse:
+    await asyncio.Event().wait()  # for ever: whoever waits for it gives up
+    raise AssertionError("unreachable")
+
+
+async def _endless_body(request: web.BaseRequest) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b"x" * 1_000)
+        await asyncio.sleep(0.01)  # so that it goes on and on
+
+
+def test_an_answer_that_does_not_come_is_tried_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            receiving(_silence) as receiver,
+            calling(timeout_ms=50) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.create_topic("t", TopicSettings(target=receiver.url()))
+            await client.send("t", b"x")
+            await until(lambda: len(receiver.calls) > 2)
+            assert [each.attempts for each in receiver.calls][:3] == [0, 1, 2]
+            assert called(node, "timed_out") >= 2
+
+    run_scene(scene)
+
+
+@asynccontextmanager
+async def _endless_head() -> AsyncIterator[int]:
+    """The port of a server whose answers begin well, and never get to their end."""
+    dripping: set[asyncio.Task[None]] = set()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(b"HTTP/1.1 200 OK\r\n")
+            while not writer.is_closing():
+                writer.write(b"X-More: of it\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.01)  # so that it goes on and on
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        dripping.add(asyncio.create_task(drip(reader, writer)))
+
+    server = await asyncio.start_server(begin, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in dripping:
+            task.cancel()
+        await asyncio.gather(*dripping, return_exceptions=True)
+
+
+def test_a_head_that_never_ends_is_tried_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            _endless_head() as port,
+            calling(timeout_ms=50) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.create_topic("t", TopicSettings(target=f"http://127.0.0.1:{port}/"))
+            await client.send("t", b"x")
+            failed = ("timed_out", "unreachable")  # or its head was too long first
+            await until(lambda: sum(called(node, each) for each in failed) > 1)
+            assert called(node, "succeeded") == 0
+
+    run_scene(scene)
+
+
+def test_a_body_that_never_ends_counts_by_its_status(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            receiving(_endless_body) as receiver,
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.create_topic("t", TopicSettings(target=receiver.url()))
+            await client.send("t", b"x")
+            await until(lambda: is_done(client, "t"))
+            assert len(receiver.calls) == 1
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize(
+    ("answer", "allow", "words"),
+    [
+        (answers(503), ("127.0.0.0/8",), "3 attempts failed, the last: answered 503"),
+        (answers(302), ("127.0.0.0/8",), "redirects are not followed"),
+        (fine, (), "which may not be called: allow its network"),
+    ],
+)
+def test_after_max_attempts_it_is_a_dead_letter_that_says_why(
+    tmp_path: Path, answer: Answering, allow: tuple[str, ...], words: str
+) -> None:
+    async def scene() -> None:
+        async with (
+            receiving(answer) as receiver,
+            calling(allow=allow) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            settings = TopicSettings(target=receiver.url(), max_attempts=3)
+            await client.create_topic("t", settings)
+            await client.send("t", b"x", id="poison")
+            await until(lambda: is_done(client, "t"))
+            (letter,) = await client.dead_letters("t")
+            assert (letter.message.id, letter.message.attempts) == ("poison", 3)
+            assert words in letter.reason
+            assert [each.attempts for each in receiver.calls] == ([0, 1, 2] if allow else [])
+
+    run_scene(scene)
+
+
+def test_a_dead_letter_that_is_put_back_is_called_with_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            receiving(answers(500, 200)) as receiver,
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            settings = TopicSettings(target=receiver.url(), max_attempts=1)
+            await client.create_topic("t", settings)
+            await client.send("t", b"x", id="a")
+            await until(lambda: is_done(client, "t"))
+            (await client.redrive("t", ["a"])).raise_for_refused()
+            await until(lambda: is_done(client, "t"))
+            assert receiver.ids() == ["a", "a"]
+            assert await client.dead_letters("t") == []
+
+    run_scene(scene)
+
+
+def test_the_next_attempt_goes_to_the_next_address_of_the_name(tmp_path: Path) -> None:
+    async def broken(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=500)
+
+    async def scene() -> None:
+        async with receiving() as receiver, serving(broken, "127.0.0.2", receiver.port):
+
+            async def look_up(_: str, __: int) -> list[str]:
+                return ["127.0.0.2", "127.0.0.1"]
+
+            async with calling() as calls:
+                calls.caller._lookup = look_up
+                async with running(tmp_path, calls=calls) as node, node.client() as client:
+                    url = f"http://receivers.example:{receiver.port}/"
+                    await client.create_topic("t", TopicSettings(target=url))
+                    await client.send("t", b"x")
+                    await until(lambda: is_done(client, "t"))
+        (call,) = receiver.calls
+        assert call.attempts == 1
+        assert call.headers["Host"] == f"receivers.example:{receiver.port}"
+
+    run_scene(scene)

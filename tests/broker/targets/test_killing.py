@@ -1,0 +1,73 @@
+"""Nodes as processes: with the settings of a file, and killed while their calls are under way."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from chronoline.client.aio import AsyncClient
+from chronoline.client.messages import ToSend
+from chronoline.core.topic import TopicSettings
+from tests.broker.acceptance.brokers import broker_process
+from tests.broker.targets.receivers import receiving
+from tests.broker.targets.test_calling import is_done
+from tests.waiting import run_scene, until
+
+_MESSAGES = 300
+
+
+def test_a_node_calls_by_its_settings(tmp_path: Path) -> None:
+    settings = ["callbacks.allow=10.0.0.0/8", "callbacks.first_wait_ms=1"]
+
+    async def scene() -> None:
+        async with (
+            receiving() as receiver,
+            broker_process(tmp_path, settings=settings) as broker,
+            AsyncClient(broker.address) as client,
+        ):
+            topic = TopicSettings(target=receiver.url(), max_attempts=2)
+            await client.create_topic("t", topic)
+            await client.send("t", id="a")
+            await until(lambda: is_done(client, "t"))
+            (letter,) = await client.dead_letters("t")
+            assert "127.0.0.1, which may not be called" in letter.reason
+            assert receiver.calls == []
+            assert "calls   the public internet, and 10.0.0.0/8\n" in broker.log()
+            assert "calls of topic 't' failed, 1 since" in broker.log()
+
+    run_scene(scene)
+
+
+@pytest.mark.timeout(180)
+def test_a_killed_node_loses_nothing(tmp_path: Path) -> None:
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.sleep(0.02)  # so that some are under way when it dies
+        return web.Response()
+
+    async def scene() -> None:
+        async with (
+            receiving(answer) as receiver,
+            broker_process(tmp_path) as broker,
+        ):
+            async with AsyncClient(broker.address) as client:
+                await client.create_topic("t", TopicSettings(target=receiver.url()))
+                sending = [ToSend(id=f"m{n}", delay=n / _MESSAGES) for n in range(_MESSAGES)]
+                (await client.send_many("t", sending)).raise_for_refused()
+            await until(lambda: len(receiver.calls) > _MESSAGES // 3)
+            broker.kill()
+            await broker.start()
+            async with AsyncClient(broker.address) as client:
+                await until(lambda: is_done(client, "t"))
+                assert await client.dead_letters("t") == []
+            assert await broker.stop() == 0
+        attempts: dict[str, list[int]] = {each.id: [] for each in sending if each.id}
+        for call in receiver.calls:
+            attempts[call.id].append(call.attempts)
+        assert all(attempts.values())
+        # Whoever is called with again can be told: by its id, and by the attempts before it.
+        assert all(each == sorted(set(each)) for each in attempts.values())
+
+    asyncio.run(scene())  # leases have to lapse: each wait has its own patience

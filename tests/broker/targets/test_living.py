@@ -1,0 +1,267 @@
+"""Topics come and go, nodes stop and start, stores are away: no message is lost, nor called with twice."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.targets.calls import Calls
+from chronoline.client.aio import AsyncClient
+from chronoline.client.messages import ToSend
+from chronoline.core.errors import StoreUnavailable, TopicExists
+from chronoline.core.message import NewMessage
+from chronoline.core.topic import TopicSettings
+from chronoline.stores.opening import open_store
+from chronoline.testing.postgres import PostgresServer
+from tests.broker.http.served import serving
+from tests.broker.http.test_watching import Away
+from tests.broker.nodes import running
+from tests.broker.targets.receivers import Hanging, calling, receiving
+from tests.broker.targets.test_calling import is_done
+from tests.waiting import run_scene, until
+
+
+class _Hurried(Calls):
+    """A stop waits for nobody."""
+
+    @property
+    def stop_ms(self) -> int:
+        return 10
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_what_is_overdue_is_served_when_a_node_starts(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver:
+            with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+                settings = TopicSettings(target=receiver.url())
+                topic = store.create_topic("t", settings, now_ms=_now_ms())
+                late = [NewMessage(id=f"m{n}", due=_now_ms() - 60_000) for n in range(50)]
+                assert all(each.done for each in store.create(topic.uid, late, now_ms=_now_ms()))
+            async with (
+                calling() as calls,
+                running(tmp_path, calls=calls) as node,
+                node.client() as client,
+            ):
+                await until(lambda: is_done(client, "t"))
+            assert sorted(receiver.ids()) == sorted(each.id for each in late)
+
+    run_scene(scene)
+
+
+def test_topics_are_served_as_they_are_made_and_no_longer_when_they_are_dropped(
+    tmp_path: Path,
+) -> None:
+    async def scene() -> None:
+        async with (
+            receiving() as receiver,
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.create_topic("plain")
+            await client.create_topic("t", TopicSettings(target=receiver.url("/first")))
+            await until(lambda: len(node.subscriptions) == 1)
+            await client.drop_topic("t")
+            await until(lambda: not node.subscriptions)
+            settings = TopicSettings(target=receiver.url("/second"))
+            await until(lambda: _is_made_anew(client, settings))
+            await client.send("t", b"x")
+            await until(lambda: is_done(client, "t"))
+            assert [each.path for each in receiver.calls] == ["/second"]
+
+    run_scene(scene)
+
+
+async def _is_made_anew(client: AsyncClient, settings: TopicSettings) -> bool:
+    """The name is taken until everything on the old one is purged."""
+    try:
+        await client.create_topic("t", settings)
+    except TopicExists:
+        return False
+    return True
+
+
+def test_a_topic_that_somebody_else_made_is_found_and_missed(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            receiving() as receiver,
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+                settings = TopicSettings(target=receiver.url())
+                topic = store.create_topic("t", settings, now_ms=_now_ms())
+                store.create(topic.uid, [NewMessage(id="a", due=_now_ms())], now_ms=_now_ms())
+                await until(lambda: receiver.ids() == ["a"])
+                await until(lambda: is_done(client, "t"))
+                store.drop_topic(topic.uid, now_ms=_now_ms())
+            await until(lambda: not node.subscriptions)
+            assert await client.topics() == []
+
+    run_scene(scene)
+
+
+def test_a_drop_while_a_call_is_under_way_harms_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        hanging = Hanging("/hangs")
+        async with (
+            receiving(hanging) as receiver,
+            calling() as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            for name in ("hangs", "t"):
+                await client.create_topic(name, TopicSettings(target=receiver.url(f"/{name}")))
+            await client.send("hangs")
+            await until(lambda: receiver.under_way == 1)
+            await client.drop_topic("hangs")
+            await until(lambda: len(node.subscriptions) == 1)
+            hanging.let_go.set()
+            await until(lambda: receiver.under_way == 0)
+            await client.send("t")
+            await until(lambda: is_done(client, "t"))
+            assert [each.path for each in receiver.calls] == ["/hangs", "/t"]
+
+    run_scene(scene)
+    assert "could not be served" not in caplog.text
+
+
+def test_a_stop_gives_back_what_is_not_answered(tmp_path: Path) -> None:
+    """At once, and as it was: the next node need not wait until leases are over."""
+
+    async def scene() -> None:
+        hanging = Hanging()
+        async with receiving(hanging) as receiver:
+            async with (
+                calling(_Hurried) as calls,
+                running(tmp_path, calls=calls) as node,
+                node.client() as client,
+            ):
+                await client.create_topic("t", TopicSettings(target=receiver.url()))
+                await client.send_many("t", [ToSend(id=f"m{n}") for n in range(40)])
+                await until(lambda: receiver.under_way == 32)
+            with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+                topic = store.find_topic("t")
+                assert topic is not None
+                found = store.lookup(topic.uid, [f"m{n}" for n in range(40)])
+                assert len(found) == 40
+                assert all(each.attempts == 0 and each.ts <= _now_ms() for each in found.values())
+            hanging.let_go.set()
+            async with (
+                calling() as calls,
+                running(tmp_path, calls=calls) as node,
+                node.client() as client,
+            ):
+                await until(lambda: is_done(client, "t"))
+            assert set(receiver.ids()) == {f"m{n}" for n in range(40)}
+
+    run_scene(scene)
+
+
+def test_what_was_answered_while_the_store_was_away_is_acked_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    async def scene() -> None:
+        hanging = Hanging()
+        with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+            away: Any = Away(store)
+            async with (
+                receiving(hanging) as receiver,
+                calling() as calls,
+                serving(away, calls=calls) as served,
+                served.client() as client,
+            ):
+                await client.create_topic("t", TopicSettings(target=receiver.url()))
+                await client.send_many("t", [ToSend() for _ in range(10)])
+                await until(lambda: receiver.under_way == 10)
+                away.away = True
+                hanging.let_go.set()
+                await until(lambda: receiver.under_way == 0)
+                failing = "storage_queries_errors"
+                await until(lambda: _counted(served.node.metrics, failing, "t") > 0)
+                away.away = False
+                await until(lambda: is_done(client, "t"))
+                await client.send("t", id="after")
+                await until(lambda: is_done(client, "t"))
+                assert receiver.ids()[10:] == ["after"]
+                assert len(set(receiver.ids())) == 11
+
+    run_scene(scene)
+
+
+class _Failing:
+    """A store that does not answer some questions."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.failing = ""
+        self.failed: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.failing:
+            self.failed.append(name)
+            raise StoreUnavailable("the server is gone")
+        return getattr(self._store, name)
+
+
+def test_a_store_that_does_not_answer_when_a_node_begins_is_asked_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+            failing: Any = _Failing(store)
+            async with receiving() as receiver, calling() as calls:
+                settings = TopicSettings(target=receiver.url())
+                topic = store.create_topic("t", settings, now_ms=_now_ms())
+                store.create(topic.uid, [NewMessage(id="a", due=_now_ms())], now_ms=_now_ms())
+                failing.failing = "list_topics"
+                async with serving(failing, calls=calls) as served, served.client() as client:
+                    await until(lambda: "list_topics" in failing.failed)
+                    failing.failing = "members"  # which is asked when somebody subscribes
+                    await until(lambda: "members" in failing.failed)
+                    failing.failing = ""
+                    await until(lambda: is_done(client, "t"))
+                assert receiver.ids() == ["a"]
+
+    run_scene(scene)
+
+
+def _counted(metrics: BrokerMetrics, name: str, topic: str) -> float:
+    families = {family.name: family for family in metrics.collect()}
+    return sum(each.value for each in families[name].samples if each.labels["topic"] == topic)
+
+
+def test_several_nodes_share_a_topic_and_call_once_for_each_message(
+    postgres_server: PostgresServer,
+) -> None:
+    url = postgres_server.create_database("targets")
+
+    async def scene() -> None:
+        async with AsyncExitStack() as exits:
+            receiver = await exits.enter_async_context(receiving())
+            with open_store(url) as store:
+                settings = TopicSettings(target=receiver.url())
+                store.create_topic("t", settings, now_ms=_now_ms())
+            calls = await exits.enter_async_context(calling())
+            one = await exits.enter_async_context(running(url, calls=calls))
+            other = await exits.enter_async_context(running(url, calls=calls))
+            client = await exits.enter_async_context(one.client())
+            await until(lambda: bool(one.subscriptions and other.subscriptions))
+            names = {each.name for each in (*one.subscriptions, *other.subscriptions)}
+            assert len(names) == 2
+            sending = [ToSend(id=f"m{n}", delay=n % 10 / 10) for n in range(300)]
+            (await client.send_many("t", sending)).raise_for_refused()
+            await until(lambda: is_done(client, "t"))
+            assert sorted(receiver.ids()) == sorted(each.id for each in sending if each.id)
+
+    run_scene(scene)

@@ -1,0 +1,90 @@
+"""Topics do not wait for each other: one with very much to do does not delay another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chronoline.client.aio import AsyncClient
+from chronoline.client.leases import AsyncLease
+from chronoline.clock import SystemClock
+from chronoline.core.message import NewMessage
+from chronoline.stores.contract import Store
+from chronoline.stores.opening import open_store
+from tests.broker.http.served import Served, serving
+from tests.waiting import until
+
+_OVERDUE = 20_000
+"""So many that all of the others are sent and come, one after the other, before half of them are done."""
+_BATCH = 10_000
+_OTHERS = 6
+_PREFETCH = 1_000
+
+
+@dataclass(slots=True)
+class _Flood:
+    """The consumer of the topic with too much to do, and what it got."""
+
+    came: int = 0
+    acked: int = 0
+    acking: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def consume(self, client: AsyncClient) -> None:
+        async for lease in client.consume("flooded", prefetch=_PREFETCH):
+            self.came += 1
+            task = asyncio.create_task(self._ack(lease))
+            self.acking.add(task)
+            task.add_done_callback(self.acking.discard)
+
+    async def _ack(self, lease: AsyncLease) -> None:
+        await lease.ack()
+        self.acked += 1
+
+
+def _fill(store: Store) -> None:
+    """Two topics; all of the first is overdue."""
+    now_ms = SystemClock().now_ms()
+    topic = store.create_topic("flooded", now_ms=now_ms)
+    store.create_topic("other", now_ms=now_ms)
+    for start in range(0, _OVERDUE, _BATCH):
+        batch = [
+            NewMessage(id=f"m{number:06}", due=1 + number)
+            for number in range(start, start + _BATCH)
+        ]
+        assert all(each.done for each in store.create(topic.uid, batch, now_ms=now_ms))
+
+
+@asynccontextmanager
+async def _flooded(folder: Path) -> AsyncIterator[tuple[Served, _Flood]]:
+    """A node whose one topic is being worked off."""
+    with open_store(f"sqlite:///{folder / 'timeline.db'}") as store:
+        _fill(store)
+        async with serving(store) as served, served.client() as client:
+            flood = _Flood()
+            consuming = asyncio.ensure_future(flood.consume(client))
+            await until(lambda: flood.acked > 0)
+            yield served, flood
+            consuming.cancel()
+            await asyncio.gather(consuming, return_exceptions=True)
+
+
+def test_a_topic_with_very_many_overdue_messages_does_not_delay_another(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with _flooded(tmp_path) as (served, flood), served.client() as client:
+            leases = client.consume("other")
+            came_before: list[int] = []  # of the flood, when each of the others came
+            for number in range(_OTHERS):
+                sent = await client.send("other", b"x", id=f"o{number}")
+                lease = await anext(leases)
+                assert lease.id == sent
+                came_before.append(flood.came)
+                await lease.ack()
+            assert came_before[-1] < _OVERDUE / 2  # far from done
+            assert came_before[0] < came_before[-1]  # and neither does the other delay the flood
+            await until(lambda: flood.acked == _OVERDUE)
+            await leases.aclose()
+
+    asyncio.run(play())

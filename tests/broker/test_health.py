@@ -1,0 +1,35 @@
+"""A store that answers and takes no changes is told of."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from chronoline.broker.health import StoreHealth
+from chronoline.core.errors import StoreBusy, StoreFull
+
+
+def test_a_refusal_is_told_until_a_change_is_taken(caplog: pytest.LogCaptureFixture) -> None:
+    health = StoreHealth(lambda: 100.0)
+    assert health.refusal == ""
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            health.refused(StoreFull("no room"))
+    assert (health.refusal, health.problem) == ("no room", "")
+    assert [record.getMessage() for record in caplog.records] == [
+        "the store takes no changes: no room"
+    ]
+    health.changed()
+    assert health.refusal == ""
+
+
+def test_a_refusal_is_not_told_for_ever_when_nobody_tries_again() -> None:
+    """Else a node that is sent no more requests because of it would never be ready again."""
+    now_s = 100.0
+    health = StoreHealth(lambda: now_s)
+    health.refused(StoreBusy("another process writes"))
+    now_s += 4.9
+    assert health.refusal == "another process writes"
+    now_s += 0.1
+    assert health.refusal == ""

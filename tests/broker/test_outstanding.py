@@ -1,0 +1,222 @@
+"""What a broker knows of the leases that it gave out, when things go wrong on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronoline.broker.subscribing import Subscription
+from chronoline.client.leases import AsyncLease
+from chronoline.clock import SystemClock
+from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.message import Lease, LeasedMessage, NewMessage
+from chronoline.core.outcome import Refusal
+from chronoline.core.ranges import BucketRange
+from chronoline.core.topic import Topic, TopicSettings
+from chronoline.stores.contract import Store
+from chronoline.stores.opening import open_store
+from tests.broker.http.served import Served, serving
+from tests.broker.raw import raw_consumer
+from tests.waiting import until
+
+_LEASE_S = 600
+
+
+def _as_lease(lease: AsyncLease, consumer: str) -> Lease:
+    return Lease(id=lease.id, consumer=consumer, version=lease.version, until=0)
+
+
+@pytest.mark.parametrize("what", ["release too soon", "ack of an older version"])
+def test_a_lease_whose_settling_was_refused_is_still_known(tmp_path: Path, what: str) -> None:
+    """Else it passes for one of an unanswered reservation, and is given to somebody else."""
+
+    async def play() -> None:
+        async with serving(tmp_path) as served, served.client() as client:
+            topic = await client.create_topic("jobs")
+            await client.send("jobs", b"work", id="a")
+            leases = client.consume("jobs", consumer="c", lease=_LEASE_S)
+            lease = await anext(leases)
+            assert served.node.parts is not None
+            carrier = served.node.parts.carrier
+            held = _as_lease(lease, "c")
+            if what == "release too soon":
+                (outcome,) = await carrier.move("release", topic.uid, [(held, 1)])
+                assert outcome.refusal is Refusal.TOO_SOON
+            else:
+                await lease.extend(_LEASE_S)
+                (outcome,) = await carrier.ack(topic.uid, [held])
+                assert outcome.refusal is Refusal.STALE
+            (subscription,) = served.subscriptions
+            assert subscription.outstanding["a"].version == lease.version
+            await lease.ack()
+            await until(lambda: not subscription.outstanding)
+            await leases.aclose()
+
+    asyncio.run(play())
+
+
+class _Slow:
+    """Stands before a store; what is asked for waits while it is held up."""
+
+    def __init__(self, store: Store, what: str) -> None:
+        self._store = store
+        self._what = what
+        self.free = threading.Event()
+        self.free.set()
+        self.waits = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name != self._what:
+            return found
+
+        def ask(*given: Any, **named: Any) -> Any:
+            if not self.free.is_set():
+                self.waits.set()
+                self.free.wait(30)
+            return found(*given, **named)
+
+        return ask
+
+
+def test_a_reservation_that_is_made_when_nobody_waits_for_it_any_longer_is_given_back(
+    tmp_path: Path,
+) -> None:
+    """Else its messages would wait for a whole lease, which is ten minutes here."""
+
+    async def play() -> None:
+        with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+            slow: Any = _Slow(store, "reserve")
+            async with serving(slow, patience_s=0.2) as served, served.client() as client:
+                topic = await client.create_topic("jobs", TopicSettings(window_ms=100))
+                leases = client.consume("jobs", lease=_LEASE_S)
+                coming = asyncio.ensure_future(anext(leases))
+                await until(lambda: bool(served.subscriptions))
+                slow.free.clear()
+                await until(slow.waits.is_set)
+                store.create(topic.uid, [NewMessage(id="a", due=1)], now_ms=2)
+                await until(lambda: any(each.unanswered for each in served.subscriptions))
+                slow.free.set()
+                lease = await asyncio.wait_for(coming, 30)
+                assert (lease.id, lease.attempts) == ("a", 0)  # nobody had begun with it
+                await lease.ack()
+                await leases.aclose()
+
+    asyncio.run(play())
+
+
+def test_what_is_held_is_kept_when_an_answer_to_a_subscribe_was_lost(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served, served.client() as client:
+            topic = await client.create_topic("jobs")
+            await client.send("jobs", b"work", id="a")
+            address = served.address
+            async with raw_consumer(address, "c", "1") as first:
+                await first.subscribe(topic.uid, 1)
+                (pushed,) = (await first.hears("push")).deliveries
+            for number in range(2):  # as if it heard of neither
+                async with raw_consumer(address, "c", "1") as lost:
+                    await lost.subscribe(topic.uid, 0, unanswered=number, a=pushed.version)
+                    await lost.hears("subscribed")
+                await until(lambda: not served.subscriptions)
+            async with raw_consumer(address, "c", "1") as again:
+                await again.subscribe(topic.uid, 0, unanswered=2, a=pushed.version)
+                (kept,) = (await again.hears("subscribed")).kept
+                assert (kept.id, kept.version) == ("a", pushed.version + 3)
+
+    asyncio.run(play())
+
+
+def test_a_topic_that_was_dropped_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served, served.client() as client:
+            before = len(asyncio.all_tasks())
+            for number in range(5):
+                await _consume_and_drop(served, client, f"t{number}")
+            await until(lambda: len(asyncio.all_tasks()) <= before + 2)
+            assert served.subscriptions == []
+
+    asyncio.run(play())
+
+
+async def _consume_and_drop(served: Served, client: Any, name: str) -> None:
+    topic = await client.create_topic(name, TopicSettings(window_ms=100))
+    async with raw_consumer(served.address, "c", "1") as stream:
+        await stream.subscribe(topic.uid, 1)
+        await stream.hears("subscribed")
+        await client.drop_topic(name)
+        await stream.hears("topic_ended")
+
+
+def test_one_that_comes_back_to_more_than_may_be_held_gets_a_part_and_the_rest_is_free(
+    tmp_path: Path,
+) -> None:
+    mib = 1024 * 1024
+    messages = [NewMessage(id=f"m{number:03}", due=1, body=bytes(mib)) for number in range(80)]
+
+    async def play() -> None:
+        with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+            now_ms = SystemClock().now_ms()
+            topic = store.create_topic("jobs", now_ms=now_ms)
+            store.create(topic.uid, messages, now_ms=now_ms)
+            taken = store.reserve(
+                topic.uid,
+                topic.all_buckets,
+                consumer="c",
+                limit=80,
+                lease_ms=600_000,
+                now_ms=now_ms,
+            )
+            assert len(taken.leased) == 80
+            async with serving(store) as served, raw_consumer(served.address, "c", "1") as stream:
+                await stream.subscribe(topic.uid, 0)
+                await stream.hears("subscribed")
+                (subscription,) = served.subscriptions
+                held = len(subscription.agenda)
+                assert 0 < held <= 64
+                assert subscription.agenda.held_bytes <= 64 * mib
+                await until(lambda: _free(store, topic) == 80 - held)
+
+    asyncio.run(play())
+
+
+def _free(store: Store, topic: Topic) -> int:
+    counts = store.count(
+        topic.uid, topic.all_buckets, start=0, end=MAX_TIME_MS, now_ms=SystemClock().now_ms()
+    )
+    return counts.available
+
+
+class _Deaf:
+    """A receiver that is far away."""
+
+    name = "c"
+    busy = clogged = False
+    advance_ms = 35
+
+    def push(self, topic: Topic, leased: Sequence[LeasedMessage]) -> None:
+        raise AssertionError("nobody pushes here")
+
+    def shared(self, topic: Topic, share: BucketRange) -> None:
+        raise AssertionError("nobody deals here")
+
+    def ended(self, topic: Topic, reason: str) -> None:
+        raise AssertionError("nothing ends here")
+
+
+@pytest.mark.parametrize(
+    ("largest_body_bytes", "most"), [(0, 500), (1024 * 1024, 300), (8 * 1024 * 1024, 32)]
+)
+def test_one_reservation_never_brings_more_than_memory_has(
+    largest_body_bytes: int, most: int
+) -> None:
+    topic = Topic(uid=1, name="t", settings=TopicSettings(largest_body_bytes=largest_body_bytes))
+    subscription = Subscription(topic, _Deaf(), lease_ms=1_000, credit=10_000, now_ms=0)
+    subscription.agenda.largest_bytes = 1  # the last ones were tiny
+    assert 1 <= subscription.wanted <= most
+    assert 1 <= subscription.page <= 2 * most

@@ -1,0 +1,148 @@
+"""`chronoline up --roles timers`, alone and with `--nodes`, and `chronoline timers listen`."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+
+from chronoline.broker.settings import NodeSettings
+from chronoline.cli.node.running import run_node
+from chronoline.cli.node.several import run_several
+from chronoline.core.errors import InvalidInput
+from chronoline.testing.timer_nodes import free_addresses
+from tests.certificates import make_certificate
+from tests.cli.client.command import Command
+from tests.cli.node.processes import COMMAND, environment, run, started
+from tests.cli.timers.several import Several, make, several
+
+
+@contextmanager
+def listening(port: str) -> Iterator[subprocess.Popen[str]]:
+    """`chronoline timers listen`, when it listens."""
+    words = [*COMMAND, "timers", "listen", port]
+    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            assert f"http://127.0.0.1:{port}/" in process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_first_five_minutes(tmp_path: Path) -> None:
+    address, at = free_addresses(2)
+    port = at.rpartition(":")[2]
+    with started(tmp_path, "--roles=timers", f"--timers={address}") as node:
+        assert node.stdout
+        banner = ""
+        while "curl" not in banner:
+            banner += node.stdout.readline()
+        assert f"timers  http://{address} " in banner
+        assert "calls   the public internet, and 127.0.0.0/8, ::1/128" in banner
+        assert "chronoline timers listen 9000" in banner
+        assert f"curl -si http://{address}/timers -d '" in banner
+        with listening(port) as receiver:
+            make(address, interval_s=0.01, uri=f"http://127.0.0.1:{port}/pop")
+            assert receiver.stdout
+            shown = receiver.stdout.readline()
+            assert re.fullmatch(r"[0-9:.]{12}  /pop  sequence 1  hello\n", shown)
+            command = Command(address)
+            while command.json("timers", "list"):  # it is shown before it is answered
+                pass
+            receiver.send_signal(signal.SIGINT)
+            assert receiver.wait(60) == 0
+        # A token is needed from now on.
+        command.token = run(tmp_path, "token", "create", "me").stdout.strip()
+        assert command.json("timers", "list") == []
+        command.token = ""
+        assert "a token is needed" in command.refusal("timers", "list")
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(60) == 0
+
+
+def test_what_the_banner_of_several_says(cluster: Several, command: Command) -> None:
+    assert cluster.banner.startswith("3 nodes for timers. Ctrl-C stops them all.\n")
+    for address in cluster.addresses:
+        assert f"  timers  http://{address}\n" in cluster.banner
+    assert f"chronoline timers nodes --address {cluster.addresses[0]}\n" in cluster.banner
+    assert f"  list    {cluster.nodes.nodes_file}\n" in cluster.banner
+
+
+def test_ctrl_c_stops_them_all_and_they_end_well(tmp_path: Path) -> None:
+    """A terminal sends it to everybody. What was set for one goes for each of them."""
+    (tmp_path / "node.toml").write_text('[tags]\nRack_1 = "x"\n[callbacks]\nattempts = 9\n')
+    given = ["--config=node.toml", "--set=replication.most_timers=3", "--insecure"]
+    with several(tmp_path, *given) as cluster:
+        with pytest.raises(HTTPError, match="503"):
+            _fill(cluster)
+        os.killpg(cluster.process.pid, signal.SIGINT)
+        cluster.process.communicate(timeout=60)
+        assert cluster.process.returncode == 0
+        for address in cluster.addresses:
+            socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))).close()
+
+
+def _fill(cluster: Several) -> None:
+    for _ in range(30):
+        cluster.make()
+
+
+def _refused(folder: Path, nodes: int | None, flags: dict[str, str]) -> str:
+    """What is said of nodes that cannot be started."""
+    given = {"data": str(folder), "roles": "timers", "timers": "127.0.0.1:1024", **flags}
+    with pytest.raises(InvalidInput) as caught:
+        _run(NodeSettings.load(None, {}, given), nodes)
+    assert list(folder.glob("node-?")) == []
+    return str(caught.value)
+
+
+def _run(settings: NodeSettings, nodes: int | None) -> None:
+    if nodes is None:
+        run_node(settings)
+    else:
+        run_several(settings, nodes)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "flags", "words"),
+    [
+        (3, {"roles": "overseer,carrier"}, "say --roles timers with it"),
+        (0, {}, "--nodes takes 1 to 16, not 0"),
+        (17, {}, "--nodes takes 1 to 16, not 17"),
+        (2, {"timers": "127.0.0.1:0"}, "needs a port to count from"),
+        (2, {"timers": "127.0.0.1:65535"}, "not 2 ports from 65535 on"),
+        (2, {"replication.nodes": "x"}, "leave replication.nodes out"),
+        (None, {"timers": "127.0.0.1:0", "replication.nodes": "x"}, "'x' cannot be read"),
+        (None, {"callbacks.allow": "10.0.0.0/99"}, "callbacks.allow"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    tmp_path: Path, nodes: int | None, flags: dict[str, str], words: str
+) -> None:
+    assert words in _refused(tmp_path, nodes, flags)
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        timers = {"timers": f"127.0.0.1:{port - 1}"}
+        assert " is taken, perhaps by another node" in _refused(tmp_path, 2, timers)
+        said = Command("").refusal("timers", "listen", str(port))
+        assert said.startswith(f"127.0.0.1:{port} cannot be listened at: ")
+
+
+def test_a_certificate_or_tokens_that_are_none_keep_it_from_starting(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    tls = {"timers": "127.0.0.1:0", "tls_certificate": str(certificate), "tls_key": str(key)}
+    assert "no certificate" in _refused(tmp_path / "a", None, {**tls, "replication.ca": str(key)})
+    (tmp_path / "tokens.json").write_text("{")
+    assert "cannot be read" in _refused(tmp_path, None, tls)

@@ -1,0 +1,39 @@
+"""What the processes of a Spark under test are given."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """Ours, without what Spark would take for settings. What Spark leaves behind lies in the folder."""
+    ours = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_"))
+    }
+    return ours | {
+        # Functions of test modules travel to the workers by name.
+        "PYTHONPATH": str(ROOT),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder),
+        **more,
+    }
+
+
+def python_of_workers(folder: Path) -> str:
+    """For `PYSPARK_PYTHON`: our Python, which reads pyspark where it is installed.
+
+    Spark's own path begins with a copy of it in a zip file: each process would compile that anew.
+    """
+    program = folder / "python"
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} "$@"\n'
+    )
+    program.chmod(0o755)
+    return str(program)

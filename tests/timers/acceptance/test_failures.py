@@ -1,0 +1,97 @@
+"""Nodes that are killed, stopped and started again: nothing is lost, and what was deleted stays deleted."""
+
+from __future__ import annotations
+
+import time
+
+from chronoline.timers.membership import replicas_of
+from tests.timers.acceptance.processes import (
+    FAR_MS,
+    ProcessCluster,
+    clients_of,
+    ids_kept_by,
+    until_popped,
+)
+from tests.timers.scene import receiving
+from tests.waiting import run_scene
+
+_MANY = [f"t{number}" for number in range(60)]
+
+
+def test_the_timers_of_a_node_that_was_killed_pop_at_the_others(cluster: ProcessCluster) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver, clients_of(receiver) as clients:
+            made = await clients.make(cluster.names, _MANY, interval_ms=2_000)
+            firsts = {replicas_of(each.id, 2, cluster.names)[0] for each in made}
+            assert firsts == set(cluster.names)
+            cluster.processes.kill(cluster.names[0])
+            await until_popped(receiver, made)
+
+    run_scene(scene)
+
+
+def test_what_is_deleted_while_a_replica_is_down_does_not_come_back(
+    cluster: ProcessCluster,
+) -> None:
+    interval_ms, longest_skew_ms = 2_000, 500
+    down, *others = cluster.names
+
+    async def scene() -> None:
+        async with receiving() as receiver, clients_of(receiver) as clients:
+            made = await clients.make(cluster.names, _MANY, interval_ms=interval_ms)
+            cluster.processes.kill(down)
+            copies = await clients.delete(others, [each.location for each in made])
+            in_time = {each.opaque for each in made if time.monotonic() < each.due_s}
+            assert set(copies) == {"1/2", "2/2"}
+            await cluster.start(down)
+            # Whoever pops these would have popped those before.
+            after_ms = interval_ms + longest_skew_ms
+            ids = ids_kept_by((down, others[0]), cluster.names)
+            last = await clients.make(others, ["last", "of all"], interval_ms=after_ms, ids=ids)
+            await until_popped(receiver, last)
+            assert in_time.isdisjoint({pop.body for pop in receiver.popped})
+
+    run_scene(scene)
+
+
+def test_a_cluster_that_was_killed_as_a_whole_loses_nothing_even_if_a_journal_is_torn(
+    cluster: ProcessCluster,
+) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver, clients_of(receiver) as clients:
+            made = await clients.make(cluster.names, _MANY, interval_ms=1_500)
+            cluster.processes.kill(*cluster.names)
+            log = cluster.processes.data(cluster.names[0]) / "timers.db-wal"
+            size = log.stat().st_size
+            with log.open("r+b") as file:
+                file.truncate(size // 2 + 7)
+            await cluster.start(*cluster.names)
+            await until_popped(receiver, made)
+
+    run_scene(scene)
+
+
+def test_one_that_is_told_to_stop_ends_well_and_its_timers_pop_elsewhere(
+    cluster: ProcessCluster,
+) -> None:
+    """Its journal is then made rubbish: it is put aside, and the others know what was in it."""
+    gone = cluster.names[0]
+    folder = cluster.processes.data(gone)
+
+    async def scene() -> None:
+        async with receiving() as receiver, clients_of(receiver) as clients:
+            made = await clients.make(cluster.names, _MANY, interval_ms=1_000)
+            far = await clients.make(
+                cluster.names, [f"far{number}" for number in range(20)], interval_ms=FAR_MS
+            )
+            assert await cluster.stop(gone) == 0
+            await until_popped(receiver, made)
+            for part in folder.glob("timers.db*"):
+                part.write_bytes(b"rubbish" * 1_000)
+            await cluster.start(gone)
+            assert list(folder.glob("timers.db.unreadable-*"))
+            kept = {each.id for each in far if gone in replicas_of(each.id, 2, cluster.names)}
+            assert kept <= await clients.held(gone)
+            await clients.delete(cluster.names, [each.location for each in far])
+
+    run_scene(scene)

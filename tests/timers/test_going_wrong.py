@@ -1,0 +1,147 @@
+"""What once went wrong: late records, numbers given twice, addresses that change, a journal that is busy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronoline.core.errors import StoreBusy
+from chronoline.testing.timer_nodes import free_addresses
+from chronoline.timers.membership import replicas_of
+from chronoline.timers.node import TimerNode
+from chronoline.timers.service import ServiceOptions, TimerService
+from chronoline.timers.timer import Version
+from tests.timers.scene import Cluster, cluster, receiving, timer
+from tests.waiting import run_scene, until
+
+_HOUR_MS = 3_600_000
+_NOWHERE = "http://127.0.0.1:9/"
+
+
+def _node(nodes: Cluster, number: int) -> TimerNode:
+    node = nodes.services[nodes.names[number]].node
+    assert node is not None
+    return node
+
+
+def _kept_by(nodes: Cluster, *numbers: int) -> int:
+    """A timer that these nodes keep, the first of them first."""
+    wanted = tuple(nodes.names[number] for number in numbers)
+    names = sorted(nodes.names)
+    return next(each for each in count(1) if replicas_of(each, len(wanted), names) == wanted)
+
+
+def test_a_peer_is_told_the_later_of_two_records_whichever_comes_last(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, 2) as nodes:
+            one, other = _node(nodes, 0), _node(nodes, 1)
+            timer_id = _kept_by(nodes, 0, 1)
+            asked = timer(_NOWHERE, interval_ms=_HOUR_MS)
+            await nodes.ask("PUT", f"/timers/{timer_id:016x}-2", asked)
+            old = one.replica.get(timer_id)
+            assert old is not None
+            new = replace(old, version=Version(old.version.number + 1, old.version.giver))
+            peer = one.peers[nodes.names[1]]
+            told = [peer.tell(new), peer.tell(replace(old, popped=1))]
+            for each in told:
+                assert await each is not None
+            held = other.replica.get(timer_id)
+            assert held is not None
+            assert (held.version, held.popped) == (new.version, 0)
+
+    run_scene(scene)
+
+
+def test_a_node_that_keeps_nothing_and_restarts_gives_no_version_twice(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, 3) as nodes:
+            path = f"/timers/{_kept_by(nodes, 1, 2):016x}-2"
+            await nodes.ask("PUT", path, timer(_NOWHERE, interval_ms=_HOUR_MS))
+            await nodes.services[nodes.names[0]].stop()
+            await nodes.start(nodes.names[0])
+            deleted = await nodes.ask("DELETE", path)
+            assert (deleted.status, deleted.headers["X-Copies"]) == (200, "2/2")
+            for number in (1, 2):
+                assert _node(nodes, number).replica.tally.waiting == 0
+
+    run_scene(scene)
+
+
+def test_a_node_that_is_alone_may_change_its_address(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver:
+            for number, address in enumerate(free_addresses(2)):
+                options = ServiceOptions(port=int(address.rpartition(":")[2]), data=tmp_path)
+                service = TimerService(options)
+                await service.start()
+                nodes = Cluster(tmp_path, [address])
+                if number == 0:
+                    await nodes.ask("POST", "/timers", timer(receiver.uri, interval_ms=3_000))
+                else:
+                    await receiver.count(1)
+                await service.stop()
+
+    run_scene(scene)
+
+
+def test_what_the_journal_did_not_take_is_saved_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, 1) as nodes:
+            node = _node(nodes, 0)
+            save = node.journal.save
+            refused: list[Any] = []
+
+            def busy(*arguments: Any, **options: Any) -> Any:
+                if not refused:
+                    refused.append(arguments)
+                    raise StoreBusy("somebody else writes")
+                return save(*arguments, **options)
+
+            monkeypatch.setattr(node.journal, "save", busy)
+            asked = timer(_NOWHERE, interval_ms=_HOUR_MS)
+            made = await nodes.ask("POST", "/timers", asked)
+            assert made.status == 503
+            assert b"may pop" in made.body
+            assert node.replica.tally.waiting == 1
+
+            def on_disk() -> int:
+                return len(list(node.journal.load(now_ms=node.now_ms(), wall_ms=node.wall_ms())))
+
+            await until(lambda: on_disk() == 1)
+
+    run_scene(scene)
+
+
+def test_what_was_deleted_takes_no_room(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, 1, most_timers=2) as nodes:
+            asked = timer(_NOWHERE, interval_ms=_HOUR_MS)
+            for _ in range(4):
+                made = await nodes.ask("POST", "/timers", asked)
+                assert made.status == 200
+                await nodes.ask("DELETE", made.location)
+            for status in (200, 200, 503):
+                assert (await nodes.ask("POST", "/timers", asked)).status == status
+
+    run_scene(scene)
+
+
+def test_a_peer_stops_whatever_it_is_doing_at_that_moment(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, 2) as nodes:
+            node = _node(nodes, 0)
+            await nodes.services[nodes.names[1]].stop()
+            await nodes.ask("POST", "/timers", timer(_NOWHERE, interval_ms=_HOUR_MS))
+            peer = node.peers[nodes.names[1]]
+            assert peer.is_away
+            peer.seen()  # it is awake in the same turn in which it is cancelled
+            await peer.stop()
+            assert peer.is_away
+
+    run_scene(scene)

@@ -1,0 +1,412 @@
+"""The interface that clients of the original know, asked of a real node."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import StreamReader
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.test_utils import make_mocked_request
+
+from chronoline.testing.timer_nodes import free_addresses
+from chronoline.timers.http.answering import Refusal, read_body
+from tests.timers.scene import Answered, Cluster, cluster, receiving, timer
+from tests.waiting import run_scene, until
+
+_FAR_MS = 3_600_000
+
+
+def test_a_timer_pops_after_its_interval_with_what_it_was_given(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver, cluster(tmp_path) as nodes:
+            asked_s = asyncio.get_running_loop().time()
+            answered = await nodes.ask("POST", "/timers", timer(receiver.uri, interval_ms=50))
+            assert answered.status == 200
+            assert answered.location.startswith("/timers/")
+            assert answered.headers["X-Copies"] == "1/1"
+            (pop,) = await receiver.count(1)
+        assert (pop.path, pop.sequence, pop.body) == ("/pop", 1, "hello")
+        assert pop.headers["Host"] == f"127.0.0.1:{receiver.port}"
+        assert pop.headers["Content-Length"] == "5"
+        assert pop.at_s >= asked_s + 0.05
+
+    run_scene(scene)
+
+
+def test_the_readmes_request(tmp_path: Path) -> None:
+    body = b'{"timing":{"interval":0.05},"callback":{"http":{"uri":"http://127.0.0.1:%d/pop","opaque":"hello"}}}'
+
+    async def scene() -> None:
+        async with receiving() as receiver, cluster(tmp_path) as nodes:
+            answered = await nodes.ask("POST", "/timers", body % receiver.port)
+            assert answered.status == 200
+            (pop,) = await receiver.count(1)
+        assert (pop.sequence, pop.body) == (1, "hello")
+
+    run_scene(scene)
+
+
+_EVERYTHING = {
+    "timing": {"interval": 100, "repeat-for": 250},
+    "callback": {"http": {"uri": "http://127.0.0.1:9/pop", "opaque": "c2VjcmV0"}},
+    "reliability": {"replication-factor": 3},
+    "statistics": {
+        "tag-info": [{"type": "CALL", "count": 2}, {"type": "REG"}, {"type": "X", "count": 0}]
+    },
+}
+"""As the original documents it, with all that may be left out."""
+
+
+def test_a_request_with_everything_that_is_documented(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            made = await nodes.ask("POST", "/timers", _EVERYTHING)
+            assert made.status == 200
+            # More replicas than nodes are as many as there are nodes.
+            assert made.headers["X-Copies"] == "1/1"
+            shown = (await nodes.ask("GET", f"/v1{made.location}")).json
+            assert (shown["interval_ms"], shown["repeat_for_ms"], shown["pops"]) == (
+                100_000,
+                250_000,
+                2,
+            )
+            assert shown["tags"] == {"CALL": 2, "REG": 1}
+            # It may be refreshed, by that name; its factor stays what it was.
+            again = await nodes.ask("PUT", made.location, _EVERYTHING)
+            assert (again.status, again.location) == (200, made.location)
+            other = {**_EVERYTHING, "reliability": {"replication-factor": 2}}
+            assert (await nodes.ask("PUT", made.location, other)).status == 400
+            # A body is ignored; one that is gone, or never was, may be deleted as well.
+            for path in (made.location, made.location, "/timers/00000000000004d2-2"):
+                assert (await nodes.ask("DELETE", path, b"{nonsense")).status == 200
+            assert (await nodes.ask("GET", "/v1/timers")).json["timers"] == []
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize("nothing", [{}, {"repeat-for": 0}, {"repeat-for-ms": 0}])
+def test_one_of_no_interval_pops_once_and_at_once(tmp_path: Path, nothing: dict[str, int]) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver, cluster(tmp_path) as nodes:
+            body = {**timer(receiver.uri), "timing": {"interval": 0, **nothing}}
+            made = await nodes.ask("POST", "/timers", body)
+            await receiver.count(1)
+            await until(partial(_is_over, nodes, made.location))
+        assert [pop.sequence for pop in receiver.popped] == [1]
+
+    run_scene(scene)
+
+
+async def _is_over(nodes: Cluster, location: str) -> bool:
+    return bool((await nodes.ask("GET", f"/v1{location}")).json["state"] == "over")
+
+
+def test_a_timer_that_repeats_numbers_its_pops(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver, cluster(tmp_path) as nodes:
+            await nodes.ask(
+                "POST", "/timers", timer(receiver.uri, interval_ms=20, repeat_for_ms=70)
+            )
+            await receiver.count(3)
+            asked = await nodes.ask("GET", "/v1/nodes")
+            await asyncio.sleep(0.05)  # a fourth would come in this time
+        assert [pop.sequence for pop in receiver.popped] == [1, 2, 3]
+        assert asked.json["ready"]
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize("form", ["with the filter", "with the factor"])
+def test_a_timer_is_replaced_and_deleted_by_either_name(tmp_path: Path, form: str) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver, cluster(tmp_path) as nodes:
+            made = await nodes.ask("POST", "/timers", timer(receiver.uri, interval_ms=_FAR_MS))
+            path = made.location if form == "with the filter" else made.location[:24] + "-2"
+            replaced = await nodes.ask(
+                "PUT", path, timer(receiver.uri, opaque="new", interval_ms=30)
+            )
+            assert replaced.status == 200
+            assert replaced.location == made.location
+            (pop,) = await receiver.count(1)
+            assert (pop.body, pop.sequence) == ("new", 1)
+            again = await nodes.ask(
+                "PUT", path, timer(receiver.uri, opaque="never", interval_ms=60)
+            )
+            assert again.status == 200
+            for _ in range(2):
+                assert (await nodes.ask("DELETE", path)).status == 200
+            await asyncio.sleep(0.12)  # it would pop in this time
+        assert [pop.body for pop in receiver.popped] == ["new"]
+
+    run_scene(scene)
+
+
+def test_a_client_may_choose_the_id(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver, cluster(tmp_path) as nodes:
+            answered = await nodes.ask("PUT", "/timers/00000000000004d2-2", timer(receiver.uri))
+            assert answered.status == 200
+            assert answered.location.startswith("/timers/00000000000004d2")
+            await receiver.count(1)
+
+    run_scene(scene)
+
+
+def test_one_that_never_fires_is_taken_and_forgotten(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver, cluster(tmp_path) as nodes:
+            body = timer(receiver.uri, interval_ms=20, repeat_for_ms=10)
+            assert (await nodes.ask("POST", "/timers", body)).status == 200
+            await asyncio.sleep(0.06)  # it would pop in this time
+            assert (await nodes.ask("GET", "/v1/timers")).json["timers"] == []
+        assert receiver.popped == []
+
+    run_scene(scene)
+
+
+def test_tags_are_counted(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            tags = {"tag-info": [{"type": "CALL", "count": 3}, {"type": "REG"}]}
+            body = timer("http://127.0.0.1:9/", interval_ms=_FAR_MS, statistics=tags)
+            made = await nodes.ask("POST", "/timers", body)
+            text = (await nodes.ask("GET", "/metrics")).body.decode()
+            assert 'chronoline_timers_tagged{tag="CALL"} 3.0' in text
+            assert "chronoline_timers_waiting 1.0" in text
+            await nodes.ask("DELETE", made.location)
+            text = (await nodes.ask("GET", "/metrics")).body.decode()
+            assert "CALL" not in text
+            assert "chronoline_timers_waiting 0.0" in text
+
+    run_scene(scene)
+
+
+def test_ping(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            answered = await nodes.ask("GET", "/ping")
+        assert (answered.status, answered.body) == (200, b"OK")
+
+    run_scene(scene)
+
+
+_FACTOR_2 = {"replication-factor": 2}
+_OK = timer("http://127.0.0.1:9/", interval_ms=_FAR_MS)
+_MAILED = {**_OK, "callback": {"mailto": {"uri": "x@example.com", "opaque": ""}}}
+_RECORDS = "POST /cluster/records"
+
+
+@pytest.mark.parametrize(
+    ("request_line", "body", "status", "word"),
+    [
+        ("POST /timers", b"{", 400, "not JSON"),
+        ("POST /timers", b"", 400, "not JSON"),
+        ("POST /timers", None, 400, "not JSON"),
+        ("POST /timers", b"[" * 100_000, 400, "not JSON"),
+        ("POST /timers", [_OK], 400, "object"),
+        ("POST /timers", {"timing": {"interval": 5}}, 400, "callback is missing"),
+        ("POST /timers", {**_OK, "timing": {"interval": "5"}}, 400, "number of seconds"),
+        ("POST /timers", {**_OK, "timing": {"repeat-for": 5}}, 400, "interval is missing"),
+        ("POST /timers", {**_OK, "reliability": []}, 400, "reliability"),
+        ("POST /timers", _MAILED, 400, "callback.http is missing"),
+        ("POST /timers", timer("gopher://x/"), 400, "uri"),
+        ("POST /timers", timer("http://x/", interval_ms=0, repeat_for_ms=5), 400, "repeat-for"),
+        ("POST /timers", b"x" * 2_000_000, 413, "larger"),
+        ("PUT /timers/00000000000004d2-3", {**_OK, "reliability": _FACTOR_2}, 400, "factor"),
+        ("PUT /timers/00000000000004d2-0", _OK, 400, "factor"),
+        ("PUT /timers/xyz", _OK, 404, "no timer"),
+        ("PUT /timers/00000000000004d2", _OK, 404, "no timer"),
+        ("PUT /timers/%00%0d%0aX:%20y", _OK, 404, "no timer"),
+        ("PUT /timers/00000000000004d2-2", b"{", 400, "not JSON"),
+        ("DELETE /timers/4d2", None, 404, "no timer"),
+        ("PUT /timers", _OK, 405, "PUT"),
+        ("POST /timers/00000000000004d2-2", _OK, 405, "POST"),
+        ("GET /timers/00000000000004d2-2", None, 405, "GET"),
+        ("PATCH /timers/00000000000004d2-2", _OK, 405, "PATCH"),
+        ("MKCOL /timers", None, 405, "other"),
+        ("OPTIONS /timers", None, 405, "OPTIONS"),
+        ("DELETE /timers", None, 405, "DELETE"),
+        ("POST /ping", None, 405, "POST"),
+        ("GET /timers", None, 400, "node-for-replicas"),
+        ("GET /timers?node-for-replicas=x&cluster-view-id=y", None, 400, "reload"),
+        ("DELETE /timers/references", b"[]", 400, "object"),
+        ("DELETE /timers/references", {"IDs": [{"ID": "x"}]}, 400, "ReplicaIndex"),
+        ("DELETE /timers/references", {"IDs": [{"ID": 1, "ReplicaIndex": -1}]}, 400, "Index"),
+        (_RECORDS, {"records": [{"id": 5}]}, 400, "record"),
+        (_RECORDS, {"records": {}}, 400, "list"),
+        (_RECORDS, {"records": [], "confirmed": 5}, 400, "list"),
+        (_RECORDS, {"records": [], "confirmed": [5]}, 400, "confirmed"),
+        ("POST /cluster/known", {"ids": ["x"]}, 400, "numbers"),
+        ("GET /cluster/records?for=nobody", None, 404, "nobody"),
+        ("GET /v1/timers/00000000000004d2-2", None, 404, "does not know"),
+        ("GET /v1/timers?cursor=x", None, 400, "cursor"),
+        ("POST /v1/nothing", None, 404, "nothing"),
+        ("GET /", None, 404, "nothing"),
+        ("GET /%00%1b%ff", None, 404, "nothing"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    tmp_path: Path, request_line: str, body: Any, status: int, word: str
+) -> None:
+    method, path = request_line.split()
+
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            answered = await nodes.ask(method, path, body)
+            assert answered.status == status
+            assert word in answered.headers["Reason"]
+            assert word in answered.body.decode()
+            if status == 405:
+                assert answered.headers["Allow"]
+            assert (await nodes.ask("GET", "/v1/timers")).json["timers"] == []
+
+    run_scene(scene)
+
+
+_HEAD = b"POST /timers HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"BREW /timers HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", b"400"),
+        (_HEAD + b"Content-Length: 99999999999\r\n\r\n{", b"413"),
+        (_HEAD + b"Content-Length: -1\r\n\r\n{", b"400"),
+        (
+            _HEAD
+            + b"Transfer-Encoding: chunked\r\n\r\n"
+            + b"ffff\r\n%b\r\n" % (b"x" * 0xFFFF) * 17,
+            b"413",
+        ),
+        (_HEAD + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n", b"400"),
+        (_HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", b"400"),
+        (_HEAD + b"X: " + b"x" * 100_000 + b"\r\n\r\n", b"400"),
+    ],
+    ids=lambda each: str(each[-40:]) if len(each) > 3 else "",
+)
+def test_what_is_no_request_ends_nothing(
+    tmp_path: Path, request_bytes: bytes, status: bytes
+) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            host, _, port = nodes.names[0].rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(request_bytes)
+            assert (await reader.readline()).split()[1] == status
+            writer.close()
+            assert (await nodes.ask("GET", "/ping")).body == b"OK"
+
+    run_scene(scene)
+
+
+def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async def scene() -> None:
+        protocol = BaseProtocol(asyncio.get_running_loop())
+        protocol.connection_made(asyncio.Transport())
+        payload = StreamReader(protocol, 1_000)
+        payload.feed_data(b"{")
+        request = make_mocked_request("POST", "/", {"Content-Length": "9"}, payload=payload)
+        with pytest.raises(Refusal, match="did not come") as caught:
+            await read_body(request, 1_000, patience_s=0.01)
+        assert caught.value.status == 408
+
+    run_scene(scene)
+
+
+def test_a_page_of_a_resync_as_the_original_answers_it(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            (other,) = free_addresses(1)
+            made = {(await nodes.ask("POST", "/timers", _OK)).location[8:24] for _ in range(101)}
+            nodes.write(staying=[other], leaving=nodes.names)
+            await nodes.services[nodes.names[0]].reload()
+            view = (await nodes.ask("GET", "/v1/nodes")).json["view"]
+            asked = f"/timers?cluster-view-id={view}&node-for-replicas="
+            assert (await nodes.ask("GET", f"{asked}127.0.0.1:1")).status == 404
+            first = await nodes.ask("GET", f"{asked}{other}")
+            assert (first.status, first.headers["Content-Range"]) == (206, "100")
+            second = await nodes.ask("GET", f"{asked}{other}&cursor={first.json['cursor']}")
+            assert second.status == 200
+            timers = first.json["timers"] + second.json["timers"]
+            assert {f"{each['TimerID']:016x}" for each in timers} == made
+            assert all(each["OldReplicas"] == nodes.names for each in timers)
+            assert all(each["Timer"]["replicas"] == [other] for each in timers)
+            ids = [{"ID": each["TimerID"], "ReplicaIndex": 0} for each in timers]
+            told = await nodes.ask("DELETE", "/timers/references", {"IDs": ids})
+            assert told.status == 202
+            assert (await nodes.ask("GET", "/v1/timers")).json["timers"] == []
+
+    run_scene(scene)
+
+
+def test_what_is_too_much_is_refused(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, most_timers=2) as nodes:
+            answers: list[Answered] = []
+            for _ in range(3):
+                answers.append(await nodes.ask("POST", "/timers", _OK))
+            assert [each.status for each in answers] == [200, 200, 503]
+            assert answers[2].headers["Retry-After"] == "1"
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "body"),
+    [
+        ("POST /timers", _OK),
+        ("DELETE /timers/00000000000004d2-2", None),
+        (_RECORDS, {"records": []}),
+        ("POST /cluster/known", {"ids": []}),
+    ],
+)
+def test_a_node_that_still_reads_its_journal_takes_nothing_in(
+    tmp_path: Path, request_line: str, body: Any
+) -> None:
+    """What is in the journal is older, and would be laid over it."""
+    method, path = request_line.split()
+
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            node = nodes.services[nodes.names[0]].node
+            assert node is not None
+            node.is_loaded = False
+            answered = await nodes.ask(method, path, body)
+            assert answered.status == 503
+            assert "starting" in answered.headers["Reason"]
+
+    run_scene(scene)
+
+
+def test_a_timer_that_is_on_fewer_nodes_than_wanted_is_not_called_stored(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, 2, least_copies=2) as nodes:
+            assert (await nodes.ask("POST", "/timers", _OK)).headers["X-Copies"] == "2/2"
+            await nodes.services[nodes.names[1]].stop()
+            answered = await nodes.ask("POST", "/timers", _OK)
+            assert answered.status == 503
+            assert "it may pop" in answered.headers["Reason"]
+
+    run_scene(scene)
+
+
+def test_a_list_goes_on_where_it_ended(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            made = {(await nodes.ask("POST", "/timers", _OK)).location for _ in range(120)}
+            first = (await nodes.ask("GET", "/v1/timers")).json
+            second = (await nodes.ask("GET", f"/v1/timers?cursor={first['cursor']}")).json
+            assert len(first["timers"]) == 100
+            assert second["cursor"] is None
+            listed = {f"/timers/{each['id']}" for each in first["timers"] + second["timers"]}
+            assert listed == made
+            shown = (await nodes.ask("GET", "/v1" + made.pop())).json
+            assert shown["state"] == "waiting"
+            assert 0 < shown["due_in_ms"] <= _FAR_MS
+
+    run_scene(scene)

@@ -1,0 +1,61 @@
+"""What a node may do with a timer that moves, for every pair of places."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "may"),
+    [
+        ("CA", "BA", "BA"),  # seed 002: the new first one, and the backup that stays where it is
+        ("AB", "CA", "C"),  # A would move up, and waits until C tells it
+        ("AB", "BA", "B"),  # a first one that becomes a backup is told by the new first one
+        ("ABC", "ABC", "ABC"),
+        ("AB", "AC", "AC"),
+        ("AB", "ABC", "ABC"),
+        ("A", "B", "B"),
+    ],
+)
+def test_who_may_take_it(old: str, new: str, may: str) -> None:
+    assert [node for node in "ABCD" if may_take(node, old, new)] == sorted(may)
+
+
+@pytest.mark.parametrize(
+    ("node", "old", "new", "told"),
+    [
+        ("B", "CA", "BA", "A"),  # seed 002
+        ("A", "CA", "BA", ""),  # seed 002: nobody is above it
+        ("C", "AB", "CA", "A"),  # A was level 0 and is told by level 0
+        ("B", "AB", "CBA", ""),  # A was below B's new level: B may not touch it
+        ("C", "AB", "CBA", "BA"),
+        ("D", "ABC", "DBC", "BC"),
+        ("B", "ABC", "DBC", "C"),
+        ("X", "ABC", "DBC", ""),
+    ],
+)
+def test_whom_it_tells(node: str, old: str, new: str, told: str) -> None:
+    assert to_tell(node, old, new) == tuple(told)
+
+
+@pytest.mark.parametrize(
+    ("node", "old", "new", "dismissed"),
+    [
+        ("B", "CA", "BA", "C"),  # seed 002
+        ("A", "CA", "BA", ""),  # seed 002: C was below it
+        ("D", "ABC", "DBC", "A"),
+        ("B", "ABC", "DBC", ""),
+        ("C", "ADB", "BC", "D"),  # a new level 1 dismisses the old level 1, not the old level 0
+        ("B", "ADB", "BC", "AD"),
+        ("X", "ADB", "BC", ""),
+    ],
+)
+def test_whom_it_dismisses(node: str, old: str, new: str, dismissed: str) -> None:
+    assert to_dismiss(node, old, new) == tuple(dismissed)
+
+
+def test_who_has_dealt_with_it_has_told_all_above() -> None:
+    assert known_from(0, 3) == {0, 1, 2}
+    assert known_from(2, 3) == {2}
