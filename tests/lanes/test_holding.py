@@ -67,7 +67,7 @@ def test_what_an_unanswered_reservation_took_is_given_back_but_not_what_is_in_ha
     tap: Tap, topic: Topic, holding: Holding, made: bool
 ) -> None:
     now = now_ms()
-    create(tap.store, topic, "in hand", in_ms=-10)
+    create(tap.store, topic, "in hand", in_ms=-60_000)
     (in_hand,) = holding.reserve(now).leased
     holding.agenda.give_back()
     unanswered = times(1, "reserve", OutcomeUnknown("the answer was lost"))
@@ -75,7 +75,7 @@ def test_what_an_unanswered_reservation_took_is_given_back_but_not_what_is_in_ha
         tap.lose = unanswered
     else:
         tap.fail = unanswered
-    create(tap.store, topic, "lost", in_ms=-10)
+    create(tap.store, topic, "lost", in_ms=-60_000)
     with pytest.raises(OutcomeUnknown):
         holding.reserve(now)  # at the same moment: only the lane knows which is which
     assert not holding.settled
