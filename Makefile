@@ -14,9 +14,9 @@ FROM_LOCK := install --require-hashes -r requirements.lock
 PROJECT := install --no-deps --no-build-isolation --editable .
 
 # Tests that wait for Spark, or for processes that they start, more than they work: they run beside the others.
-OF_PIPES := tests/spark/pipes tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
-OF_FORMATS := tests/spark/formats $(wildcard tests/spark/test_*.py)
-OF_BROKERS := tests/broker
+OF_PIPES := tests/spark/pipes
+OF_FORMATS := tests/spark/formats $(wildcard tests/spark/test_*.py) tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
+OF_BROKERS := tests/broker/acceptance tests/broker/targets $(wildcard tests/broker/test_*.py)
 OF_TIMERS := tests/timers/acceptance tests/cli/timers tests/cli/test_demo_timers.py
 OF_COMMANDS := tests/cli/client tests/cli/node tests/log/test_crashes.py tests/client tests/examples/test_broker_examples.py tests/bench/test_broker.py tests/testing $(OF_TIMERS)
 BESIDE := $(OF_PIPES) $(OF_FORMATS) $(OF_BROKERS) $(OF_COMMANDS)
@@ -37,10 +37,12 @@ demo: setup ## Send messages through a delay topic and see how punctually they c
 test: setup ## Check style, types, imports and documentation, and run all tests
 	@echo "== ruff check";  $(BIN)/ruff check .
 	@echo "== ruff format"; $(BIN)/ruff format --check .
-	@echo "== mypy";        $(BIN)/mypy
-	@echo "== imports";     $(BIN)/lint-imports --no-cache
-	@echo "== jars";        $(BIN)/python -m chronoline.testing.jars || echo "== tests that need them are skipped"
-	@echo "== classes";     $(BIN)/python -m chronoline.testing.java || echo "== Spark starts more slowly"
+	@echo "== mypy and imports, and meanwhile jars and Spark's classes"
+	@{ $(BIN)/python -m chronoline.testing.jars || echo "== tests that need jars are skipped"; \
+			$(BIN)/python -m chronoline.testing.java || echo "== Spark starts more slowly"; } & fetching=$$!; \
+		trap 'trap - INT TERM; kill 0' INT TERM; status=0; \
+		$(BIN)/mypy || status=1; $(BIN)/lint-imports --no-cache || status=1; \
+		wait $$fetching; exit $$status
 	@echo "== pytest: what needs Spark and what waits for brokers, beside the rest"
 	@{ status=0; $(BIN)/pytest $(OF_COMMANDS) || status=1; \
 			$(BIN)/pytest $(OF_FORMATS) || status=1; exit $$status; } > $(FIRST_LOG) 2>&1 & first=$$!; \

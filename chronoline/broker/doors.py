@@ -130,6 +130,11 @@ class Door:
         self._has_asked |= self._tokens is not None and len(self._tokens) > 0
         return self._has_asked
 
+    @property
+    def scheme(self) -> str:
+        """Of the URLs behind it."""
+        return "http" if self.tls is None else "https"
+
     def lets_in(self, authorization: str | bytes) -> bool:
         """By the header of that name: `Bearer` and a token."""
         return self.lets_stay(hash_of_shown(authorization))

@@ -62,7 +62,6 @@ class CallLimits:
     for_each_host: int = 64
     in_all: int = 1_000
     timeout_ms: int = 2_000
-    most_answer_bytes: int = 64 * 1024
 
 
 class Caller:
@@ -106,10 +105,12 @@ class Caller:
         *,
         attempt: int = 0,
         turn_within_s: float | None = None,
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> Answer:
         """Calls once. An attempt that follows a failed one goes to the next address that the name has.
 
-        One whose turn does not come in time is not begun; without a time it waits.
+        One whose turn does not come in time is not begun; without a time it waits. When its turn has come,
+        `may_begin` is asked whether it is still wanted.
         """
         url = URL(uri, encoded=True)
         host, port = url.host or "", url.port or 0
@@ -119,6 +120,8 @@ class Caller:
         begun = False
         try:
             async with asyncio.timeout(turn_within_s) as patience, place.turns, self._all:
+                if not may_begin():
+                    return Answer(Verdict.no_turn, "it is not wanted any more")
                 begun = True
                 patience.reschedule(asyncio.get_running_loop().time() + timeout_s)
                 return await self._post(url, body, headers, attempt=attempt)
@@ -138,8 +141,7 @@ class Caller:
         try:
             addresses = await self._lookup(host, port)
         except (OSError, UnicodeError) as error:
-            words = getattr(error, "strerror", None) or error
-            return Answer(Verdict.unknown_host, f"{host} has no address: {words}")
+            return Answer(Verdict.unknown_host, f"{host} has no address: {words_of(error)}")
         allowed = [each for each in addresses if self._guard.lets_out(each)]
         if not allowed:
             return Answer(
@@ -151,7 +153,7 @@ class Caller:
         try:
             return await self._ask(url.with_host(address), host, headers, body, named=url)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Answer(Verdict.unreachable, f"{address}: {error}")
+            return Answer(Verdict.unreachable, f"{address}: {words_of(error)}")
 
     async def _ask(
         self, url: URL, host: str, headers: Mapping[str, str], body: bytes, *, named: URL
@@ -170,6 +172,11 @@ class Caller:
         if status // 100 == _REDIRECT:
             return Answer(Verdict.redirected, f"answered {status}; redirects are not followed")
         return Answer(Verdict.answered_badly, f"answered {status}")
+
+
+def words_of(error: Exception) -> str:
+    """What is wrong, for people: without what a library adds about its own settings."""
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__
 
 
 class _Host:

@@ -17,7 +17,6 @@ _SPECIAL = [
     for each in ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20")
 ]
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
-_TRANSLATED_LOCALLY = ipaddress.ip_network("64:ff9b:1::/48")
 
 
 class Guard:
@@ -51,8 +50,8 @@ def _meant(address: Address) -> list[Address]:
         return [address]
     if address.ipv4_mapped is not None:
         return [address.ipv4_mapped]
-    if address in _TRANSLATED or address in _TRANSLATED_LOCALLY:
-        return [address, ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)]
+    if address in _TRANSLATED:
+        return [ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)]
     if address.sixtofour is not None:
         return [address, address.sixtofour]
     if address.teredo is not None:

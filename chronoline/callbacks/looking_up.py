@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import socket
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from contextlib import suppress
+from queue import SimpleQueue
 
-_THREADS = 32
+_MOST_THREADS = 256
+
+Name = tuple[str, int]
+"""A host and a port."""
 
 
 class Lookups:
     """Asks in threads of its own, and one for each name: a name that nobody answers for delays no other.
 
-    Who asks while a name is looked up shares the answer; nothing is remembered.
+    Who asks while a name is looked up shares the answer; nothing is remembered. A machine may take half a
+    minute to find that nobody answers, so threads are many, and the end of the process waits for none.
     """
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, "chronoline-lookup")
-        self._asked: dict[tuple[str, int], asyncio.Future[list[str]]] = {}
+    def __init__(self, most_threads: int = _MOST_THREADS) -> None:
+        self._most_threads = most_threads
+        self._names: SimpleQueue[Name | None] = SimpleQueue()
+        self._threads = 0
+        self._asked: dict[Name, asyncio.Future[list[str]]] = {}
 
     async def __call__(self, host: str, port: int) -> list[str]:
         """In the order in which they are to be tried. Raises `OSError`, and `UnicodeError` for no name."""
@@ -27,20 +35,48 @@ class Lookups:
             return [str(ipaddress.ip_address(host))]
         asked = self._asked.get((host, port))
         if asked is None:
-            loop = asyncio.get_running_loop()
-            asked = loop.run_in_executor(self._threads, _look_up, host, port)
-            self._asked[host, port] = asked
-            asked.add_done_callback(lambda done: self._answered((host, port), done))
+            asked = self._ask((host, port))
         return await asyncio.shield(asked)
 
     def close(self) -> None:
         """Nobody waits for what is still being looked up."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for _ in range(self._threads):
+            self._names.put(None)
 
-    def _answered(self, name: tuple[str, int], done: asyncio.Future[list[str]]) -> None:
-        del self._asked[name]
-        if not done.cancelled():
-            done.exception()  # whoever still waits is told; there may be nobody
+    def _ask(self, name: Name) -> asyncio.Future[list[str]]:
+        if len(self._asked) == self._threads:  # none is idle
+            if self._threads == self._most_threads:
+                raise OSError(errno.EAGAIN, "too many names are being looked up")
+            self._start_thread()
+        asked = self._asked[name] = asyncio.get_running_loop().create_future()
+        self._names.put(name)
+        return asked
+
+    def _start_thread(self) -> None:
+        loop = asyncio.get_running_loop()
+        run = threading.Thread(
+            target=self._answer_all, args=(loop,), name="chronoline-lookup", daemon=True
+        )
+        run.start()
+        self._threads += 1
+
+    def _answer_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (name := self._names.get()) is not None:
+            found: list[str] | Exception
+            try:
+                found = _look_up(*name)
+            except Exception as error:  # whoever asked is told
+                found = error
+            with suppress(RuntimeError):  # the loop is closed, and nobody asks any more
+                loop.call_soon_threadsafe(self._answered, name, found)
+
+    def _answered(self, name: Name, found: list[str] | Exception) -> None:
+        asked = self._asked.pop(name)
+        if isinstance(found, Exception):
+            asked.set_exception(found)
+            asked.exception()  # whoever still waits is told; there may be nobody
+        else:
+            asked.set_result(found)
 
 
 def _look_up(host: str, port: int) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 
@@ -20,7 +19,7 @@ class Signer:
     def __init__(self, secret: str) -> None:
         try:
             self._key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-        except binascii.Error:
+        except ValueError:
             self._key = b""
         if not _FEWEST_BYTES <= len(self._key) <= _MOST_BYTES:
             raise InvalidInput(

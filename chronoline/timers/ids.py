@@ -36,6 +36,11 @@ class TimerName:
         return f"{self.id:016x}{bits}{number}"
 
 
+def no_timer(text: str) -> str:
+    """What to say of a text that is the name of no timer."""
+    return f"{text[:100]!r} is no timer: 16 hexadecimal digits, then 16 more, or - and a number"
+
+
 def parse_name(text: str) -> TimerName | None:
     """None if it is the name of no timer."""
     found = _FORMS.fullmatch(text)

@@ -10,6 +10,8 @@ from chronoline.timers.node import TimerNode
 from chronoline.timers.timer import Timer
 
 _PAGE = 100
+_MOST_LOOKED_AT = 5_000
+"""Of what one request goes through, so that it holds up nobody."""
 
 
 def describe_timer(node: TimerNode, timer: Timer) -> dict[str, Any]:
@@ -40,14 +42,14 @@ def describe_timer(node: TimerNode, timer: Timer) -> dict[str, Any]:
 
 def page_of_timers(node: TimerNode, cursor: int) -> dict[str, Any]:
     """Timers that wait here, in the order in which they came, and where to go on."""
-    ids = node.replica.ids()
     timers: list[dict[str, Any]] = []
-    while cursor < len(ids) and len(timers) < _PAGE:
-        timer = node.replica.get(ids[cursor])
+    for timer in node.replica.some(cursor, _MOST_LOOKED_AT):
+        if len(timers) == _PAGE:
+            break
         cursor += 1
-        if timer is not None and not timer.is_over and node.me in timer.replicas:
+        if not timer.is_over and node.me in timer.replicas:
             timers.append(describe_timer(node, timer))
-    return {"timers": timers, "cursor": cursor if cursor < len(ids) else None}
+    return {"timers": timers, "cursor": cursor if cursor < len(node.replica) else None}
 
 
 def describe_nodes(node: TimerNode) -> dict[str, Any]:
@@ -67,6 +69,7 @@ def describe_nodes(node: TimerNode) -> dict[str, Any]:
                 "membership": states[address],
                 "is_here": address == node.me,
                 "is_away": peer.is_away if peer else False,
+                "has_left": peer.has_left if peer else False,
                 "behind": peer.behind if peer else 0,
             }
         )

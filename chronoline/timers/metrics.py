@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -15,8 +15,11 @@ _LATENESS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 1
 class TimersMetrics:
     """The counts of one node."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Mapping[str, str] | None = None) -> None:
+        """`labels` are those of everything."""
         self.registry = CollectorRegistry()
+        self._labelled = CollectorRegistry()
+        self._labelled.register(_Labelled(self.registry, labels or {}))
         self._pops = Counter(
             "chronoline_timers_pops", "Pops that were begun.", registry=self.registry
         )
@@ -75,7 +78,23 @@ class TimersMetrics:
 
     def text(self) -> bytes:
         """In the format of Prometheus."""
-        return generate_latest(self.registry)
+        return generate_latest(self._labelled)
+
+
+class _Labelled(Collector):
+    """Everything of a registry, with further labels."""
+
+    def __init__(self, registry: CollectorRegistry, labels: Mapping[str, str]) -> None:
+        self._registry = registry
+        self._labels = labels
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [
+                sample._replace(labels={**sample.labels, **self._labels})
+                for sample in metric.samples
+            ]
+            yield metric
 
 
 class _Watched(Collector):

@@ -7,7 +7,6 @@ the changes of all requests of that turn go to the journal together, and to each
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import secrets
@@ -18,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from chronoline.alarm import PreciseAlarm
-from chronoline.callbacks.calling import Answer, Caller, Verdict
-from chronoline.callbacks.signing import Signer
+from chronoline.callbacks.calling import Answer, Verdict
 from chronoline.core.errors import OutcomeUnknown, StoreError
+from chronoline.timers.calls import Calls
 from chronoline.timers.ids import TimerName
 from chronoline.timers.journal import Journal, Saved
 from chronoline.timers.membership import Membership, filter_of, matching
@@ -71,13 +70,11 @@ class TimerNode:
         membership: Membership,
         *,
         journal: Journal,
-        caller: Caller,
+        calls: Calls,
         connect: Callable[[str, TimerNode], Peer],
         metrics: TimersMetrics,
         attempts: Attempts | None = None,
-        signer: Signer | None = None,
         least_copies: int = 1,
-        dead_letters: str | None = None,
     ) -> None:
         """`connect` makes the peer of an address. `least_copies` nodes have a timer when it is answered."""
         self.me = me
@@ -93,11 +90,9 @@ class TimerNode:
         self.metrics = metrics
         self.is_loaded = False
         self.is_ready = False
-        self._caller = caller
+        self._callbacks = calls
         self._connect = connect
-        self._signer = signer
         self._least_copies = least_copies
-        self._dead_letters = dead_letters
         self._peers: dict[str, Peer] = {}
         self._confirmed: dict[int, Lives] = {}
         self._lives: dict[tuple[tuple[str, str], ...], Lives] = {}
@@ -109,8 +104,10 @@ class TimerNode:
         self._alarm = PreciseAlarm(self._ring)
         # When it rings; None if it is not set.
         self._alarm_ms: int | None = None
-        self._calls: dict[int, Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # Of these, calls whose turn has not come, and those that have begun.
+        self._queued: set[asyncio.Task[None]] = set()
+        self._begun: dict[asyncio.Task[None], Call] = {}
         self._is_stopping = False
 
     # Clocks
@@ -195,7 +192,8 @@ class TimerNode:
             raise Contended(f"{name} is being changed by too many at once")
         confirmed = tuple((node, each.life) for node, each in told.items())
         wanted = {*timer.replicas, *(each for each in change.others if each in self._peers)}
-        self._note(timer, confirmed, is_whole=copies + _heard(others) == len(wanted))
+        heard = sum(bool(each.life) for each in others.values())
+        self._note(timer, confirmed, is_whole=copies + heard == len(wanted))
         if copies < min(self._least_copies, len(timer.replicas)):
             raise OutcomeUnknown(
                 f"only {copies} of {len(timer.replicas)} nodes have the timer, and {self._least_copies} are "
@@ -225,14 +223,15 @@ class TimerNode:
             self.receive(timer)
 
     def confirm(self, timer_id: int, version: Version, lives: Lives) -> None:
-        """These nodes have that version of a timer too."""
+        """These nodes have that version of a timer too; the others are told by everybody who knows it."""
         timer = self.replica.get(timer_id)
         if timer is not None and timer.version == version:
             others = tuple(each for each in lives if each[0] != self.me)
+            self.replica.tell_others(timer_id, {node for node, _ in others})
             if self._confirmed.get(timer_id, ()) != others:
                 self._confirmed[timer_id] = self._lives.setdefault(others, others)
                 self.replica.touch(timer_id)
-                self.act(within_ms=_LINGER_MS)
+            self.act(within_ms=_LINGER_MS)
 
     def receive(self, timer: Timer) -> Timer:
         """Takes in a record; what follows from it is done at the end of this turn of the loop."""
@@ -348,7 +347,7 @@ class TimerNode:
 
     def _pop(self) -> None:
         for call in self.replica.take_calls(self.now_ms(), _MOST_CALLS_AT_ONCE):
-            self.start_work(self._call(call))
+            self._queued.add(self.start_work(self._call(call)))
         self._set_alarm()
         self.act(within_ms=_LINGER_MS)
 
@@ -371,33 +370,38 @@ class TimerNode:
             self.is_ready = True
             self._pop()
 
-    def start_work(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something that the node does by itself; `stop` waits for it."""
+    def start_work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Something that the node does by itself; `stop` waits for it, but not for long."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _call(self, call: Call) -> None:
-        begun_ms = self.now_ms()
-        self.metrics.popped(begun_ms - call.due_ms, is_first=not call.timer.step)
-        self._calls[call.timer.id] = call
+        task = asyncio.current_task()
+        assert task is not None
+
+        def begin() -> bool:
+            self._queued.discard(task)
+            self._begun[task] = call
+            return True
+
+        self.metrics.popped(self.now_ms() - call.due_ms, is_first=not call.timer.step)
         step_ms = call.plan.skew_ms(1, len(call.timer.replicas))
         notice = asyncio.get_running_loop().call_later(step_ms / 2000, self._still_calling, call)
         try:
-            answer = await self._post(call)
+            answer = await self._callbacks.make(call, may_begin=begin)
         except Exception as error:
             logger.exception("calling %s failed", call.plan.uri)
             answer = Answer(Verdict.unreachable, repr(error))
         finally:
             notice.cancel()
-            if self._calls.get(call.timer.id) is call:
-                del self._calls[call.timer.id]
+            self._queued.discard(task)
+            self._begun.pop(task, None)
         self.metrics.called(answer.verdict)
         after = self.replica.called(call, self.now_ms(), succeeded=answer.succeeded)
         if not answer.succeeded:
-            self._tell_failure(
-                call, answer, given_up=after is not None and after.popped > call.timer.popped
-            )
+            self._tell_failure(call, answer, after)
         self._set_alarm()
         self.act(within_ms=min(_LINGER_MS, step_ms // 4))  # well before the others' turn
 
@@ -406,19 +410,8 @@ class TimerNode:
             self.replica.still_calling(call, self.now_ms())
             self.act()
 
-    async def _post(self, call: Call) -> Answer:
-        body = call.plan.opaque.encode()
-        headers = {
-            "X-Sequence-Number": str(call.sequence),
-            "X-Timer-Id": f"{call.timer.id:016x}",
-            "Content-Type": "text/plain",
-        }
-        if self._signer is not None:
-            call_id = f"{call.timer.id:016x}-{call.timer.version.number}-{call.sequence}"
-            headers |= self._signer.headers(call_id, body, wall_s=self.wall_ms() // 1000)
-        return await self._caller.post(call.plan.uri, body, headers, attempt=call.timer.attempts)
-
-    def _tell_failure(self, call: Call, answer: Answer, *, given_up: bool) -> None:
+    def _tell_failure(self, call: Call, answer: Answer, after: Timer | None) -> None:
+        given_up = after is not None and after.popped > call.timer.popped
         told = {
             "action": "callback_given_up" if given_up else "callback_failed",
             "timer": f"{call.timer.id:016x}",
@@ -426,42 +419,31 @@ class TimerNode:
             "attempt": call.timer.attempts + 1,
         }
         if not given_up:
-            logger.info("a callback failed, it is tried again: %s", answer.reason, extra=told)
+            then = "the timer was changed meanwhile" if after is None else "it is tried again"
+            logger.info("a callback failed, %s: %s", then, answer.reason, extra=told)
             return
         self.metrics.given_up()
         logger.error("a callback failed for good: %s", answer.reason, extra=told)
-        if self._dead_letters is not None:
-            self.start_work(self._report(self._dead_letters, call, answer))
-
-    async def _report(self, uri: str, call: Call, answer: Answer) -> None:
-        """Tells of it once; if that fails too, the log and the metric have it."""
-        body = json.dumps(
-            {
-                "timer": f"{call.timer.id:016x}",
-                "sequence": call.sequence,
-                "uri": call.plan.uri,
-                "opaque": call.plan.opaque,
-                "reason": answer.reason,
-            }
-        ).encode()
-        told = await self._caller.post(uri, body, {"Content-Type": "application/json"})
-        if not told.succeeded:
-            logger.warning("the dead letter was not taken: %s", told.reason)
+        if self._callbacks.dead_letters is not None:
+            self.start_work(self._callbacks.report(call, answer.reason))
 
     async def stop(self) -> None:
-        """No more pops: the others go on at once. Calls under way are waited for. May be called twice."""
+        """No more pops: the others go on at once. Calls that have begun are waited for, and what follows
+        from them; what waits for its turn is left to the others. May be called twice.
+        """
         self._is_stopping, self.is_ready = True, False
         self._alarm.close()
         self._alarm_ms = None
-        for call in self._calls.values():
+        for task in self._queued:
+            task.cancel()
+        for call in self._begun.values():
             self._still_calling(call)  # before the others hear that they need not wait
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_LEAVING_PATIENCE_S):
                 await self.told()
         for peer in self._peers.values():
             peer.leave()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
+        await self._finish()
         self.act()
         with suppress(StoreError):  # the journal has logged it
             await self.saved()
@@ -469,15 +451,28 @@ class TimerNode:
             *(peer.stop(patience_s=_LEAVING_PATIENCE_S) for peer in self._peers.values())
         )
 
+    async def _finish(self) -> None:
+        """A call may be followed by a dead letter, and neither takes longer than a call may."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 2 * self.replica.attempts.timeout_ms / 1000
+        while self._tasks and (left_s := deadline - loop.time()) > 0:
+            await asyncio.wait(list(self._tasks), timeout=left_s)
+        rest = list(self._tasks)
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
     # Others that stop, and come back
 
     def hear_of(self, address: str, *, pops: bool) -> None:
         """Another node is there; whether it pops, it says itself."""
+        peer = self._peers.get(address)
         if pops:
             self.replica.here(address)
-            if peer := self._peers.get(address):
+            if peer is not None:
                 peer.seen()
-        elif address in self._peers and not self.replica.is_absent(address):
+        elif peer is not None and not self.replica.is_absent(address):
+            peer.has_left = True
             self.start_work(self._take_over(address))
 
     async def _take_over(self, address: str) -> None:
@@ -488,10 +483,6 @@ class TimerNode:
             self.replica.hurry(ids[at : at + _HURRIED_AT_ONCE])
             self._set_alarm()
             await asyncio.sleep(0)  # a million of them take seconds, and timers are due meanwhile
-
-
-def _heard(told: dict[str, Told]) -> int:
-    return sum(bool(each.life) for each in told.values())
 
 
 def _newest(told: dict[str, Told]) -> Version | None:

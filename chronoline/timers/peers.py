@@ -18,6 +18,7 @@ from typing import Any
 
 import aiohttp
 
+from chronoline.callbacks.calling import words_of
 from chronoline.core.errors import InvalidInput
 from chronoline.timers.records import Reader, to_record
 from chronoline.timers.timer import Lives, Timer
@@ -31,6 +32,9 @@ _MOST_CHARACTERS = 4 * 1024 * 1024
 _CONFIRM_WITHIN_S = 0.25
 """Confirmations wait so long for a request that they can go along with."""
 _CANCEL_AGAIN_S = 0.1
+_LOOK_AFTER_S = 2.0
+"""A node that was told nothing for so long is asked whether it is there."""
+_OUR_FAULT = 500
 _FEW_MISSED = 10_000
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
@@ -44,6 +48,10 @@ class Told:
     # Empty if it did not answer: it may have taken the record.
     life: str
     newer: Timer | None
+
+
+class Refused(OSError):
+    """A node did not take a request: nothing came of it."""
 
 
 class Link:
@@ -79,7 +87,8 @@ class Link:
         ) as response:
             text = await response.read()
             if not response.ok:
-                raise OSError(f"{self.address} answered {response.status}: {text[:200]!r}")
+                error = Refused if response.status < _OUR_FAULT else OSError
+                raise error(f"{self.address} answered {response.status}: {text[:200]!r}")
             return json.loads(text) if text else None
 
 
@@ -117,6 +126,8 @@ class Peer:
         self._pops = True
         self._is_news = False
         self.is_away = False
+        self.has_left = False
+        """It said that it stops."""
         self._is_stopped = False
         self._task = asyncio.create_task(self._run(), name=f"peer {link.address}")
 
@@ -162,6 +173,7 @@ class Peer:
 
     def seen(self) -> None:
         """It spoke: if it was away, it is worth trying now."""
+        self.has_left = False
         if self.is_away:
             self._back.set()
 
@@ -206,7 +218,11 @@ class Peer:
     async def _turn(self, pause_s: float) -> float:
         """Tells what waits, or tries whether it is back; answers how long to pause before the next try."""
         if not self.is_away:
-            await self._wake.wait()
+            try:
+                async with asyncio.timeout(_LOOK_AFTER_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._is_news = True
             self._wake.clear()
             await self._tell_waiting()
             if not self._waiting:
@@ -230,8 +246,8 @@ class Peer:
             try:
                 told = await self._send([timer for timer, _ in batch])
             except Exception as error:  # whatever it answers
-                if isinstance(error, aiohttp.ClientConnectorError):
-                    otherwise = None  # it was not even reached
+                if isinstance(error, aiohttp.ClientConnectorError | Refused):
+                    otherwise = None  # it was not even reached, or wants nothing of it
                 self._lost(error)
                 self._missed.update(ids)
             finally:  # also if this is ended: nobody waits for ever
@@ -241,8 +257,12 @@ class Peer:
     def _lost(self, error: Exception) -> None:
         self.is_away = True
         self._reached.clear()
-        logger.warning(
-            "%s is away, it is tried again: %s", self.address, error, extra={"action": "peer_away"}
+        logger.log(
+            logging.INFO if self.has_left or not self._pops else logging.WARNING,
+            "%s is away, it is tried again: %s",
+            self.address,
+            words_of(error),
+            extra={"action": "peer_away"},
         )
         self._give_up_waiting()
 

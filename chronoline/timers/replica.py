@@ -8,8 +8,9 @@ waits for its turn; one that does not has been dismissed, and only remembers for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from chronoline.callbacks.waiting import wait_ms
 from chronoline.timers.membership import Membership, replicas_of
@@ -118,6 +119,10 @@ class Replica:
         """Of everything that is held, in the order in which it came."""
         return list(self._timers)
 
+    def some(self, after: int, number: int) -> Iterator[Timer]:
+        """So many of everything that is held, in the order in which it came, behind the first ones."""
+        return islice(self._timers.values(), after, after + number)
+
     @property
     def tally(self) -> Tally:
         return self._tally
@@ -158,6 +163,10 @@ class Replica:
             mine is None and held.is_over and held.forgotten_ms() <= now_ms
         ):
             self._hold(held, now_ms)
+            if mine is not None and mine.version != held.version and not mine.is_over:
+                # Whoever changed it may have known of fewer nodes that keep it.
+                for node in set(mine.replicas) - set(held.replicas):
+                    self._message(node, held)
         return held
 
     # What is due.
@@ -331,6 +340,13 @@ class Replica:
         """Has a timer saved again: what is noted beside it has changed."""
         self._changed[timer_id] = None
 
+    def tell_others(self, timer_id: int, known: Set[str]) -> None:
+        """Tells of a timer those that are to keep it and are not `known` to have it."""
+        timer = self._timers[timer_id]
+        for node in timer.replicas:
+            if node not in known:
+                self._message(node, timer)
+
     def give_up(self, timer_id: int) -> None:
         """Another node once had the timer and has it no more: it is over."""
         if timer_id in self._timers:
@@ -384,6 +400,8 @@ class Tally:
     def __init__(self, me: str) -> None:
         self._me = me
         self.waiting = 0
+        # Of these, those that this node is the first to pop.
+        self.primary = 0
         self.tags: dict[str, int] = {}
 
     def changed(self, before: Timer | None, after: Timer | None) -> None:
@@ -396,6 +414,7 @@ class Tally:
             ):
                 continue
             self.waiting += sign
+            self.primary += sign * (timer.replicas[0] == self._me)
             for tag, count in timer.plan.tags:
                 left = self.tags.get(tag, 0) + sign * count
                 if left:

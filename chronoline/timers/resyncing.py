@@ -12,6 +12,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from chronoline.callbacks.calling import words_of
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import PROBLEMS, Peer
 from chronoline.timers.records import Reader, to_record
@@ -54,8 +55,8 @@ class Resync:
                 try:
                     await self._ask(peer)
                 except PROBLEMS as error:
-                    progress.problems = (*progress.problems, f"{peer.address}: {error}")
-                    logger.warning("resync: %s", error, extra={"action": "resync_failed"})
+                    progress.problems = (*progress.problems, f"{peer.address}: {words_of(error)}")
+                    logger.warning("resync: %s", words_of(error), extra={"action": "resync_failed"})
                 progress.asked += 1
         finally:
             progress.is_running = False

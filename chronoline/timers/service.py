@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +18,10 @@ from chronoline.callbacks.calling import Caller, CallLimits
 from chronoline.callbacks.guarding import LOOPBACK, Guard
 from chronoline.callbacks.signing import Signer
 from chronoline.core.errors import InvalidInput
+from chronoline.timers.calls import Calls
 from chronoline.timers.cluster import read_membership
 from chronoline.timers.http.serving import TimersEdge
-from chronoline.timers.journal import Journal, is_readable, set_aside
+from chronoline.timers.journal import Journal, claim, is_readable, set_aside
 from chronoline.timers.membership import Membership
 from chronoline.timers.metrics import TimersMetrics, gauge
 from chronoline.timers.node import TimerNode
@@ -60,6 +61,8 @@ class ServiceOptions:
     tls: ssl.SSLContext | None = None
     # With TLS: whom to trust when calling peers.
     peer_tls: ssl.SSLContext | None = None
+    # Of all metrics.
+    labels: Mapping[str, str] = field(default_factory=dict)
     # What peers say to pass each other's doors.
     peer_headers: dict[str, str] = field(default_factory=dict)
 
@@ -102,7 +105,6 @@ class TimerService:
         options = self._options
         membership = self._membership()
         journal = self._open_journal(options.data / "timers.db")
-        self._exits.callback(journal.close)
         session = await self._exits.enter_async_context(
             aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
@@ -117,7 +119,7 @@ class TimerService:
             caller = await self._exits.enter_async_context(
                 Caller(Guard(options.allow), limits=options.calls)
             )
-        metrics = TimersMetrics()
+        metrics = TimersMetrics(options.labels)
         scheme = "http" if options.tls is None else "https"
 
         def connect(address: str, node: TimerNode) -> Peer:
@@ -130,13 +132,15 @@ class TimerService:
             self.me,
             membership,
             journal=journal,
-            caller=caller,
+            calls=Calls(
+                caller,
+                signer=Signer(options.secret) if options.secret else None,
+                dead_letters=options.dead_letters,
+            ),
             connect=connect,
             metrics=metrics,
             attempts=options.attempts,
-            signer=Signer(options.secret) if options.secret else None,
             least_copies=options.least_copies,
-            dead_letters=options.dead_letters,
         )
         self._exits.push_async_callback(node.stop)
         metrics.watch(self._gauges)
@@ -157,9 +161,9 @@ class TimerService:
         path = self._options.nodes_file
         return Membership((self.me,)) if path is None else read_membership(path, self.me)
 
-    @staticmethod
-    def _open_journal(path: Path) -> Journal:
+    def _open_journal(self, path: Path) -> Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._exits.enter_context(claim(path))
         # Where boots cannot be told apart each start counts as one: the wall clock reckons then.
         boot = _BOOT.read_text().strip() if _BOOT.exists() else secrets.token_hex(8)
         if not is_readable(path):
@@ -169,7 +173,9 @@ class TimerService:
                 aside.name,
                 extra={"action": "journal_unreadable"},
             )
-        return Journal(path, boot=boot)
+        journal = Journal(path, boot=boot)
+        self._exits.callback(journal.close)
+        return journal
 
     async def _listen(self, edge: TimersEdge) -> None:
         server = web.Server(edge.handle, access_log=None)
@@ -195,9 +201,18 @@ class TimerService:
         assert self.node is not None
         assert self.resync is not None
         tally = self.node.replica.tally
-        yield gauge("chronoline_timers_waiting", "Timers that wait.", [((), tally.waiting)])
+        yield gauge(
+            "chronoline_timers_waiting", "Timers that wait here, copies too.", [((), tally.waiting)]
+        )
+        yield gauge(
+            "chronoline_timers_primary",
+            "Of these, those that pop here first.",
+            [((), tally.primary)],
+        )
         tags = [((tag,), float(count)) for tag, count in tally.tags.items()]
-        yield gauge("chronoline_timers_tagged", "Timers that wait, by tag.", tags, "tag")
+        yield gauge(
+            "chronoline_timers_tagged", "Timers that wait here, copies too, by tag.", tags, "tag"
+        )
         peers = list(self.node.peers.values())
         behind = [((peer.address,), float(peer.behind)) for peer in peers]
         yield gauge(

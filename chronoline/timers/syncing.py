@@ -15,6 +15,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from chronoline.callbacks.calling import words_of
 from chronoline.garbage import searched_seldom
 from chronoline.timers.journal import Saved
 from chronoline.timers.node import TimerNode
@@ -73,7 +74,7 @@ async def _ask(node: TimerNode, peer: Peer, uncertain: set[int], saved: list[Sav
             logging.WARNING if saved else logging.INFO,
             "%s cannot be asked, the journal counts: %s",
             peer.address,
-            error,
+            words_of(error),
             extra={"action": "peer_away"},
         )
         return set()

@@ -234,7 +234,11 @@ def test_a_call_whose_turn_does_not_come_is_not_begun() -> None:
             await taken.wait()
             second = await caller.post(f"{uri}/second", b"", {}, turn_within_s=0.01)
             assert second.verdict is Verdict.no_turn
+            unwanted = asyncio.create_task(
+                caller.post(f"{uri}/unwanted", b"", {}, may_begin=lambda: False)
+            )
             done.set()
+            assert (await unwanted).verdict is Verdict.no_turn
             assert (await first).succeeded
             assert (await caller.post(f"{uri}/third", b"", {}, turn_within_s=30)).succeeded
         assert asked == ["/first", "/third"]

@@ -44,7 +44,7 @@ def test_special_addresses_are_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1"]
+    "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
 )
 def test_the_public_internet_is_not(address: str) -> None:
     assert Guard().lets_out(address)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
 from typing import Any
@@ -48,6 +50,30 @@ def test_a_name_that_hangs_takes_one_thread_however_many_ask(
         assert asked == {"hangs.example": 1, "quick.example": 2}
 
     run_scene(scene)
+
+
+def test_names_that_hang_are_bounded_and_the_end_of_a_process_waits_for_none() -> None:
+    program = """
+import asyncio, socket, threading
+from chronoline.callbacks.looking_up import Lookups
+
+async def main():
+    socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
+    lookups = Lookups(most_threads=2)
+    hanging = [asyncio.create_task(lookups(f"{number}.example", 80)) for number in range(2)]
+    await asyncio.sleep(0)  # they have begun
+    try:
+        await lookups("another.example", 80)
+    except OSError as error:
+        print(error.strerror)
+    lookups.close()
+
+asyncio.run(main())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout == "too many names are being looked up\n"
 
 
 def test_an_address_needs_no_thread() -> None:

@@ -20,7 +20,7 @@ def test_the_example_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize(
-    "secret", ["", "whsec_", "whsec_AAAA", "not base64!", "whsec_" + "A" * 100]
+    "secret", ["", "whsec_", "whsec_AAAA", "not base64!", "é", "whsec_" + "A" * 100]
 )
 def test_secrets_that_are_refused(secret: str) -> None:
     with pytest.raises(InvalidInput, match="secret") as refused:

@@ -170,17 +170,23 @@ def test_one_that_never_fires_is_taken_and_forgotten(tmp_path: Path) -> None:
 
 def test_tags_are_counted(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with cluster(tmp_path) as nodes:
+        async with cluster(tmp_path, labels={"cluster": "eu-1"}) as nodes:
             tags = {"tag-info": [{"type": "CALL", "count": 3}, {"type": "REG"}]}
             body = timer("http://127.0.0.1:9/", interval_ms=_FAR_MS, statistics=tags)
             made = await nodes.ask("POST", "/timers", body)
             text = (await nodes.ask("GET", "/metrics")).body.decode()
-            assert 'chronoline_timers_tagged{tag="CALL"} 3.0' in text
-            assert "chronoline_timers_waiting 1.0" in text
+            assert 'chronoline_timers_tagged{cluster="eu-1",tag="CALL"} 3.0' in text
+            for name in ("waiting", "primary"):
+                assert f'chronoline_timers_{name}{{cluster="eu-1"}} 1.0' in text
+            asked = (
+                'chronoline_timers_requests_total{cluster="eu-1",method="POST",status="200"} 1.0'
+            )
+            assert asked in text
             await nodes.ask("DELETE", made.location)
             text = (await nodes.ask("GET", "/metrics")).body.decode()
             assert "CALL" not in text
-            assert "chronoline_timers_waiting 0.0" in text
+            assert 'chronoline_timers_waiting{cluster="eu-1"} 0.0' in text
+            assert 'method="GET"' not in text  # only what clients ask is counted
 
     run_scene(scene)
 

@@ -115,7 +115,7 @@ class Target:
         left_ms = leased.lease.until - self._parts.clock.now_ms()
         lapses_s = time.monotonic() + left_ms / 1000
         try:
-            answer = await self._call(leased)
+            answer = await self._call(leased, lapses_s)
             self._parts.metrics.called(self.topic.name, answer.verdict)
             self._note(answer)
             await self._settle(leased, answer, lapses_s)
@@ -127,7 +127,10 @@ class Target:
                 self.topic.name,
             )
 
-    async def _call(self, leased: LeasedMessage) -> Answer:
+    async def _call(self, leased: LeasedMessage, lapses_s: float) -> Answer:
+        def is_ours() -> bool:  # a node that stood still has lost it to another
+            return time.monotonic() + self._calls.caller.limits.timeout_ms / 1000 < lapses_s
+
         url, body = self.topic.settings.target, leased.body or b""
         assert url is not None
         headers = request_headers(self.topic, leased)
@@ -143,6 +146,7 @@ class Target:
             headers,
             attempt=leased.message.attempts,
             turn_within_s=self._calls.turn_ms / 1000,
+            may_begin=is_ours,
         )
 
     async def _settle(self, leased: LeasedMessage, answer: Answer, lapses_s: float) -> None:

@@ -31,7 +31,7 @@ _ANYWHERE = ("0.0.0.0", "::")
 
 def run_node(settings: NodeSettings, *, quiet: bool = False) -> None:
     """Until SIGTERM or SIGINT. Raises what keeps it from starting."""
-    door = _door(settings)
+    door = open_door(settings)
     for flag, listener in _listeners(settings).items():
         check_free(listener, flag)
     opened = open_store(settings.store) if settings.has_broker else nullcontext()
@@ -98,12 +98,8 @@ async def _start_broker(
     assert node.grpc is not None
     where = {"grpc": f"{grpc.bracketed}:{node.grpc.port}"}
     if http is not None and node.http is not None:
-        where["http"] = f"{_scheme(door)}://{http.bracketed}:{node.http.port}"
+        where["http"] = f"{door.scheme}://{http.bracketed}:{node.http.port}"
     return where
-
-
-def _scheme(door: Door) -> str:
-    return "http" if door.tls is None else "https"
 
 
 # Before it starts
@@ -119,7 +115,8 @@ def _listeners(settings: NodeSettings) -> dict[str, Listener]:
     return {flag: listener for flag, listener in found.items() if listener is not None}
 
 
-def _door(settings: NodeSettings) -> Door:
+def open_door(settings: NodeSettings) -> Door:
+    """Its tokens and certificates. Raises `InvalidInput` for an address that they do not suffice for."""
     tokens, tls = Tokens(settings.tokens_file), None
     if settings.tls_certificate is not None and settings.tls_key is not None:
         tls = Tls(certificate=Path(settings.tls_certificate), key=Path(settings.tls_key))

@@ -43,8 +43,7 @@ async def start_timers(
     loop.add_signal_handler(signal.SIGHUP, on_signal, _reload)
     loop.add_signal_handler(signal.SIGUSR1, on_signal, _resync)
     await service.start()
-    scheme = "http" if door.tls is None else "https"
-    return f"{scheme}://{settings.timers_listener.bracketed}:{service.port}"
+    return f"{door.scheme}://{settings.timers_listener.bracketed}:{service.port}"
 
 
 def _options(settings: NodeSettings, door: Door) -> ServiceOptions:
@@ -65,6 +64,7 @@ def _options(settings: NodeSettings, door: Door) -> ServiceOptions:
         least_copies=replication.copies,
         most_timers=replication.most_timers,
         dead_letters=callbacks.dead_letters,
+        labels={"cluster": settings.cluster, **settings.tags},
         tls=door.ssl_context(),
         peer_tls=None if door.tls is None else trusting(_path(replication.ca)),
         peer_headers={}

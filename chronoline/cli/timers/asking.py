@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,6 +41,10 @@ class NodeRefused(ChronolineError):
     """The node refused."""
 
 
+class TimerUnknown(NodeRefused):
+    """The node does not know the timer."""
+
+
 class NodeAway(ChronolineError):
     """The node cannot be reached."""
 
@@ -66,13 +72,28 @@ class TimersNode:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self.tls) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            raise NodeRefused(error.read().decode(errors="replace").strip()) from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise NodeAway(
-                f"no timers at {self.address}: {reason}. Start a node by `chronoline up --roles timers`, or "
-                "name another by --address"
-            ) from None
+            raise self._refusal(error) from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise NodeAway(f"no timers at {self.address}: {self._words(error)}") from None
+
+    def _refusal(self, error: urllib.error.HTTPError) -> NodeRefused:
+        if error.headers.get_content_type() != "text/plain" or "Reason" not in error.headers:
+            return NodeRefused(
+                f"what listens at {self.address} is no node for timers: it answered {error.code}"
+            )
+        words = error.read().decode(errors="replace").strip()
+        return (TimerUnknown if error.code == HTTPStatus.NOT_FOUND else NodeRefused)(words)
+
+    def _words(self, error: Exception) -> str:
+        """Why it cannot be asked, and what to do."""
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return f"{reason.verify_message}. Name the authority of its certificate by --ca"
+        if isinstance(reason, ssl.SSLError):
+            return "it does not speak TLS. Leave out --tls and --ca"
+        if isinstance(reason, ConnectionResetError | http.client.HTTPException | ValueError):
+            return "it does not speak HTTP as a node does. With TLS, say --tls or --ca"
+        return f"{reason}. Start a node by `chronoline up --roles timers`, or name another by --address"
 
 
 def _node(

@@ -12,7 +12,9 @@ from rich.text import Text
 
 from chronoline.cli.client.options import AsJson
 from chronoline.cli.rendering import print_table, printable
-from chronoline.cli.timers.asking import NodeAway, NodeRefused, TimersNode, asks_a_node
+from chronoline.cli.timers.asking import NodeAway, TimersNode, TimerUnknown, asks_a_node
+from chronoline.core.errors import InvalidInput
+from chronoline.timers.ids import no_timer, parse_name
 
 Limit = Annotated[int, typer.Option(min=1, help="Show so many at most.")]
 
@@ -69,19 +71,23 @@ def show(
     The nodes that keep it are asked one after the other, until one knows it.
     """
     name = timer.rpartition("/")[2]
+    if parse_name(name) is None:
+        raise InvalidInput(no_timer(name))
     print(json.dumps(_find(node, name), indent=2))
 
 
 def _find(node: TimersNode, name: str) -> Any:
-    refused: Exception | None = None
     addresses = [each["address"] for each in node.ask("/v1/nodes")["nodes"]]
-    for address in [node.address, *addresses]:
+    away: list[str] = []
+    for address in dict.fromkeys([node.address, *addresses]):
         try:
             return node.at(address).ask(f"/v1/timers/{name}")
-        except (NodeRefused, NodeAway) as error:
-            refused = refused or error
-    assert refused is not None
-    raise refused
+        except TimerUnknown:
+            continue
+        except NodeAway:
+            away.append(address)
+    unasked = f"; {', '.join(away)} cannot be reached" if away else ""
+    raise TimerUnknown(f"no node knows the timer {name[:100]!r}{unasked}")
 
 
 @asks_a_node
@@ -100,6 +106,13 @@ def nodes(node: TimersNode, as_json: AsJson = False) -> None:
         console.print(Text(f"  {printable(tag)}: {count:,}"))
     table = Table("node", "in the list", "state", Column("to be told", justify="right"))
     for each in seen["nodes"]:
-        state = "this one" if each["is_here"] else "away" if each["is_away"] else "there"
-        table.add_row(each["address"], each["membership"], state, f"{each['behind']:,}")
+        table.add_row(each["address"], each["membership"], _state(each), f"{each['behind']:,}")
     print_table(table)
+
+
+def _state(node: dict[str, Any]) -> str:
+    if node["is_here"]:
+        return "this one"
+    if node["has_left"]:
+        return "stopped"
+    return "away" if node["is_away"] else "there"

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from chronoline.core.errors import ChronolineError, InvalidInput
-from chronoline.timers.ids import TimerName, parse_name
+from chronoline.timers.ids import TimerName, no_timer, parse_name
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 Handlers = Mapping[str, Handler]
@@ -45,7 +45,7 @@ def refuse(
 ) -> web.Response:
     """With the reason in the body and, as the original has it, in a header of that name."""
     reason = "".join(each if each.isprintable() else "?" for each in " ".join(reason.split()))
-    in_ascii = reason.encode("ascii", "replace").decode()[:_MOST_REASON]
+    in_ascii = reason.replace("…", "...").encode("ascii", "replace").decode()[:_MOST_REASON]
     told = {"Reason": in_ascii, **(headers or {})}
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         told.setdefault("Retry-After", "1")
@@ -100,10 +100,7 @@ def name_in(request: web.BaseRequest, prefix: str = f"{TIMERS}/") -> TimerName:
     text = request.path.removeprefix(prefix)
     name = parse_name(text)
     if name is None:
-        raise Refusal(
-            HTTPStatus.NOT_FOUND,
-            f"{text[:100]!r} is no timer: 16 hexadecimal digits, then 16 more, or - and a number",
-        )
+        raise Refusal(HTTPStatus.NOT_FOUND, no_timer(text))
     return name
 
 

@@ -66,6 +66,7 @@ class ForClients:
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"the node holds {self._most_timers:,} timers, and takes no more",
             )
+        self._node.journal.check_room()
 
     def _check_started(self) -> None:
         if not self._node.is_loaded:

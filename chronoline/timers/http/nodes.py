@@ -122,7 +122,9 @@ class ForNodes:
         asker = request.query.get("node-for-replicas", "")
         view = request.query.get("cluster-view-id", "")
         if not asker or not view:
-            raise InvalidInput("node-for-replicas and cluster-view-id are needed")
+            raise InvalidInput(
+                "node-for-replicas and cluster-view-id are needed: nodes ask here. /v1/timers lists timers"
+            )
         ours = self._node.replica.membership.view
         if view != ours:
             raise InvalidInput(

@@ -52,6 +52,7 @@ class TimersEdge:
             **lookers.by_path(),
             _PING: {"GET": _answer_ping},
         }
+        self._of_nodes = nodes.by_path()
         self._by_prefix = {f"{TIMERS}/": clients.of_one(), ONE: lookers.of_one()}
         self._metrics = node.metrics
         self._admits = admits
@@ -79,8 +80,13 @@ class TimersEdge:
             response = refuse(status, "the node failed; its log says how")
         finally:
             self._under_way -= 1
-        self._metrics.asked(_known(request.method), response.status)
+        if self._is_of_client(request):
+            self._metrics.asked(_known(request.method), response.status)
         return response
+
+    def _is_of_client(self, request: web.BaseRequest) -> bool:
+        path = request.path
+        return path.startswith(TIMERS) and path not in self._of_nodes and request.method != "GET"
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         if self._under_way > self._most_requests:

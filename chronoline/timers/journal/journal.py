@@ -103,6 +103,10 @@ class Journal:
             connection.executemany(_QUERIES["forget"], forgotten)
         return [None] * len(rows)
 
+    def check_room(self) -> None:
+        """Raises `StoreFull` while so little disk is left that no new timer should be taken in."""
+        self._database.check_room()
+
     def close(self) -> None:
         """What was to be saved is saved first."""
         self._lane.close()

@@ -25,6 +25,33 @@ class _Hasty(Calls):
         return 50
 
 
+class _Brief(Calls):
+    """Leases are over before a call could be."""
+
+    @property
+    def lease_ms(self) -> int:
+        return self.caller.limits.timeout_ms
+
+
+def test_what_its_lease_does_not_last_for_is_not_begun(tmp_path: Path) -> None:
+    """As when a node stood still: the message is another's by the time that it would be answered."""
+
+    async def scene() -> None:
+        async with (
+            receiving() as receiver,
+            calling(_Brief) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.create_topic("t", TopicSettings(target=receiver.url(), max_attempts=1))
+            await client.send("t")
+            await until(lambda: called(node, "no_turn") > 0)
+            assert receiver.calls == []
+            assert await client.dead_letters("t") == []
+
+    run_scene(scene)
+
+
 def test_a_slow_receiver_delays_no_other_topic(tmp_path: Path) -> None:
     async def scene() -> None:
         hanging = Hanging()

@@ -45,7 +45,7 @@ def test_show_asks_the_nodes_that_keep_it(cluster: Several, command: Command) ->
     ("name", "words"),
     [
         ("xyz", "'xyz' is no timer"),
-        ("00000000000004d2-2", "does not know the timer"),
+        ("00000000000004d2-2", "no node knows the timer"),
         ("../v1/nodes", "'nodes' is no timer"),
     ],
 )
@@ -78,5 +78,5 @@ def test_what_is_wrong_with_the_options_is_said(command: Command, tmp_path: Path
     assert "holds no token" in command.refusal("timers", "nodes", f"--token-file={tmp_path}/empty")
     assert "cannot be read" in command.refusal("timers", "nodes", f"--token-file={tmp_path}/no")
     assert "is no certificate" in command.refusal("timers", "nodes", f"--ca={tmp_path}/empty")
-    assert "no timers at" in command.refusal("timers", "nodes", "--tls")
+    assert "does not speak TLS" in command.refusal("timers", "nodes", "--tls")
     assert "--limit" in command.misuse("timers", "list", "--limit=0")

@@ -72,9 +72,28 @@ def test_the_first_five_minutes(tmp_path: Path) -> None:
 def test_what_the_banner_of_several_says(cluster: Several, command: Command) -> None:
     assert cluster.banner.startswith("3 nodes for timers. Ctrl-C stops them all.\n")
     for address in cluster.addresses:
-        assert f"  timers  http://{address}\n" in cluster.banner
+        assert re.search(rf"  timers  http://{address}   process [0-9]+\n", cluster.banner)
+        socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))).close()
     assert f"chronoline timers nodes --address {cluster.addresses[0]}\n" in cluster.banner
     assert f"  list    {cluster.nodes.nodes_file}\n" in cluster.banner
+    assert "  calls   the public internet, and 127.0.0.0/8, ::1/128\n" in cluster.banner
+
+
+def test_one_that_dies_is_told_of_and_the_others_go_on(tmp_path: Path) -> None:
+    with several(tmp_path) as cluster:
+        pids = [int(each) for each in re.findall(r"process ([0-9]+)", cluster.banner)]
+        assert len(pids) == len(cluster.addresses)
+        os.kill(pids[1], signal.SIGKILL)
+        assert cluster.process.stderr
+        lines = iter(cluster.process.stderr.readline, "")
+        ended = f"node {cluster.addresses[1]} ended with -9; the others go on\n"
+        assert ended in lines
+        cluster.make(0)
+        cluster.process.send_signal(signal.SIGTERM)
+        _, rest = cluster.process.communicate(timeout=60)
+        assert cluster.process.returncode == 0
+        ports = {each.rpartition(":")[2] for each in cluster.addresses}
+        assert {re.split(r"[\[\]]", line)[1] for line in rest.splitlines()} <= ports, rest
 
 
 def test_ctrl_c_stops_them_all_and_they_end_well(tmp_path: Path) -> None:
@@ -121,6 +140,7 @@ def _run(settings: NodeSettings, nodes: int | None) -> None:
         (2, {"timers": "127.0.0.1:0"}, "needs a port to count from"),
         (2, {"timers": "127.0.0.1:65535"}, "not 2 ports from 65535 on"),
         (2, {"replication.nodes": "x"}, "leave replication.nodes out"),
+        (2, {"timers": "0.0.0.0:40000"}, "0.0.0.0"),
         (None, {"timers": "127.0.0.1:0", "replication.nodes": "x"}, "'x' cannot be read"),
         (None, {"callbacks.allow": "10.0.0.0/99"}, "callbacks.allow"),
     ],
@@ -146,3 +166,9 @@ def test_a_certificate_or_tokens_that_are_none_keep_it_from_starting(tmp_path: P
     assert "no certificate" in _refused(tmp_path / "a", None, {**tls, "replication.ca": str(key)})
     (tmp_path / "tokens.json").write_text("{")
     assert "cannot be read" in _refused(tmp_path, None, tls)
+
+
+def test_several_nodes_have_no_tokens(tmp_path: Path) -> None:
+    assert run(tmp_path, "token", "create", "me", "--data=.").returncode == 0
+    first = {"timers": free_addresses(1)[0]}
+    assert "tokens.json has tokens" in _refused(tmp_path, 1, first)

@@ -141,7 +141,10 @@ def test_a_callback_that_fails_is_tried_again_and_given_up_at_last(
             )
             text = b"".join(each.body for each in outcomes).decode()
             for outcome in ("answered_badly", "redirected", "timed_out", "unreachable"):
-                assert f'chronoline_timers_callbacks_total{{outcome="{outcome}"}}' in text
+                assert (
+                    f'chronoline_timers_callbacks_total{{cluster="default",outcome="{outcome}"}}'
+                    in text
+                )
 
     run_scene(scene)
 

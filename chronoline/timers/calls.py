@@ -1,0 +1,72 @@
+"""What is said when a timer pops: to its receiver, and to those who look after the node if that fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+
+from chronoline.callbacks.calling import Answer, Caller
+from chronoline.callbacks.signing import Signer
+from chronoline.timers.replica import Call
+
+logger = logging.getLogger(__name__)
+
+
+class Calls:
+    """Makes the requests of callbacks, signed if there is a signer, and of dead letters."""
+
+    def __init__(
+        self, caller: Caller, *, signer: Signer | None = None, dead_letters: str | None = None
+    ) -> None:
+        self._caller = caller
+        self._signer = signer
+        self.dead_letters = dead_letters
+
+    async def make(self, call: Call, *, may_begin: Callable[[], bool]) -> Answer:
+        """Calls back. `may_begin` is asked when its turn has come."""
+        body = call.plan.opaque.encode()
+        headers = {
+            "X-Sequence-Number": str(call.sequence),
+            "X-Timer-Id": f"{call.timer.id:016x}",
+            "Content-Type": "text/plain",
+            **self._signed(_call_id(call), body),
+        }
+        return await self._caller.post(
+            call.plan.uri, body, headers, attempt=call.timer.attempts, may_begin=may_begin
+        )
+
+    async def report(self, call: Call, reason: str) -> None:
+        """Tells of a call that failed for good, once; if that fails too, the log and the metric have it."""
+        assert self.dead_letters is not None
+        body = json.dumps(
+            {
+                "timer": f"{call.timer.id:016x}",
+                "sequence": call.sequence,
+                "uri": call.plan.uri,
+                "opaque": call.plan.opaque,
+                "reason": reason,
+            }
+        ).encode()
+        headers = {
+            "Content-Type": "application/json",
+            **self._signed(f"{_call_id(call)}-dead", body),
+        }
+        told = await self._caller.post(self.dead_letters, body, headers)
+        if not told.succeeded:
+            logger.warning(
+                "the dead letter was not taken: %s",
+                told.reason,
+                extra={"action": "dead_letter_failed"},
+            )
+
+    def _signed(self, call_id: str, body: bytes) -> dict[str, str]:
+        if self._signer is None:
+            return {}
+        return self._signer.headers(call_id, body, wall_s=int(time.time()))
+
+
+def _call_id(call: Call) -> str:
+    """The same for every attempt."""
+    return f"{call.timer.id:016x}-{call.timer.version.number}-{call.sequence}"

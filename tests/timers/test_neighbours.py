@@ -1,0 +1,229 @@
+"""What nodes and processes know of each other: who is there, who has what, who has the journal."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from chronoline.callbacks.calling import CallLimits
+from chronoline.core.errors import StoreFull, StoreUnavailable
+from chronoline.timers import looking, peers
+from chronoline.timers.membership import replicas_of
+from chronoline.timers.node import TimerNode
+from chronoline.timers.peers import Link, Peer
+from chronoline.timers.service import ServiceOptions, TimerService
+from chronoline.timers.timer import Timer, Version
+from tests.timers.scene import Cluster, Popped, cluster, receiving, timer
+from tests.waiting import run_scene, until
+
+_HOUR_MS = 3_600_000
+_NOWHERE = "http://127.0.0.1:9/"
+
+
+def _node(nodes: Cluster, number: int) -> TimerNode:
+    node = nodes.services[nodes.names[number]].node
+    assert node is not None
+    return node
+
+
+def _kept_by(nodes: Cluster, *numbers: int) -> int:
+    """A timer that these nodes keep, the first of them first."""
+    wanted = tuple(nodes.names[number] for number in numbers)
+    names = sorted(nodes.names)
+    return next(each for each in count(1) if replicas_of(each, len(wanted), names) == wanted)
+
+
+def test_a_journal_is_for_one_process(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            folder = tmp_path / nodes.names[0].rpartition(":")[2]
+            second = TimerService(ServiceOptions(port=0, data=folder))
+            with pytest.raises(StoreUnavailable, match="another process has the journal"):
+                await second.start()
+            made = await nodes.ask("POST", "/timers", timer(_NOWHERE, interval_ms=_HOUR_MS))
+            assert made.status == 200
+        await second.start()  # the first has ended
+        assert second.node is not None
+        assert second.node.replica.tally.waiting == 1
+        await second.stop()
+
+    run_scene(scene)
+
+
+def test_a_node_that_dies_is_seen_to_be_away_although_it_is_told_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "_LOOK_AFTER_S", 0.02)
+
+    async def scene() -> None:
+        async with cluster(tmp_path, 2) as nodes:
+            peer = _node(nodes, 0).peers[nodes.names[1]]
+            monkeypatch.setattr(Peer, "leave", lambda _: None)
+            await nodes.services[nodes.names[1]].stop()
+            await until(lambda: peer.is_away)
+            assert not peer.has_left
+            await nodes.start(nodes.names[1])
+            await until(lambda: not peer.is_away)
+
+    run_scene(scene)
+
+
+def test_one_that_stops_is_told_from_one_that_is_dead(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, 2) as nodes:
+            await nodes.services[nodes.names[1]].stop()
+
+            async def seen() -> dict[str, object]:
+                (other,) = (
+                    each
+                    for each in (await nodes.ask("GET", "/v1/nodes")).json["nodes"]
+                    if not each["is_here"]
+                )
+                return dict(other)
+
+            assert (await seen())["has_left"] is True
+            await nodes.start(nodes.names[1])
+            assert (await seen())["has_left"] is False
+
+    run_scene(scene)
+
+
+def test_a_timer_is_deleted_everywhere_by_a_name_that_knows_of_fewer_copies(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, 3) as nodes:
+            timer_id = _kept_by(nodes, 1, 2)
+            path = f"/timers/{timer_id:016x}"
+            await nodes.ask("PUT", f"{path}-2", timer(_NOWHERE, interval_ms=_HOUR_MS))
+            assert (await nodes.ask("DELETE", f"{path}-1")).status == 200
+            await until(
+                lambda: not any(_node(nodes, each).replica.tally.waiting for each in (1, 2))
+            )
+
+    run_scene(scene)
+
+
+def test_whoever_is_not_confirmed_to_have_a_timer_is_told_by_those_who_have_it(
+    tmp_path: Path,
+) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, 3) as nodes:
+            timer_id = _kept_by(nodes, 1, 2)
+            await nodes.services[nodes.names[2]].stop()
+            asked = timer(_NOWHERE, interval_ms=_HOUR_MS)
+            made = await nodes.ask("PUT", f"/timers/{timer_id:016x}-2", asked)
+            assert made.headers["X-Copies"] == "1/2"
+            peer = _node(nodes, 1).peers[nodes.names[2]]
+            await until(lambda: peer.behind == 1)
+
+    run_scene(scene)
+
+
+def test_timers_of_a_node_that_is_dead_for_good_have_as_many_copies_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, 3) as nodes:
+            for at in range(30):
+                asked = timer(_NOWHERE, interval_ms=_HOUR_MS)
+                assert (await nodes.ask("POST", "/timers", asked, at=at % 3)).status == 200
+            await nodes.services[nodes.names[2]].stop()
+            nodes.write(staying=nodes.names[:2])
+            for path in ("/v1/reload", "/v1/resync"):
+                for at in (0, 1):
+                    assert (await nodes.ask("POST", path, at=at)).status == 200
+            await until(lambda: all(_node(nodes, at).replica.tally.waiting == 30 for at in (0, 1)))
+
+    run_scene(scene)
+
+
+def test_a_node_that_refuses_a_record_has_not_taken_it() -> None:
+    async def scene() -> None:
+        async def refuse(_: Popped) -> int:
+            return 401
+
+        async with receiving() as stranger, aiohttp.ClientSession() as session:
+            stranger.answer = refuse
+            link = Link(f"127.0.0.1:{stranger.port}", session, scheme="http", timeout_ms=60_000)
+            peer = Peer(link, me="me", now_ms=lambda: 0, get=lambda _: None, heard=lambda _: None)
+            deleted = Timer(
+                id=1, version=Version(1, "me"), plan=None, start_ms=0, replicas=("me",), view=""
+            )
+            assert await peer.tell(deleted) is None
+            assert peer.is_away
+            await peer.stop()
+
+    run_scene(scene)
+
+
+def test_no_timer_is_taken_in_while_little_disk_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            made = await nodes.ask("POST", "/timers", timer(_NOWHERE, interval_ms=_HOUR_MS))
+
+            def full() -> None:
+                raise StoreFull("only 3 bytes are left")
+
+            monkeypatch.setattr(_node(nodes, 0).journal, "check_room", full)
+            for method, path in (("POST", "/timers"), ("PUT", made.location)):
+                refused = await nodes.ask(method, path, timer(_NOWHERE, interval_ms=_HOUR_MS))
+                assert refused.status == 503
+                assert b"only 3 bytes are left" in refused.body
+            assert (await nodes.ask("DELETE", made.location)).status == 200
+
+    run_scene(scene)
+
+
+def test_a_node_that_stops_does_not_begin_the_calls_that_wait_for_their_turn(
+    tmp_path: Path,
+) -> None:
+    async def scene() -> None:
+        answered = asyncio.Event()
+
+        async def wait(_: Popped) -> int:
+            await answered.wait()
+            return 200
+
+        limits = CallLimits(for_each_host=1, timeout_ms=60_000)
+        async with receiving() as receiver, cluster(tmp_path, calls=limits) as nodes:
+            receiver.answer = wait
+            for _ in range(3):
+                await nodes.ask("POST", "/timers", timer(receiver.uri, interval_ms=1))
+            await receiver.count(1)
+            node = _node(nodes, 0)
+            await until(lambda: node.replica.wake_at() is None)  # all of them are being called
+            stopping = asyncio.create_task(nodes.services[nodes.names[0]].stop())
+            await until(lambda: not node.is_ready)
+            answered.set()
+            await stopping
+            assert len(receiver.popped) == 1
+            await nodes.start(nodes.names[0])
+            await receiver.count(3)
+
+    run_scene(scene)
+
+
+def test_a_page_of_timers_ends_before_it_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "_MOST_LOOKED_AT", 2)
+
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            made = [
+                (await nodes.ask("POST", "/timers", timer(_NOWHERE, interval_ms=_HOUR_MS))).location
+                for _ in range(5)
+            ]
+            for location in made[:3]:
+                await nodes.ask("DELETE", location)
+            pages, cursor = [], 0
+            while cursor is not None:
+                page = (await nodes.ask("GET", f"/v1/timers?cursor={cursor}")).json
+                pages.append([f"/timers/{each['id']}" for each in page["timers"]])
+                cursor = page["cursor"]
+            assert pages == [[], [made[3]], [made[4]]]
+
+    run_scene(scene)
