@@ -26,7 +26,8 @@ from chronoline.timers.timer import Lives, Timer
 logger = logging.getLogger(__name__)
 
 RECORDS_PATH = "/cluster/records"
-MOST_RECORDS = 500
+MOST_RECORDS = 100
+"""As many as hold up the node that takes them for a few milliseconds."""
 _MOST_CHARACTERS = 4 * 1024 * 1024
 """In JSON a character may become twelve: that is still less than a node takes at once."""
 _CONFIRM_WITHIN_S = 0.25

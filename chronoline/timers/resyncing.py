@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +23,10 @@ from chronoline.timers.replica import Offer
 logger = logging.getLogger(__name__)
 
 BATCH = 100
-_MOST_LOOKED_AT = 2_000
-"""Timers that one request goes through, so that it holds up nobody."""
+_MOST_LOOKED_AT = 200
+"""Timers that are gone through at once, so that it holds up nobody."""
+_REST = 1.0
+"""So much longer than it worked it rests after each step: what is due meanwhile comes first."""
 
 
 @dataclass(slots=True)
@@ -66,35 +70,39 @@ class Resync:
         node = self._node
         ids = node.replica.ids()
         for at in range(0, len(ids), _MOST_LOOKED_AT):
-            node.replica.take_own(ids[at : at + _MOST_LOOKED_AT], node.now_ms())
-            node.act()
-            await node.told()
+            async with _resting():
+                node.replica.take_own(ids[at : at + _MOST_LOOKED_AT], node.now_ms())
+                node.act()
+                await node.told()
 
     async def _ask(self, peer: Peer) -> None:
-        node = self._node
         reader = Reader()
-        view = node.replica.membership.view
-        cursor = 0
-        while True:
-            params = {"node-for-replicas": node.me, "cluster-view-id": view, "cursor": str(cursor)}
-            answer = await peer.link.ask("GET", "/timers", params=params)
-            taken = []
-            for offered in answer["timers"]:
-                timer = reader.timer(offered["Timer"], node.now_ms())
-                level = node.replica.take_offer(
-                    Offer(timer, tuple(offered["OldReplicas"])), node.now_ms()
-                )
-                if level is not None:
-                    taken.append({"ID": timer.id, "ReplicaIndex": level})
-            self.progress.offered += len(answer["timers"])
-            node.metrics.offered(len(answer["timers"]))
-            node.act()
-            await node.saved()
-            await node.told()
-            await self._dealt_with(peer, taken)
-            cursor = answer["cursor"]
-            if cursor is None:
-                return
+        view = self._node.replica.membership.view
+        cursor: int | None = 0
+        while cursor is not None:
+            async with _resting():
+                cursor = await self._take_page(peer, reader, view, cursor)
+
+    async def _take_page(self, peer: Peer, reader: Reader, view: str, cursor: int) -> int | None:
+        """Deals with a page of what a peer offers; answers where to go on."""
+        node = self._node
+        params = {"node-for-replicas": node.me, "cluster-view-id": view, "cursor": str(cursor)}
+        answer = await peer.link.ask("GET", "/timers", params=params)
+        taken = []
+        for offered in answer["timers"]:
+            timer = reader.timer(offered["Timer"], node.now_ms())
+            level = node.replica.take_offer(
+                Offer(timer, tuple(offered["OldReplicas"])), node.now_ms()
+            )
+            if level is not None:
+                taken.append({"ID": timer.id, "ReplicaIndex": level})
+        self.progress.offered += len(answer["timers"])
+        node.metrics.offered(len(answer["timers"]))
+        node.act()
+        await node.saved()
+        await node.told()
+        await self._dealt_with(peer, taken)
+        return None if answer["cursor"] is None else int(answer["cursor"])
 
     async def _dealt_with(self, peer: Peer, taken: list[dict[str, int]]) -> None:
         """All nodes that leave are told, not only the one that was asked: each of them may hold the timer."""
@@ -107,6 +115,14 @@ class Resync:
             await asyncio.gather(
                 *(each.link.ask("DELETE", "/timers/references", {"IDs": taken}) for each in leaving)
             )
+
+
+@asynccontextmanager
+async def _resting() -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    yield
+    await asyncio.sleep(_REST * (loop.time() - begun_s))  # which is not long
 
 
 def page_of_offers(node: TimerNode, asker: str, ids: list[int], cursor: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from chronoline.timers.syncing import KNOWN_PATH
 from chronoline.timers.timer import Lives, Version
 
 _MOST_BYTES = 64 * 1024 * 1024
-_PAGE = 1_000
+_PAGE = 300
 _BACK_PATIENCE_S = 1.0
 
 
