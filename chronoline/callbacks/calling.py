@@ -22,7 +22,6 @@ _SUCCESS, _REDIRECT = 2, 3
 """The first digits of such answers."""
 
 _PIECE_BYTES = 64 * 1024
-"""A larger body is written in pieces: others have their turn in between."""
 
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host and a port, in the order in which they are to be tried."""
@@ -161,7 +160,7 @@ class Caller:
         assert self._session is not None
         async with self._session.post(
             url,
-            data=body if len(body) <= _PIECE_BYTES else io.BytesIO(body),
+            data=in_pieces(body),
             headers={**headers, "Host": named.raw_authority},
             allow_redirects=False,
             server_hostname=host if named.scheme == "https" else None,
@@ -172,6 +171,11 @@ class Caller:
         if status // 100 == _REDIRECT:
             return Answer(Verdict.redirected, f"answered {status}; redirects are not followed")
         return Answer(Verdict.answered_badly, f"answered {status}")
+
+
+def in_pieces(body: bytes) -> bytes | io.BytesIO:
+    """As a file if it is large: it is then sent in pieces, and does not hold up the loop."""
+    return body if len(body) <= _PIECE_BYTES else io.BytesIO(body)
 
 
 def words_of(error: Exception) -> str:

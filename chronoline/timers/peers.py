@@ -8,7 +8,6 @@ until it answers and has been told everything.
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from chronoline.callbacks.calling import words_of
+from chronoline.callbacks.calling import in_pieces, words_of
 from chronoline.core.errors import InvalidInput
 from chronoline.timers.records import Reader, to_record
 from chronoline.timers.timer import Lives, Timer
@@ -39,6 +38,7 @@ _OUR_FAULT = 500
 _FEW_MISSED = 10_000
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 PROBLEMS = (aiohttp.ClientError, OSError, TimeoutError, InvalidInput, ValueError, KeyError)
 
 
@@ -79,10 +79,7 @@ class Link:
         timeout = self._timeout
         if patience_s is not None:
             timeout = aiohttp.ClientTimeout(total=patience_s)
-        # As a file: a large body is then sent in pieces, and does not hold up the loop.
-        data = (
-            None if body is None else io.BytesIO(json.dumps(body, separators=(",", ":")).encode())
-        )
+        data = None if body is None else in_pieces(_to_json(body).encode())
         async with self._session.request(
             method, self._base + path, data=data, params=params, timeout=timeout
         ) as response:

@@ -111,6 +111,8 @@ class TimerService:
                     limit=0, keepalive_timeout=30, ssl=options.peer_tls or True
                 ),
                 headers=options.peer_headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("User-Agent", "Accept-Encoding"),
                 trust_env=False,
             )
         )
