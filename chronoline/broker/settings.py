@@ -58,6 +58,8 @@ _OWN_LABELS = {
     "cluster",
     "topic",
     "le",
+    # Of the timers.
+    *("node", "tag", "outcome", "method", "status"),
     *(each for one in FAMILIES.values() for each in one.labels),
 }
 _LIMITS = Limits()

@@ -41,15 +41,20 @@ def describe_timer(node: TimerNode, timer: Timer) -> dict[str, Any]:
 
 
 def page_of_timers(node: TimerNode, cursor: int) -> dict[str, Any]:
-    """Timers that wait here, in the order in which they came, and where to go on."""
+    """Timers that wait here, the newest first, and where to go on; 0 begins.
+
+    The cursor is how many older ones are left. As it goes towards the oldest, none is passed over when timers
+    come and go between two pages, though one may be seen twice.
+    """
     timers: list[dict[str, Any]] = []
-    for timer in node.replica.some(cursor, _MOST_LOOKED_AT):
+    left = min(cursor or len(node.replica), len(node.replica))
+    for timer in node.replica.some(left, _MOST_LOOKED_AT):
         if len(timers) == _PAGE:
             break
-        cursor += 1
+        left -= 1
         if not timer.is_over and node.me in timer.replicas:
             timers.append(describe_timer(node, timer))
-    return {"timers": timers, "cursor": cursor if cursor < len(node.replica) else None}
+    return {"timers": timers, "cursor": left or None}
 
 
 def describe_nodes(node: TimerNode) -> dict[str, Any]:

@@ -13,13 +13,13 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from chronoline.alarm import PreciseAlarm
 from chronoline.callbacks.calling import Answer, Verdict
 from chronoline.core.errors import OutcomeUnknown, StoreError
 from chronoline.timers.calls import Calls
+from chronoline.timers.changes import Changed, Contended, Unstored
 from chronoline.timers.ids import TimerName
 from chronoline.timers.journal import Journal, Saved
 from chronoline.timers.membership import Membership, filter_of, matching
@@ -42,23 +42,6 @@ _BACK_PATIENCE_S = 1.0
 _LEAVING_PATIENCE_S = 1.0
 _SOON_MS = 5_000
 _HURRIED_AT_ONCE = 2_000
-
-
-class Unstored(StoreError):
-    """None of the nodes that are to keep the timer can be reached; nothing was changed. Try again."""
-
-
-class Contended(StoreError):
-    """Others change the timer at the same moment; nobody knows who was last. Try again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """What became of a client's change."""
-
-    name: TimerName
-    copies: int
-    wanted: int
 
 
 class TimerNode:
@@ -85,6 +68,7 @@ class TimerNode:
             life=f"{journal.life}/{secrets.token_hex(4)}",
             attempts=attempts,
             jitter=random.random,
+            is_owed=lambda timer_id: any(peer.owes(timer_id) for peer in self._peers.values()),
         )
         self.journal = journal
         self.metrics = metrics
@@ -152,6 +136,7 @@ class TimerNode:
         """Creates, replaces or deletes a timer; answered once it is on disk wherever it can be."""
         known = self.replica.membership.everybody
         at = matching(name.replicas_filter, known) if name.replicas_filter is not None else ()
+        is_taken = False  # by somebody, in an earlier try
         for _ in range(_MOST_TRIES):
             # A millisecond that has begun counts as over: rounded up, the timer is never early.
             change = self.replica.change(
@@ -174,7 +159,7 @@ class TimerNode:
                 raise OutcomeUnknown(
                     f"the timer is on no disk, but may pop: {unsaved}"
                 ) from unsaved
-            if not copies and answers:
+            if not copies and (answers or is_taken):
                 raise OutcomeUnknown(
                     "the nodes that are to keep the timer do not answer; it may pop"
                 )
@@ -188,6 +173,7 @@ class TimerNode:
             if newest is None:
                 break
             self.replica.saw(newest)
+            is_taken = True
         else:
             raise Contended(f"{name} is being changed by too many at once")
         confirmed = tuple((node, each.life) for node, each in told.items())

@@ -86,7 +86,8 @@ class Link:
             text = await response.read()
             if not response.ok:
                 error = Refused if response.status < _OUR_FAULT else OSError
-                raise error(f"{self.address} answered {response.status}: {text[:200]!r}")
+                words = text[:200].decode(errors="replace").strip()
+                raise error(f"it answered {response.status}: {words}")
             return json.loads(text) if text else None
 
 
@@ -101,14 +102,19 @@ class Peer:
         now_ms: Callable[[], int],
         get: Callable[[int], Timer | None],
         heard: Callable[[Timer], object],
+        is_up: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`get` answers what is held of a timer now; `heard` takes a later record that the node has."""
+        """`get` answers what is held of a timer now; `heard` takes a later record that the node has.
+
+        It hears nothing by itself before `is_up` says that this node has started.
+        """
         self.link = link
         self.address = link.address
         self._me = me
         self._now_ms = now_ms
         self._get = get
         self._heard = heard
+        self._is_up = is_up
         self._reader = Reader()
         self._waiting: dict[int, tuple[Timer, list[asyncio.Future[Told | None]]]] = {}
         self._missed: set[int] = set()
@@ -133,6 +139,10 @@ class Peer:
     def behind(self) -> int:
         """How many records it was not told yet."""
         return len(self._waiting) + len(self._missed)
+
+    def owes(self, timer_id: int) -> bool:
+        """Whether it was not told of a timer yet."""
+        return timer_id in self._missed or timer_id in self._waiting
 
     def tell(self, timer: Timer) -> asyncio.Future[Told | None]:
         """Tells a record, soon; None is answered if the node is away, and it is told when it is back.
@@ -220,7 +230,7 @@ class Peer:
                 async with asyncio.timeout(_LOOK_AFTER_S):
                     await self._wake.wait()
             except TimeoutError:
-                self._is_news = True
+                self._is_news = self._is_up()
             self._wake.clear()
             await self._tell_waiting()
             if not self._waiting:
@@ -272,9 +282,9 @@ class Peer:
         self._confirmations.clear()
 
     async def _tell_missed(self) -> bool:
-        """Whether it is back, and knows everything."""
+        """Whether it is back, and knows everything. First it is asked whether it is there at all."""
+        ids: list[int] = []
         while True:
-            ids = self._some(self._missed, self._get)
             timers = [timer for timer_id in ids if (timer := self._get(timer_id)) is not None]
             self._missed.difference_update(ids)
             try:
@@ -286,6 +296,7 @@ class Peer:
             if not self._missed:
                 self.is_away = False
                 return True
+            ids = self._some(self._missed, self._get)
 
     @staticmethod
     def _some(ids: Iterable[int], find: Callable[[int], Timer | None]) -> list[int]:

@@ -79,8 +79,11 @@ class Replica:
         life: str,
         attempts: Attempts | None = None,
         jitter: Callable[[], float] = lambda: 0.0,
+        is_owed: Callable[[int], bool] = lambda _: False,
     ) -> None:
+        """`is_owed` says whether a node is still to be told of a timer: so long a deletion is remembered."""
         self.me = me
+        self._is_owed = is_owed
         self._giver = f"{me}/{life}"
         self.attempts = attempts or Attempts()
         self._jitter = jitter
@@ -119,9 +122,10 @@ class Replica:
         """Of everything that is held, in the order in which it came."""
         return list(self._timers)
 
-    def some(self, after: int, number: int) -> Iterator[Timer]:
-        """So many of everything that is held, in the order in which it came, behind the first ones."""
-        return islice(self._timers.values(), after, after + number)
+    def some(self, before: int, number: int) -> Iterator[Timer]:
+        """So many of everything that is held, the newest first, of the `before` oldest ones."""
+        newer = max(0, len(self._timers) - before)
+        return islice(reversed(self._timers.values()), newer, newer + number)
 
     @property
     def tally(self) -> Tally:
@@ -180,7 +184,9 @@ class Replica:
         calls: list[Call] = []
         for timer_id in self._wheel.take(now_ms, limit):
             timer = self._timers[timer_id]
-            if timer.plan is None or timer.is_over or self.me not in timer.replicas:
+            if timer.plan is None and self._is_owed(timer_id):
+                self._wheel.put(timer_id, now_ms + UNKNOWN_KEPT_MS)
+            elif timer.plan is None or timer.is_over or self.me not in timer.replicas:
                 self._forget(timer_id)
             elif (turn_ms := timer.turn_ms(self.me, self._absent)) > now_ms:
                 self._wheel.put(timer_id, turn_ms)  # one that was absent is there again

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from chronoline.callbacks.calling import words_of
+from chronoline.core.errors import StoreError
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import PROBLEMS, Peer
 from chronoline.timers.records import Reader, to_record
@@ -48,23 +49,40 @@ class Resync:
         self.progress = Progress()
 
     async def run(self) -> Progress:
-        """Asks everybody. One that is running already goes on, and its progress is answered."""
+        """Asks everybody, and again if the list of nodes changed meanwhile.
+
+        One that is running already goes on, and its progress is answered.
+        """
         if self.progress.is_running:
             return self.progress
-        peers = list(self._node.peers.values())
-        self.progress = progress = Progress(is_running=True, of=len(peers))
+        replica, view = self._node.replica, ""
         try:
-            await self._take_own()
-            for peer in peers:
-                try:
-                    await self._ask(peer)
-                except PROBLEMS as error:
-                    progress.problems = (*progress.problems, f"{peer.address}: {words_of(error)}")
-                    logger.warning("resync: %s", words_of(error), extra={"action": "resync_failed"})
-                progress.asked += 1
+            while view != replica.membership.view:
+                view = replica.membership.view
+                await self._go_through()
         finally:
-            progress.is_running = False
-        return progress
+            self.progress.is_running = False
+        return self.progress
+
+    async def _go_through(self) -> None:
+        peers = list(self._node.peers.values())
+        self.progress = Progress(is_running=True, of=len(peers))
+        await self._try(self._node.me, self._take_own())
+        for peer in peers:
+            await self._try(peer.address, self._ask(peer))
+            self.progress.asked += 1
+
+    async def _try(self, address: str, step: Awaitable[None]) -> None:
+        try:
+            await step
+        except (*PROBLEMS, StoreError) as error:
+            self._note(address, error)
+
+    def _note(self, address: str, error: Exception) -> None:
+        problem = f"{address}: {words_of(error)}"
+        if problem not in self.progress.problems:
+            self.progress.problems = (*self.progress.problems, problem)
+            logger.warning("resync: %s", problem, extra={"action": "resync_failed"})
 
     async def _take_own(self) -> None:
         node = self._node
@@ -101,19 +119,22 @@ class Resync:
         node.act()
         await node.saved()
         await node.told()
-        await self._dealt_with(peer, taken)
+        await self._dealt_with(taken)
         return None if answer["cursor"] is None else int(answer["cursor"])
 
-    async def _dealt_with(self, peer: Peer, taken: list[dict[str, int]]) -> None:
-        """All nodes that leave are told, not only the one that was asked: each of them may hold the timer."""
+    async def _dealt_with(self, taken: list[dict[str, int]]) -> None:
+        """All nodes that leave are told, not only the one that was asked: each of them may hold the timer.
+
+        One that is dead keeps nobody else from being asked.
+        """
         leaving = [
             each
             for address in self._node.replica.membership.leaving
             if (each := self._node.peers.get(address))
         ]
-        if taken:
-            await asyncio.gather(
-                *(each.link.ask("DELETE", "/timers/references", {"IDs": taken}) for each in leaving)
+        for peer in leaving if taken else ():
+            await self._try(
+                peer.address, peer.link.ask("DELETE", "/timers/references", {"IDs": taken})
             )
 
 

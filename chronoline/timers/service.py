@@ -127,7 +127,12 @@ class TimerService:
         def connect(address: str, node: TimerNode) -> Peer:
             link = Link(address, session, scheme=scheme, timeout_ms=options.peer_timeout_ms)
             return Peer(
-                link, me=node.me, now_ms=node.now_ms, get=node.replica.get, heard=node.receive
+                link,
+                me=node.me,
+                now_ms=node.now_ms,
+                get=node.replica.get,
+                heard=node.receive,
+                is_up=lambda: node.is_loaded,
             )
 
         self.node = node = TimerNode(
@@ -230,4 +235,5 @@ class TimerService:
 
     async def stop(self) -> None:
         """No new requests, no more pops; what is under way is finished and told, the journal closed."""
+        self.is_started = False
         await self._exits.aclose()

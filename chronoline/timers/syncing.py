@@ -49,7 +49,7 @@ async def start_from_journal(node: TimerNode) -> None:
     peers = list(node.peers.values())
     known = await asyncio.gather(*(_ask(node, peer, uncertain, saved) for peer in peers))
     shown = {peer.address: ids for peer, ids in zip(peers, known, strict=True)}
-    if telling := _tell_the_rest(node, saved, shown):
+    if telling := await _tell_the_rest(node, saved, shown):
         await asyncio.wait(telling, timeout=_STARTING_PATIENCE_S)
     node.act()
     node.start_popping()
@@ -124,7 +124,7 @@ async def _give_up_unknown(node: TimerNode, peer: Peer, ids: list[int]) -> None:
     node.act()
 
 
-def _tell_the_rest(
+async def _tell_the_rest(
     node: TimerNode, saved: list[Saved], shown: dict[str, set[int]]
 ) -> list[asyncio.Future[Told | None]]:
     """Tells those that are to keep a timer and did not show it; one that is away hears it when it is back.
@@ -133,13 +133,17 @@ def _tell_the_rest(
     would be popped before they have said what they know.
     """
     soon_ms = node.now_ms() + _SOON_MS
-    timers = [timer for each in saved if (timer := node.replica.get(each.timer.id)) is not None]
-    timers.sort(key=lambda timer: timer.due_ms > soon_ms)
     urgent = []
-    for timer in timers:
-        for address in {*timer.replicas, *node.replica.keepers(timer)}:
-            if timer.id not in shown.get(address, ()) and (peer := node.peers.get(address)):
-                told = peer.tell(timer)
-                if timer.due_ms <= soon_ms:
-                    urgent.append(told)
+    for is_soon in (True, False):
+        for number, each in enumerate(saved if node.peers else ()):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn: a million of them take seconds
+            timer = node.replica.get(each.timer.id)
+            if timer is None or (timer.due_ms <= soon_ms) is not is_soon:
+                continue
+            for address in {*timer.replicas, *node.replica.keepers(timer)}:
+                if timer.id not in shown.get(address, ()) and (peer := node.peers.get(address)):
+                    told = peer.tell(timer)
+                    if is_soon:
+                        urgent.append(told)
     return urgent

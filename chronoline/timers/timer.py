@@ -58,7 +58,7 @@ class Timer:
     replicas: tuple[str, ...]
     # The list of nodes that chose the replicas.
     view: str
-    # How long after its start a deleted one is remembered.
+    # How long after its start one that was deleted or replaced is remembered at least.
     kept_ms: int = 0
 
     @property
@@ -95,9 +95,10 @@ class Timer:
 
     def forgotten_ms(self) -> int:
         """When a record that is over need not be kept any longer."""
+        kept_ms = self.start_ms + self.kept_ms
         if self.plan is None:
-            return self.start_ms + self.kept_ms
-        return self.plan.end_ms(self.start_ms) + SLACK_MS
+            return kept_ms
+        return max(kept_ms, self.plan.end_ms(self.start_ms) + SLACK_MS)
 
 
 def later(mine: Timer, theirs: Timer, view: str) -> Timer:
@@ -111,9 +112,9 @@ def later(mine: Timer, theirs: Timer, view: str) -> Timer:
     if theirs.view != mine.view and view in (theirs.view, mine.view):
         placed = theirs if theirs.view == view else mine
     start_ms = mine.start_ms if mine.version == winner.version else theirs.start_ms
-    kept_ms = winner.kept_ms
-    if winner.plan is None:
-        # It was deleted: remembered at least as long as it would have lived.
+    kept_ms = max(mine.kept_ms, theirs.kept_ms)
+    if mine.version != theirs.version or winner.plan is None:
+        # It was deleted or replaced: remembered at least as long as it would have lived.
         kept_ms = max(mine.forgotten_ms(), theirs.forgotten_ms()) - start_ms
     if winner is mine and placed is mine and kept_ms == mine.kept_ms:
         return mine

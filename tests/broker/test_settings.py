@@ -161,6 +161,12 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["cluster", "le", "topic", "node", "tag", "method", "status"])
+def test_a_tag_is_none_of_the_labels_that_there_are(name: str) -> None:
+    (line,) = problems(tags={name: "x"})
+    assert "is a label that the metrics have already" in line
+
+
 @pytest.mark.parametrize("name", ["9", "a-b", "__x", ""])
 def test_a_tag_has_to_be_a_label(name: str) -> None:
     (line,) = problems(tags={name: "x"})

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,12 @@ import aiohttp
 from aiohttp import web
 
 from chronoline.testing.timer_nodes import free_addresses
+from chronoline.timers.membership import replicas_of
+from chronoline.timers.node import TimerNode
 from chronoline.timers.service import ServiceOptions, TimerService
+
+HOUR_MS = 3_600_000
+NOWHERE = "http://127.0.0.1:9/"
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,17 @@ class Cluster:
         service = self.services[name] = TimerService(options)
         await service.start()
         return service
+
+    def node(self, at: int) -> TimerNode:
+        node = self.services[self.names[at]].node
+        assert node is not None
+        return node
+
+    def kept_by(self, *numbers: int) -> int:
+        """A timer that these nodes keep, the first of them first."""
+        wanted = tuple(self.names[number] for number in numbers)
+        names = sorted(self.names)
+        return next(each for each in count(1) if replicas_of(each, len(wanted), names) == wanted)
 
     async def ask(self, method: str, path: str, body: Any = None, *, at: int = 0) -> Answered:
         """A request to one of the nodes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +10,18 @@ import pytest
 
 from chronoline.core.errors import StoreBusy
 from chronoline.testing.timer_nodes import free_addresses
-from chronoline.timers.membership import replicas_of
-from chronoline.timers.node import TimerNode
 from chronoline.timers.service import ServiceOptions, TimerService
 from chronoline.timers.timer import Version
-from tests.timers.scene import Cluster, cluster, receiving, timer
+from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, receiving, timer
 from tests.waiting import run_scene, until
-
-_HOUR_MS = 3_600_000
-_NOWHERE = "http://127.0.0.1:9/"
-
-
-def _node(nodes: Cluster, number: int) -> TimerNode:
-    node = nodes.services[nodes.names[number]].node
-    assert node is not None
-    return node
-
-
-def _kept_by(nodes: Cluster, *numbers: int) -> int:
-    """A timer that these nodes keep, the first of them first."""
-    wanted = tuple(nodes.names[number] for number in numbers)
-    names = sorted(nodes.names)
-    return next(each for each in count(1) if replicas_of(each, len(wanted), names) == wanted)
 
 
 def test_a_peer_is_told_the_later_of_two_records_whichever_comes_last(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 2) as nodes:
-            one, other = _node(nodes, 0), _node(nodes, 1)
-            timer_id = _kept_by(nodes, 0, 1)
-            asked = timer(_NOWHERE, interval_ms=_HOUR_MS)
+            one, other = nodes.node(0), nodes.node(1)
+            timer_id = nodes.kept_by(0, 1)
+            asked = timer(NOWHERE, interval_ms=HOUR_MS)
             await nodes.ask("PUT", f"/timers/{timer_id:016x}-2", asked)
             old = one.replica.get(timer_id)
             assert old is not None
@@ -59,14 +40,14 @@ def test_a_peer_is_told_the_later_of_two_records_whichever_comes_last(tmp_path: 
 def test_a_node_that_keeps_nothing_and_restarts_gives_no_version_twice(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
-            path = f"/timers/{_kept_by(nodes, 1, 2):016x}-2"
-            await nodes.ask("PUT", path, timer(_NOWHERE, interval_ms=_HOUR_MS))
+            path = f"/timers/{nodes.kept_by(1, 2):016x}-2"
+            await nodes.ask("PUT", path, timer(NOWHERE, interval_ms=HOUR_MS))
             await nodes.services[nodes.names[0]].stop()
             await nodes.start(nodes.names[0])
             deleted = await nodes.ask("DELETE", path)
             assert (deleted.status, deleted.headers["X-Copies"]) == (200, "2/2")
             for number in (1, 2):
-                assert _node(nodes, number).replica.tally.waiting == 0
+                assert nodes.node(number).replica.tally.waiting == 0
 
     run_scene(scene)
 
@@ -93,7 +74,7 @@ def test_what_the_journal_did_not_take_is_saved_later(
 ) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 1) as nodes:
-            node = _node(nodes, 0)
+            node = nodes.node(0)
             save = node.journal.save
             refused: list[Any] = []
 
@@ -104,7 +85,7 @@ def test_what_the_journal_did_not_take_is_saved_later(
                 return save(*arguments, **options)
 
             monkeypatch.setattr(node.journal, "save", busy)
-            asked = timer(_NOWHERE, interval_ms=_HOUR_MS)
+            asked = timer(NOWHERE, interval_ms=HOUR_MS)
             made = await nodes.ask("POST", "/timers", asked)
             assert made.status == 503
             assert b"may pop" in made.body
@@ -121,7 +102,7 @@ def test_what_the_journal_did_not_take_is_saved_later(
 def test_what_was_deleted_takes_no_room(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 1, most_timers=2) as nodes:
-            asked = timer(_NOWHERE, interval_ms=_HOUR_MS)
+            asked = timer(NOWHERE, interval_ms=HOUR_MS)
             for _ in range(4):
                 made = await nodes.ask("POST", "/timers", asked)
                 assert made.status == 200
@@ -135,9 +116,9 @@ def test_what_was_deleted_takes_no_room(tmp_path: Path) -> None:
 def test_a_peer_stops_whatever_it_is_doing_at_that_moment(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 2) as nodes:
-            node = _node(nodes, 0)
+            node = nodes.node(0)
             await nodes.services[nodes.names[1]].stop()
-            await nodes.ask("POST", "/timers", timer(_NOWHERE, interval_ms=_HOUR_MS))
+            await nodes.ask("POST", "/timers", timer(NOWHERE, interval_ms=HOUR_MS))
             peer = node.peers[nodes.names[1]]
             assert peer.is_away
             peer.seen()  # it is awake in the same turn in which it is cancelled

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import count
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from chronoline.callbacks.calling import CallLimits
 from chronoline.core.errors import StoreFull, StoreUnavailable
-from chronoline.timers import looking, peers
-from chronoline.timers.membership import replicas_of
+from chronoline.timers import looking, peers, replica
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer
 from chronoline.timers.service import ServiceOptions, TimerService
 from chronoline.timers.timer import Timer, Version
-from tests.timers.scene import Cluster, Popped, cluster, receiving, timer
+from tests.timers.scene import HOUR_MS, NOWHERE, Popped, cluster, receiving, timer
 from tests.waiting import run_scene, until
-
-_HOUR_MS = 3_600_000
-_NOWHERE = "http://127.0.0.1:9/"
-
-
-def _node(nodes: Cluster, number: int) -> TimerNode:
-    node = nodes.services[nodes.names[number]].node
-    assert node is not None
-    return node
-
-
-def _kept_by(nodes: Cluster, *numbers: int) -> int:
-    """A timer that these nodes keep, the first of them first."""
-    wanted = tuple(nodes.names[number] for number in numbers)
-    names = sorted(nodes.names)
-    return next(each for each in count(1) if replicas_of(each, len(wanted), names) == wanted)
 
 
 def test_a_journal_is_for_one_process(tmp_path: Path) -> None:
@@ -44,7 +28,7 @@ def test_a_journal_is_for_one_process(tmp_path: Path) -> None:
             second = TimerService(ServiceOptions(port=0, data=folder))
             with pytest.raises(StoreUnavailable, match="another process has the journal"):
                 await second.start()
-            made = await nodes.ask("POST", "/timers", timer(_NOWHERE, interval_ms=_HOUR_MS))
+            made = await nodes.ask("POST", "/timers", timer(NOWHERE, interval_ms=HOUR_MS))
             assert made.status == 200
         await second.start()  # the first has ended
         assert second.node is not None
@@ -61,7 +45,7 @@ def test_a_node_that_dies_is_seen_to_be_away_although_it_is_told_nothing(
 
     async def scene() -> None:
         async with cluster(tmp_path, 2) as nodes:
-            peer = _node(nodes, 0).peers[nodes.names[1]]
+            peer = nodes.node(0).peers[nodes.names[1]]
             monkeypatch.setattr(Peer, "leave", lambda _: None)
             await nodes.services[nodes.names[1]].stop()
             await until(lambda: peer.is_away)
@@ -95,13 +79,11 @@ def test_one_that_stops_is_told_from_one_that_is_dead(tmp_path: Path) -> None:
 def test_a_timer_is_deleted_everywhere_by_a_name_that_knows_of_fewer_copies(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
-            timer_id = _kept_by(nodes, 1, 2)
+            timer_id = nodes.kept_by(1, 2)
             path = f"/timers/{timer_id:016x}"
-            await nodes.ask("PUT", f"{path}-2", timer(_NOWHERE, interval_ms=_HOUR_MS))
+            await nodes.ask("PUT", f"{path}-2", timer(NOWHERE, interval_ms=HOUR_MS))
             assert (await nodes.ask("DELETE", f"{path}-1")).status == 200
-            await until(
-                lambda: not any(_node(nodes, each).replica.tally.waiting for each in (1, 2))
-            )
+            await until(lambda: not any(nodes.node(each).replica.tally.waiting for each in (1, 2)))
 
     run_scene(scene)
 
@@ -111,12 +93,12 @@ def test_whoever_is_not_confirmed_to_have_a_timer_is_told_by_those_who_have_it(
 ) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
-            timer_id = _kept_by(nodes, 1, 2)
+            timer_id = nodes.kept_by(1, 2)
             await nodes.services[nodes.names[2]].stop()
-            asked = timer(_NOWHERE, interval_ms=_HOUR_MS)
+            asked = timer(NOWHERE, interval_ms=HOUR_MS)
             made = await nodes.ask("PUT", f"/timers/{timer_id:016x}-2", asked)
             assert made.headers["X-Copies"] == "1/2"
-            peer = _node(nodes, 1).peers[nodes.names[2]]
+            peer = nodes.node(1).peers[nodes.names[2]]
             await until(lambda: peer.behind == 1)
 
     run_scene(scene)
@@ -126,14 +108,14 @@ def test_timers_of_a_node_that_is_dead_for_good_have_as_many_copies_again(tmp_pa
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
             for at in range(30):
-                asked = timer(_NOWHERE, interval_ms=_HOUR_MS)
+                asked = timer(NOWHERE, interval_ms=HOUR_MS)
                 assert (await nodes.ask("POST", "/timers", asked, at=at % 3)).status == 200
             await nodes.services[nodes.names[2]].stop()
             nodes.write(staying=nodes.names[:2])
             for path in ("/v1/reload", "/v1/resync"):
                 for at in (0, 1):
                     assert (await nodes.ask("POST", path, at=at)).status == 200
-            await until(lambda: all(_node(nodes, at).replica.tally.waiting == 30 for at in (0, 1)))
+            await until(lambda: all(nodes.node(at).replica.tally.waiting == 30 for at in (0, 1)))
 
     run_scene(scene)
 
@@ -162,14 +144,14 @@ def test_no_timer_is_taken_in_while_little_disk_is_left(
 ) -> None:
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:
-            made = await nodes.ask("POST", "/timers", timer(_NOWHERE, interval_ms=_HOUR_MS))
+            made = await nodes.ask("POST", "/timers", timer(NOWHERE, interval_ms=HOUR_MS))
 
             def full() -> None:
                 raise StoreFull("only 3 bytes are left")
 
-            monkeypatch.setattr(_node(nodes, 0).journal, "check_room", full)
+            monkeypatch.setattr(nodes.node(0).journal, "check_room", full)
             for method, path in (("POST", "/timers"), ("PUT", made.location)):
-                refused = await nodes.ask(method, path, timer(_NOWHERE, interval_ms=_HOUR_MS))
+                refused = await nodes.ask(method, path, timer(NOWHERE, interval_ms=HOUR_MS))
                 assert refused.status == 503
                 assert b"only 3 bytes are left" in refused.body
             assert (await nodes.ask("DELETE", made.location)).status == 200
@@ -193,7 +175,7 @@ def test_a_node_that_stops_does_not_begin_the_calls_that_wait_for_their_turn(
             for _ in range(3):
                 await nodes.ask("POST", "/timers", timer(receiver.uri, interval_ms=1))
             await receiver.count(1)
-            node = _node(nodes, 0)
+            node = nodes.node(0)
             await until(lambda: node.replica.wake_at() is None)  # all of them are being called
             stopping = asyncio.create_task(nodes.services[nodes.names[0]].stop())
             await until(lambda: not node.is_ready)
@@ -206,7 +188,7 @@ def test_a_node_that_stops_does_not_begin_the_calls_that_wait_for_their_turn(
     run_scene(scene)
 
 
-def test_a_page_of_timers_ends_before_it_takes_long(
+def test_a_page_of_timers_ends_before_it_takes_long_and_none_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(looking, "_MOST_LOOKED_AT", 2)
@@ -214,16 +196,115 @@ def test_a_page_of_timers_ends_before_it_takes_long(
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:
             made = [
-                (await nodes.ask("POST", "/timers", timer(_NOWHERE, interval_ms=_HOUR_MS))).location
-                for _ in range(5)
+                (await nodes.ask("POST", "/timers", timer(NOWHERE, interval_ms=HOUR_MS))).location
+                for _ in range(7)
             ]
-            for location in made[:3]:
+            for location in made[3:5]:
                 await nodes.ask("DELETE", location)
-            pages, cursor = [], 0
+            pages: list[list[str]] = []
+            cursor = 0
             while cursor is not None:
                 page = (await nodes.ask("GET", f"/v1/timers?cursor={cursor}")).json
                 pages.append([f"/timers/{each['id']}" for each in page["timers"]])
                 cursor = page["cursor"]
-            assert pages == [[], [made[3]], [made[4]]]
+                if len(pages) == 2:  # the oldest is forgotten between two pages
+                    nodes.node(0).replica.give_up(int(made[0].rpartition("/")[2][:16], 16))
+            assert pages == [[made[6], made[5]], [], [made[2]], [made[1]]]
+
+    run_scene(scene)
+
+
+def test_a_node_that_starts_tells_nobody_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_LOOK_AFTER_S", 0.01)
+
+    async def scene() -> None:
+        looks: list[bool] = []
+        heard: list[bool] = []
+
+        def is_up() -> bool:
+            looks.append(len(looks) >= 3)
+            return looks[-1]
+
+        async def answer(_: Popped) -> web.Response:
+            heard.append(looks[-1])
+            return web.json_response({"life": "x", "newer": []})
+
+        async with receiving() as other, aiohttp.ClientSession() as session:
+            other.answer = answer
+            link = Link(f"127.0.0.1:{other.port}", session, scheme="http", timeout_ms=60_000)
+            peer = Peer(
+                link,
+                me="me",
+                now_ms=lambda: 0,
+                get=lambda _: None,
+                heard=lambda _: None,
+                is_up=is_up,
+            )
+            await other.count(1)
+            await peer.stop()
+        assert looks[:4] == [False, False, False, True]
+        assert all(heard)
+
+    run_scene(scene)
+
+
+def test_a_deletion_is_remembered_until_everybody_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INVARIANT 34: also by those that never knew how long the timer would have lived."""
+    monkeypatch.setattr(replica, "UNKNOWN_KEPT_MS", 1)
+
+    async def scene() -> None:
+        async with cluster(tmp_path, 3) as nodes:
+            timer_id = nodes.kept_by(0, 1)
+            path = f"/timers/{timer_id:016x}-2"
+            first, second = nodes.names[:2]
+            await nodes.services[second].stop()
+            asked = timer(NOWHERE, interval_ms=HOUR_MS)
+            assert (await nodes.ask("PUT", path, asked, at=2)).headers["X-Copies"] == "1/2"
+            await nodes.services[first].stop()
+            await nodes.services[
+                nodes.names[2]
+            ].stop()  # nor does it remember what the second missed
+            for name in nodes.names[1:]:
+                await nodes.start(name)
+            assert (await nodes.ask("DELETE", path, at=2)).headers["X-Copies"] == "1/2"
+            for at in (1, 2):
+                node = nodes.node(at)
+                await until(lambda node=node: node.peers[first].owes(timer_id))
+                later_ms = node.now_ms() + HOUR_MS
+                assert node.replica.take_calls(later_ms, 10) == []
+                assert node.replica.get(timer_id) is not None
+            await nodes.start(first)
+            await until(lambda: nodes.node(0).replica.tally.waiting == 0)
+
+    run_scene(scene)
+
+
+def test_what_was_taken_in_a_first_try_is_not_called_unchanged_after_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INVARIANT 36."""
+
+    async def scene() -> None:
+        async with cluster(tmp_path, 3) as nodes:
+            timer_id = nodes.kept_by(0, 1)
+            asked, ahead = nodes.node(2), nodes.node(1)
+            ahead.replica.saw(Version(5, "x"))  # it counts further than the node that is asked
+            change = ahead.replica.change(timer_id, None, factor=2, at=(), now_ms=0)
+            ahead.replica.put_back(change.timer, ahead.now_ms())
+            tell, tries = TimerNode._tell, []
+
+            async def die_after_the_first(self: TimerNode, *told: Any) -> Any:
+                if self is asked:
+                    tries.append(told)
+                    for peer in self.peers.values():
+                        peer.is_away |= len(tries) == 2
+                return await tell(self, *told)
+
+            monkeypatch.setattr(TimerNode, "_tell", die_after_the_first)
+            answer = await nodes.ask("PUT", f"/timers/{timer_id:016x}-2", timer(NOWHERE), at=2)
+            assert (answer.status, len(tries)) == (503, 2)
+            assert b"may pop" in answer.body
 
     run_scene(scene)

@@ -43,18 +43,33 @@ async def _serve(settings: NodeSettings, store: Store | None, door: Door, *, qui
     told = asyncio.Event()
     with _asking(told):
         async with AsyncExitStack() as exits:
-            where: dict[str, str] = {}
-            caller = await exits.enter_async_context(_caller(settings))
-            if settings.has_timers:
-                where["timers"] = await start_timers(settings, door, exits, caller)
-            if store is not None:
-                where |= await _start_broker(settings, store, door, exits, caller)
-            search_seldom()
-            if not quiet:
-                _announce(settings, where, door)
-            await told.wait()
+            starting = asyncio.create_task(_start(settings, store, door, exits))
+            telling = asyncio.create_task(told.wait())
+            await asyncio.wait({starting, telling}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                where = starting.result()
+                search_seldom()
+                if not quiet:
+                    _announce(settings, where, door)
+            else:
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
+            await telling
             logger.info("stopping: clients are told to go", extra={"action": "stopping"})
     logger.info("stopped", extra={"action": "stopped"})
+
+
+async def _start(
+    settings: NodeSettings, store: Store | None, door: Door, exits: AsyncExitStack
+) -> dict[str, str]:
+    """Where it listens."""
+    where: dict[str, str] = {}
+    caller = await exits.enter_async_context(_caller(settings))
+    if settings.has_timers:
+        where["timers"] = await start_timers(settings, door, exits, caller)
+    if store is not None:
+        where |= await _start_broker(settings, store, door, exits, caller)
+    return where
 
 
 def _caller(settings: NodeSettings) -> Caller:

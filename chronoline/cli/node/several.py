@@ -41,7 +41,7 @@ def run_several(settings: NodeSettings, number: int) -> None:
     for index, listener in enumerate(listeners, 1):
         family.start(_command(settings, index, listener, nodes_file), environment, listener)
     family.await_listening()
-    if not family.is_told_to_stop:
+    if not family.is_told_to_stop and family.living:
         print("\n".join(_banner(settings, family, nodes_file, door)), flush=True)
     raise SystemExit(family.wait())
 
@@ -89,7 +89,7 @@ def _command(settings: NodeSettings, index: int, listener: Listener, nodes_file:
 
 
 def _banner(settings: NodeSettings, family: _Family, nodes_file: Path, door: Door) -> Iterator[str]:
-    children = family.children
+    children = family.living
     yield f"{len(children)} nodes for timers. Ctrl-C stops them all."
     yield ""
     for child in children:
@@ -143,6 +143,7 @@ class _Family:
         self.children: list[_Child] = []
         self.is_told_to_stop = False
         self._as_json = as_json
+        self._is_listening = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, self._pass_on)
 
@@ -166,6 +167,11 @@ class _Family:
     def await_listening(self) -> None:
         for child in self.children:
             child.await_listening()
+        self._is_listening = True
+
+    @property
+    def living(self) -> list[_Child]:
+        return [child for child in self.children if child.process.poll() is None]
 
     def wait(self) -> int:
         """What this process is to end with: what failed by itself was told when it did."""
@@ -184,6 +190,8 @@ class _Family:
     def _pass_on(self, number: int, _: object) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
             self.is_told_to_stop = True
+        elif not self._is_listening:  # they would die of it; and they are about to read the list
+            return
         for child in self.children:
             if child.process.poll() is None:
                 child.process.send_signal(signal.SIGTERM if number == signal.SIGINT else number)

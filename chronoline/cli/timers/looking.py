@@ -25,15 +25,17 @@ def list_timers(node: TimersNode, limit: Limit = 100, as_json: AsJson = False) -
 
     chronoline timers list
     chronoline timers list --limit 1000 --json
+
+    The newest come first.
     """
-    timers: list[dict[str, Any]] = []
+    found: dict[str, dict[str, Any]] = {}
     cursor: int | None = 0
-    while cursor is not None and len(timers) < limit:
+    while cursor is not None and len(found) < limit:
         page = node.ask(f"/v1/timers?cursor={cursor}")
-        timers += page["timers"]
+        found |= {each["id"]: each for each in page["timers"]}
         cursor = page["cursor"]
-    more = cursor is not None or len(timers) > limit
-    timers = timers[:limit]
+    more = cursor is not None or len(found) > limit
+    timers = list(found.values())[:limit]
     if as_json:
         print(json.dumps(timers, indent=2))
         return

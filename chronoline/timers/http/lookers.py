@@ -59,6 +59,8 @@ class ForLookers:
         return answer_json(describe_nodes(self._node))
 
     async def _start_resync(self, request: web.BaseRequest) -> web.Response:
+        if not self._node.is_loaded:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the node is starting; try again")
         self._node.start_work(self._run())
         await asyncio.sleep(0)  # so that it is under way when this is answered
         return await self._progress(request)

@@ -130,6 +130,7 @@ class ForNodes:
             raise InvalidInput(
                 f"the list of nodes here is {ours}, not {view[:64]}: reload it on every node"
             )
+        self._check_started()  # it does not know yet what it has to offer
         cursor = cursor_in(request)
         page = page_of_offers(self._node, asker, self._walk("offers", asker, cursor), cursor)
         if page["cursor"] is None:
@@ -140,6 +141,7 @@ class ForNodes:
 
     async def _dealt_with(self, request: web.BaseRequest) -> web.Response:
         entries = _list(await read_object(request, _MOST_BYTES), "IDs")
+        self._check_started()
         for timer_id, level in [_reference(entry) for entry in entries]:
             self._node.replica.known_by(timer_id, level, self._node.now_ms())
         self._node.act()

@@ -79,6 +79,37 @@ def test_what_the_banner_of_several_says(cluster: Several, command: Command) -> 
     assert "  calls   the public internet, and 127.0.0.0/8, ::1/128\n" in cluster.banner
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_that_comes_while_they_start_ends_none(tmp_path: Path, number: int) -> None:
+    (address,) = free_addresses(1)
+    options = ["--roles=timers", "--nodes=1", f"--timers={address}", "--data=here"]
+    with started(tmp_path, *options) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not children.read_text():
+            assert process.poll() is None
+        process.send_signal(number)
+        assert process.stdout
+        assert process.stdout.readline() == "1 nodes for timers. Ctrl-C stops them all.\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_a_node_that_is_told_to_stop_while_it_starts_does_not_finish_that(tmp_path: Path) -> None:
+    (address,) = free_addresses(1)
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as silent:  # a peer that takes requests, and no more
+        peer = f"127.0.0.1:{silent.getsockname()[1]}"
+        (tmp_path / "nodes.toml").write_text(f'staying = ["{address}", "{peer}"]')
+        given = ["--roles=timers", f"--timers={address}", "--set=replication.nodes=nodes.toml"]
+        with started(tmp_path, *given) as process:
+            asked, _ = silent.accept()
+            with asked:
+                process.send_signal(signal.SIGTERM)
+                said, _ = process.communicate(timeout=60)
+            assert (process.returncode, said) == (0, "")
+
+
 def test_one_that_dies_is_told_of_and_the_others_go_on(tmp_path: Path) -> None:
     with several(tmp_path) as cluster:
         pids = [int(each) for each in re.findall(r"process ([0-9]+)", cluster.banner)]

@@ -1,0 +1,25 @@
+"""What becomes of a client's change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronoline.core.errors import StoreError
+from chronoline.timers.ids import TimerName
+
+
+class Unstored(StoreError):
+    """None of the nodes that are to keep the timer can be reached; nothing was changed. Try again."""
+
+
+class Contended(StoreError):
+    """Others change the timer at the same moment; nobody knows who was last. Try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What became of a client's change."""
+
+    name: TimerName
+    copies: int
+    wanted: int
