@@ -84,7 +84,13 @@ class Listener(NamedTuple):
 def _folder(value: object) -> Path:
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise ValueError("must be a folder")
-    return Path(value).expanduser().absolute()
+    path = Path(value).expanduser().absolute()
+    for each in (path, *path.parents):
+        if each.exists():
+            if not each.is_dir():
+                raise ValueError(f"must be a folder, and {shown(str(each))} is none")
+            break
+    return path
 
 
 def _store(url: str) -> str:

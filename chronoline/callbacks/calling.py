@@ -143,10 +143,10 @@ class Caller:
             return Answer(Verdict.unknown_host, f"{host} has no address: {words_of(error)}")
         allowed = [each for each in addresses if self._guard.lets_out(each)]
         if not allowed:
+            where = "" if host in addresses else f" is {', '.join(addresses[:3])}, which"
             return Answer(
                 Verdict.not_allowed,
-                f"{host} is {', '.join(addresses[:3])}, which may not be called: allow its network "
-                "in the settings (callbacks.allow)",
+                f"{host}{where} may not be called: allow its network in the settings (callbacks.allow)",
             )
         address = allowed[attempt % len(allowed)]
         try:
@@ -180,6 +180,8 @@ def in_pieces(body: bytes) -> bytes | io.BytesIO:
 
 def words_of(error: Exception) -> str:
     """What is wrong, for people: without what a library adds about its own settings."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
 
 

@@ -23,7 +23,7 @@ from chronoline.bench.control import Control
 from chronoline.bench.lateness import Lateness
 from chronoline.cli.timers.demo import show_timers
 from chronoline.clock import SystemClock
-from chronoline.core.errors import ChronolineError, MissingExtra
+from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.log import Event, Log, NewEvent
 from chronoline.naming import new_id
@@ -34,6 +34,8 @@ from chronoline.stores.opening import open_store
 if TYPE_CHECKING:
     from chronoline.spark.pipe import Pipe
 
+_MESSAGES = 5_000
+_SECONDS = 8.0
 _BATCH = 1_000
 _LEAD_MS = 3_000
 """Time to take the messages in before the first is due."""
@@ -83,10 +85,10 @@ class _Receiver(threading.Thread):
 def demo(
     messages: Annotated[
         int, typer.Option(min=1, max=50_000, help="How many messages to send.")
-    ] = 5_000,
+    ] = _MESSAGES,
     seconds: Annotated[
         float, typer.Option(min=0.1, max=600, help="Over how many seconds they fall due.")
-    ] = 8.0,
+    ] = _SECONDS,
     timers: Annotated[
         bool,
         typer.Option("--timers", help="Grow and shrink a cluster of timers under load instead."),
@@ -102,6 +104,8 @@ def demo(
     the time.
     """
     if timers:
+        if (messages, seconds) != (_MESSAGES, _SECONDS):
+            raise InvalidInput("--messages and --seconds are not for --timers: leave them out")
         show_timers()
         return
     try:

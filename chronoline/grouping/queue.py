@@ -109,6 +109,12 @@ class Queue:
     def __bool__(self) -> bool:
         return bool(self._kinds)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Half of what may wait does. Whoever asks need not have the condition."""
+        bounds = self._bounds
+        return 2 * self._waiting > bounds.most_items or 2 * self._waiting_bytes > bounds.most_bytes
+
     def put(self, kind: Any, write: Write[Any], call: Call) -> None:
         items = self._waiting + call.left()
         size = self._waiting_bytes + call.left_bytes()

@@ -24,6 +24,10 @@ MOST_TAGS = 64
 MOST_TAG_CHARACTERS = 256
 
 
+class _NoNumber(ValueError):
+    """Such as NaN."""
+
+
 def read_plan(body: bytes, *, factor: int | None) -> Plan:
     """A plan from the body of a request; `factor` is the one in its URL, if there is one."""
     asked = _object(_parse(body), "the body")
@@ -42,12 +46,16 @@ def read_plan(body: bytes, *, factor: int | None) -> Plan:
 def _parse(body: bytes) -> Any:
     try:
         return json.loads(body, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise InvalidInput("the body is nested too deeply") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, _NoNumber) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
+    except ValueError:  # Python reads no longer ones
+        raise InvalidInput("the body has a number of thousands of digits") from None
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise _NoNumber(f"{name} is not a number of JSON")
 
 
 def _member(where: dict[str, Any], name: str, path: str = "") -> Any:

@@ -29,7 +29,7 @@ class Calls:
         body = call.plan.opaque.encode()
         headers = {
             "X-Sequence-Number": str(call.sequence),
-            "X-Timer-Id": f"{call.timer.id:016x}",
+            "X-Timer-Id": call.name,
             "Content-Type": "text/plain",
             **self._signed(_call_id(call), body),
         }
@@ -42,7 +42,7 @@ class Calls:
         assert self.dead_letters is not None
         body = json.dumps(
             {
-                "timer": f"{call.timer.id:016x}",
+                "timer": call.name,
                 "sequence": call.sequence,
                 "uri": call.plan.uri,
                 "opaque": call.plan.opaque,

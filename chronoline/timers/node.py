@@ -157,7 +157,7 @@ class TimerNode:
             copies = len(told) + (is_ours and unsaved is None)
             if unsaved is not None and not copies:
                 raise OutcomeUnknown(
-                    f"the timer is on no disk, but may pop: {unsaved}"
+                    "the journal could not be written to: it is on no disk yet, and may pop"
                 ) from unsaved
             if not copies and (answers or is_taken):
                 raise OutcomeUnknown(
@@ -181,9 +181,10 @@ class TimerNode:
         heard = sum(bool(each.life) for each in others.values())
         self._note(timer, confirmed, is_whole=copies + heard == len(wanted))
         if copies < min(self._least_copies, len(timer.replicas)):
+            have = "have the timer" if plan else "know that the timer was deleted"
             raise OutcomeUnknown(
-                f"only {copies} of {len(timer.replicas)} nodes have the timer, and {self._least_copies} are "
-                "wanted; it may pop"
+                f"only {copies} of {len(timer.replicas)} nodes {have}, and {self._least_copies} are wanted; "
+                "it may pop"
             )
         return Changed(
             TimerName(name.id, replicas_filter=filter_of(timer.replicas), factor=factor),
@@ -368,11 +369,11 @@ class TimerNode:
         assert task is not None
 
         def begin() -> bool:
+            self.metrics.popped(self.now_ms() - call.due_ms, is_first=not call.timer.step)
             self._queued.discard(task)
             self._begun[task] = call
             return True
 
-        self.metrics.popped(self.now_ms() - call.due_ms, is_first=not call.timer.step)
         step_ms = call.plan.skew_ms(1, len(call.timer.replicas))
         notice = asyncio.get_running_loop().call_later(step_ms / 2000, self._still_calling, call)
         try:
@@ -400,16 +401,19 @@ class TimerNode:
         given_up = after is not None and after.popped > call.timer.popped
         told = {
             "action": "callback_given_up" if given_up else "callback_failed",
-            "timer": f"{call.timer.id:016x}",
+            "timer": call.name,
+            "uri": call.plan.uri,
             "sequence": call.sequence,
             "attempt": call.timer.attempts + 1,
         }
         if not given_up:
             then = "the timer was changed meanwhile" if after is None else "it is tried again"
-            logger.info("a callback failed, %s: %s", then, answer.reason, extra=told)
+            words = "timer %s: the callback to %s failed, %s: %s"
+            logger.info(words, call.name, call.plan.uri, then, answer.reason, extra=told)
             return
         self.metrics.given_up()
-        logger.error("a callback failed for good: %s", answer.reason, extra=told)
+        words = "timer %s: the callback to %s failed for good: %s"
+        logger.error(words, call.name, call.plan.uri, answer.reason, extra=told)
         if self._callbacks.dead_letters is not None:
             self.start_work(self._callbacks.report(call, answer.reason))
 
@@ -464,7 +468,8 @@ class TimerNode:
     async def _take_over(self, address: str) -> None:
         """What another node has left is popped without waiting for it; what is due soon comes first."""
         ids = self.replica.farewell(address, self.now_ms() + _SOON_MS)
-        logger.info("%s stops, and hands over", address, extra={"action": "peer_left"})
+        told = {"action": "peer_left", "peer": address}
+        logger.info("%s stops, and hands over", address, extra=told)
         for at in range(0, len(ids), _HURRIED_AT_ONCE):
             self.replica.hurry(ids[at : at + _HURRIED_AT_ONCE])
             self._set_alarm()

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -34,7 +35,6 @@ _CONFIRM_WITHIN_S = 0.25
 _CANCEL_AGAIN_S = 0.1
 _LOOK_AFTER_S = 2.0
 """A node that was told nothing for so long is asked whether it is there."""
-_OUR_FAULT = 500
 _FEW_MISSED = 10_000
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
@@ -80,15 +80,22 @@ class Link:
         if patience_s is not None:
             timeout = aiohttp.ClientTimeout(total=patience_s)
         data = None if body is None else in_pieces(_to_json(body).encode())
-        async with self._session.request(
-            method, self._base + path, data=data, params=params, timeout=timeout
-        ) as response:
-            text = await response.read()
-            if not response.ok:
-                error = Refused if response.status < _OUR_FAULT else OSError
-                words = text[:200].decode(errors="replace").strip()
-                raise error(f"it answered {response.status}: {words}")
-            return json.loads(text) if text else None
+        try:
+            async with self._session.request(
+                method, self._base + path, data=data, params=params, timeout=timeout
+            ) as response:
+                text, status = await response.read(), response.status
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise Refused(
+                f"its certificate is of none that replication.ca names, or is for another: {error}"
+            ) from None
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise Refused("replication.token is not one of its tokens")
+        if status >= HTTPStatus.BAD_REQUEST:
+            error_type = Refused if status < HTTPStatus.INTERNAL_SERVER_ERROR else OSError
+            words = text[:200].decode(errors="replace").strip()
+            raise error_type(f"it answered {status}: {words}")
+        return json.loads(text) if text else None
 
 
 class Peer:
@@ -242,7 +249,8 @@ class Peer:
         if await self._tell_missed():
             self._idle.set()
             self._reached.set()
-            logger.info("%s is back", self.address, extra={"action": "peer_back"})
+            told = {"action": "peer_back", "peer": self.address}
+            logger.info("%s is back", self.address, extra=told)
         return min(_LONGEST_PAUSE_S, 2 * pause_s)
 
     async def _tell_waiting(self) -> None:
@@ -270,7 +278,7 @@ class Peer:
             "%s is away, it is tried again: %s",
             self.address,
             words_of(error),
-            extra={"action": "peer_away"},
+            extra={"action": "peer_away", "peer": self.address},
         )
         self._give_up_waiting()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from chronoline.callbacks.waiting import wait_ms
+from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import Membership, replicas_of
 from chronoline.timers.plan import Plan
 from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
@@ -42,6 +43,11 @@ class Call:
     timer: Timer
     plan: Plan
     due_ms: int
+
+    @property
+    def name(self) -> str:
+        """By which clients can ask for the timer."""
+        return str(TimerName(self.timer.id, factor=self.plan.factor))
 
     @property
     def sequence(self) -> int:

@@ -71,11 +71,11 @@ async def _ask(node: TimerNode, peer: Peer, uncertain: set[int], saved: list[Sav
     except PROBLEMS as error:
         logger.log(
             # A new node has nothing to be mistaken about.
-            logging.WARNING if saved else logging.INFO,
+            logging.WARNING if saved else logging.DEBUG,
             "%s cannot be asked, the journal counts: %s",
             peer.address,
             words_of(error),
-            extra={"action": "peer_away"},
+            extra={"action": "peer_away", "peer": peer.address},
         )
         return set()
     return heard

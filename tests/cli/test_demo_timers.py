@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+from tests.cli.node.processes import run
 
 
 def test_a_cluster_grows_and_shrinks_and_loses_nothing() -> None:
@@ -17,3 +20,9 @@ def test_a_cluster_grows_and_shrinks_and_loses_nothing() -> None:
     }
     assert table["lost"] == table["early"] == table["refused"] == "0"
     assert table["popped"] == table["asked for"]
+
+
+def test_options_of_the_other_demo_are_refused(tmp_path: Path) -> None:
+    refused = run(tmp_path, "demo", "--timers", "--messages=1")
+    assert refused.returncode == 1
+    assert "are not for --timers" in refused.stderr

@@ -212,7 +212,7 @@ _RECORDS = "POST /cluster/records"
         ("POST /timers", b"{", 400, "not JSON"),
         ("POST /timers", b"", 400, "not JSON"),
         ("POST /timers", None, 400, "not JSON"),
-        ("POST /timers", b"[" * 100_000, 400, "not JSON"),
+        ("POST /timers", b"[" * 100_000, 400, "nested too deeply"),
         ("POST /timers", [_OK], 400, "object"),
         ("POST /timers", {"timing": {"interval": 5}}, 400, "callback is missing"),
         ("POST /timers", {**_OK, "timing": {"interval": "5"}}, 400, "number of seconds"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer
 from chronoline.timers.service import ServiceOptions, TimerService
 from chronoline.timers.timer import Timer, Version
-from tests.timers.scene import HOUR_MS, NOWHERE, Popped, cluster, receiving, timer
+from tests.timers.scene import HOUR_MS, NOWHERE, Answered, Popped, cluster, receiving, timer
 from tests.waiting import run_scene, until
 
 
@@ -26,7 +27,7 @@ def test_a_journal_is_for_one_process(tmp_path: Path) -> None:
         async with cluster(tmp_path) as nodes:
             folder = tmp_path / nodes.names[0].rpartition(":")[2]
             second = TimerService(ServiceOptions(port=0, data=folder))
-            with pytest.raises(StoreUnavailable, match="another process has the journal"):
+            with pytest.raises(StoreUnavailable, match=r"another process has .*timers\.db"):
                 await second.start()
             made = await nodes.ask("POST", "/timers", timer(NOWHERE, interval_ms=HOUR_MS))
             assert made.status == 200
@@ -306,5 +307,97 @@ def test_what_was_taken_in_a_first_try_is_not_called_unchanged_after_a_second(
             answer = await nodes.ask("PUT", f"/timers/{timer_id:016x}-2", timer(NOWHERE), at=2)
             assert (answer.status, len(tries)) == (503, 2)
             assert b"may pop" in answer.body
+
+    run_scene(scene)
+
+
+def test_a_node_that_has_too_much_to_write_takes_nothing_in(tmp_path: Path) -> None:
+    """INVARIANT 36: what it says was not changed is not there."""
+
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            node = nodes.node(0)
+            written = threading.Event()
+            slow = node.journal._lane.submit(
+                node.journal._queue, "slow", lambda *_: [written.wait(60)], [None]
+            )
+            body = timer(NOWHERE, interval_ms=HOUR_MS, opaque="x" * 900_000)
+            asking: list[asyncio.Task[Answered]] = []
+            while not any(each.done() for each in asking):
+                asking.append(asyncio.create_task(nodes.ask("POST", "/timers", body)))
+                await until(lambda: asking[-1].done() or node.replica.tally.waiting == len(asking))
+            written.set()
+            answers = [await each for each in asking]
+            assert slow.result(60)
+            refused = [each for each in answers if each.status == 503]
+            assert refused
+            assert {each.body for each in refused} == {
+                b"the journal has too much to write; nothing was changed. Try again\n"
+            }
+            assert node.replica.tally.waiting == len(answers) - len(refused)
+
+    run_scene(scene)
+
+
+def test_a_client_that_goes_away_amid_its_body_is_nothing_to_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path) as nodes:
+            host, _, port = nodes.names[0].rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(
+                b"POST /timers HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 200\r\n\r\n{"
+            )
+            await writer.drain()
+            assert (await nodes.ask("GET", "/ping")).status == 200
+            writer.close()
+            await writer.wait_closed()
+            asked = 'requests_total{method="POST",status="400"} 1.0'
+
+            async def is_over() -> bool:
+                return asked in (await nodes.ask("GET", "/metrics")).body.decode()
+
+            await until(is_over)
+        assert caplog.messages == []
+
+    run_scene(scene)
+
+
+def test_a_receiver_can_delete_the_timer_that_calls_it(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver, cluster(tmp_path, 2) as nodes:
+            body = timer(receiver.uri, interval_ms=20, repeat_for_ms=HOUR_MS)
+            await nodes.ask("POST", "/timers", body)
+            (popped, *_) = await receiver.count(1)
+            gone = await nodes.ask("DELETE", f"/timers/{popped.headers['X-Timer-Id']}", at=1)
+            assert gone.status == 200
+            assert [nodes.node(at).replica.tally.waiting for at in (0, 1)] == [0, 0]
+
+    run_scene(scene)
+
+
+def test_the_wait_for_a_turn_counts_as_lateness(tmp_path: Path) -> None:
+    async def scene() -> None:
+        answered = asyncio.Event()
+
+        async def wait(_: Popped) -> int:
+            await answered.wait()
+            return 200
+
+        limits = CallLimits(for_each_host=1, timeout_ms=60_000)
+        async with receiving() as receiver, cluster(tmp_path, calls=limits) as nodes:
+            receiver.answer = wait
+            for _ in range(2):
+                await nodes.ask("POST", "/timers", timer(receiver.uri, interval_ms=1))
+            await receiver.count(1)
+            node = nodes.node(0)
+            await until(lambda: node.replica.wake_at() is None)  # both are being called
+            assert b"chronoline_timers_pops_total 1.0" in node.metrics.text()
+            answered.set()
+            await receiver.count(2)
+            await until(
+                lambda: b"chronoline_timers_lateness_seconds_count 2.0" in node.metrics.text()
+            )
 
     run_scene(scene)

@@ -208,7 +208,7 @@ def _banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Ite
         yield f"  store   {settings.shown_store}"
     yield f"  doors   {_doors(settings, door)}"
     yield f"  calls   the public internet, and {', '.join(settings.may_call) or 'nothing else'}"
-    if "timers" in where:
+    if "timers" in where and Guard(settings.may_call).lets_out("127.0.0.1"):
         yield ""
         yield "Set the first timer, in another terminal:"
         yield ""

@@ -17,6 +17,7 @@ from chronoline.broker.doors import Door
 from chronoline.broker.settings import SOURCES, Listener, NodeSettings
 from chronoline.cli.node.running import check_free, open_door
 from chronoline.core.errors import InvalidInput
+from chronoline.timers.journal import claim
 
 _MOST = 16
 _LAST_PORT = 65_535
@@ -29,8 +30,14 @@ def run_several(settings: NodeSettings, number: int) -> None:
     """Until SIGTERM or SIGINT, or until all of them have ended."""
     listeners = _listeners(settings, number)
     door = _open_door(settings)
+    _check_folder(settings.data, number)
     settings.data.mkdir(parents=True, exist_ok=True)
     nodes_file = settings.data / "nodes.toml"
+    with claim(nodes_file):
+        _run(settings, listeners, door, nodes_file)
+
+
+def _run(settings: NodeSettings, listeners: list[Listener], door: Door, nodes_file: Path) -> None:
     addresses = [_address(each) for each in listeners]
     nodes_file.write_text(
         f"{_LIST_HEAD}staying = {json.dumps(addresses)}\njoining = []\nleaving = []\n"
@@ -65,6 +72,23 @@ def _listeners(settings: NodeSettings, number: int) -> list[Listener]:
     return listeners
 
 
+def _check_folder(data: Path, number: int) -> None:
+    """Raises `InvalidInput` if there are timers in it that none of so many nodes would pop."""
+    if (data / "timers.db").exists():
+        raise InvalidInput(
+            f"{data} has the timers of a node that was started without --nodes, and they would not pop. Name "
+            "another folder by --data, or leave --nodes out"
+        )
+    found = max(
+        (int(each.name[5:]) for each in data.glob("node-*") if each.name[5:].isdecimal()), default=0
+    )
+    if found > number:
+        raise InvalidInput(
+            f"{data} has the timers of {found} nodes, and some of them would not pop. Start as many, or name "
+            "another folder by --data"
+        )
+
+
 def _open_door(settings: NodeSettings) -> Door:
     door = open_door(settings)
     if door.asks:
@@ -90,7 +114,11 @@ def _command(settings: NodeSettings, index: int, listener: Listener, nodes_file:
 
 def _banner(settings: NodeSettings, family: _Family, nodes_file: Path, door: Door) -> Iterator[str]:
     children = family.living
-    yield f"{len(children)} nodes for timers. Ctrl-C stops them all."
+    yield (
+        "1 node for timers. Ctrl-C stops it."
+        if len(children) == 1
+        else f"{len(children)} nodes for timers. Ctrl-C stops them all."
+    )
     yield ""
     for child in children:
         where = f"{door.scheme}://{_address(child.listener)}"
@@ -131,9 +159,8 @@ class _Child:
                 sys.stderr.write(self._family.shown(line, self.listener))
         code = self.process.wait()
         if not self._family.is_told_to_stop:
-            sys.stderr.write(
-                f"node {_address(self.listener)} ended with {code}; the others go on\n"
-            )
+            rest = "; the others go on" if self._family.living else ""
+            sys.stderr.write(f"node {_address(self.listener)} ended with {code}{rest}\n")
 
 
 class _Family:

@@ -128,13 +128,19 @@ async def _resync(service: TimerService) -> None:
         "the resync went through %d timers; %d problems",
         progress.offered,
         len(progress.problems),
-        extra={"action": "resynced"},
+        extra={
+            "action": "resynced",
+            "timers": progress.offered,
+            "problems": list(progress.problems),
+        },
     )
 
 
 def first_timer(where: str, door: Door) -> Iterator[str]:
     """What to type for a first success."""
     token = ' -H "Authorization: Bearer $CHRONOLINE_TOKEN"' if door.asks else ""
+    if door.tls is not None:
+        token += " --cacert CA.pem"
     where = where.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
     yield "chronoline timers listen 9000    # shows what it is called with"
     yield (

@@ -81,6 +81,10 @@ class TimersNode:
             return NodeRefused(
                 f"what listens at {self.address} is no node for timers: it answered {error.code}"
             )
+        if error.code == HTTPStatus.UNAUTHORIZED:
+            return NodeRefused(
+                f"{self.address} asks for a token: give it by --token-file or in CHRONOLINE_TOKEN"
+            )
         words = error.read().decode(errors="replace").strip()
         return (TimerUnknown if error.code == HTTPStatus.NOT_FOUND else NodeRefused)(words)
 

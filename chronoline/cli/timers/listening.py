@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -61,6 +62,13 @@ def receiver(port: int, came: Callable[[str, str, bytes], None]) -> ThreadingHTT
         def log_message(self, *_: object) -> None:
             """Nothing besides."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Taken)
-    server.daemon_threads = True
-    return server
+    return _Server(("127.0.0.1", port), Taken)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever called may be gone; that is nothing to tell of."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)

@@ -88,12 +88,16 @@ def _resync_one(node: TimersNode) -> list[str]:
         while progress["running"]:
             time.sleep(_LOOK_EVERY_S)  # between looks at how far it is
             progress = node.ask("/v1/resync")
-    except NodeAway as error:
-        return [str(error)]
+    except NodeAway:
+        return [_unreachable(node.address)]
     Console().print(
         f"{node.address} asked {progress['nodes_asked']} nodes and was told of {progress['timers']:,} timers"
     )
-    return [str(each) for each in progress["problems"]]
+    return [f"{node.address} could not ask {each}" for each in progress["problems"]]
+
+
+def _unreachable(address: str) -> str:
+    return f"{address} cannot be reached: start it, or take it out of the list of nodes"
 
 
 def _every(node: TimersNode, path: str) -> list[tuple[str, Any]]:
@@ -106,7 +110,9 @@ def _every(node: TimersNode, path: str) -> list[tuple[str, Any]]:
             continue
         try:
             answers.append((each["address"], node.at(each["address"]).ask(path, "POST")))
-        except (NodeAway, NodeRefused) as error:
+        except NodeAway:
+            problems.append(_unreachable(each["address"]))
+        except NodeRefused as error:
             problems.append(str(error))
     if problems:
         done = ", ".join(address for address, _ in answers)

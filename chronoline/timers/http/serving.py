@@ -73,7 +73,7 @@ class TimersEdge:
         except StoreError as error:
             response = refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except ConnectionError:
-            raise  # whoever asked is gone
+            response = refuse(HTTPStatus.BAD_REQUEST, "whoever asked is gone")
         except Exception:
             logger.exception("%s %s failed", request.method, request.path)
             status = HTTPStatus.INTERNAL_SERVER_ERROR

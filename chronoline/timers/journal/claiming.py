@@ -1,4 +1,4 @@
-"""One process for a journal: two that write to it would pop everything twice."""
+"""One process for a file: two that write to one journal would pop everything twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chronoline.core.errors import StoreUnavailable
 
 
 def claim(path: Path) -> IO[bytes]:
-    """Keeps others from a journal until the file that is answered is closed, or the process ends.
+    """Keeps others from a file until the one that is answered is closed, or the process ends.
 
     Raises `StoreUnavailable` if another process has it.
     """
@@ -20,7 +20,6 @@ def claim(path: Path) -> IO[bytes]:
     except BlockingIOError:
         claimed.close()
         raise StoreUnavailable(
-            f"another process has the journal {str(path)!r}: stop that node, or name another folder "
-            "by --data"
+            f"another process has {str(path)!r}: stop that node, or name another folder by --data"
         ) from None
     return claimed

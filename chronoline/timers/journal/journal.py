@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from chronoline.clock import SystemClock
-from chronoline.core.errors import StoreUnavailable
+from chronoline.core.errors import StoreBusy, StoreUnavailable
 from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import SqliteDatabase
 from chronoline.grouping import Lane
@@ -104,8 +104,10 @@ class Journal:
         return [None] * len(rows)
 
     def check_room(self) -> None:
-        """Raises `StoreFull` while so little disk is left that no new timer should be taken in."""
+        """Raises `StoreFull` or `StoreBusy` while no new timer should be taken in."""
         self._database.check_room()
+        if self._queue.is_crowded:
+            raise StoreBusy("the journal has too much to write; nothing was changed. Try again")
 
     def close(self) -> None:
         """What was to be saved is saved first."""

@@ -45,7 +45,7 @@ def make(address: str, *, interval_s: float, uri: str, **headers: str) -> str:
 
 @contextmanager
 def several(folder: Path, *given: str) -> Iterator[Several]:
-    first = _free_in_a_row(SIZE)
+    first = free_in_a_row(SIZE)
     addresses = [f"127.0.0.1:{first + index}" for index in range(SIZE)]
     options = ["--roles=timers", f"--nodes={SIZE}", f"--timers={addresses[0]}", "--data=here"]
     with started(folder, *options, *given) as process, TimerNodes(folder / "here") as nodes:
@@ -62,7 +62,7 @@ def several(folder: Path, *given: str) -> Iterator[Several]:
             process.communicate(timeout=60)
 
 
-def _free_in_a_row(number: int) -> int:
+def free_in_a_row(number: int) -> int:
     """The first of so many ports in a row that nobody listens at."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as found:

@@ -22,7 +22,7 @@ from chronoline.testing.timer_nodes import free_addresses
 from tests.certificates import make_certificate
 from tests.cli.client.command import Command
 from tests.cli.node.processes import COMMAND, environment, run, started
-from tests.cli.timers.several import Several, make, several
+from tests.cli.timers.several import Several, free_in_a_row, make, several
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def test_the_first_five_minutes(tmp_path: Path) -> None:
         command.token = run(tmp_path, "token", "create", "me").stdout.strip()
         assert command.json("timers", "list") == []
         command.token = ""
-        assert "a token is needed" in command.refusal("timers", "list")
+        assert "--token-file or in CHRONOLINE_TOKEN" in command.refusal("timers", "list")
         node.send_signal(signal.SIGTERM)
         assert node.wait(60) == 0
 
@@ -89,7 +89,7 @@ def test_a_signal_that_comes_while_they_start_ends_none(tmp_path: Path, number: 
             assert process.poll() is None
         process.send_signal(number)
         assert process.stdout
-        assert process.stdout.readline() == "1 nodes for timers. Ctrl-C stops them all.\n"
+        assert process.stdout.readline() == "1 node for timers. Ctrl-C stops it.\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 
@@ -197,6 +197,41 @@ def test_a_certificate_or_tokens_that_are_none_keep_it_from_starting(tmp_path: P
     assert "no certificate" in _refused(tmp_path / "a", None, {**tls, "replication.ca": str(key)})
     (tmp_path / "tokens.json").write_text("{")
     assert "cannot be read" in _refused(tmp_path, None, tls)
+
+
+def test_what_lies_in_the_folder_and_would_not_pop_is_said(tmp_path: Path) -> None:
+    first = {"timers": free_addresses(1)[0]}
+    alone, several_of = tmp_path / "alone", tmp_path / "several"
+    for journal in (alone / "timers.db", several_of / "node-1" / "timers.db"):
+        journal.parent.mkdir(parents=True)
+        journal.touch()
+    assert "started without --nodes" in _refused(alone, 1, first)
+    (several_of / "node-1").rename(several_of / "node-12")
+    assert "has the timers of 12 nodes" in _refused(several_of, 1, first)
+
+
+def test_a_folder_of_nodes_that_run_is_left_alone(tmp_path: Path) -> None:
+    with several(tmp_path) as cluster:
+        listed = cluster.nodes.nodes_file.read_text()
+        again = run(
+            tmp_path,
+            "up",
+            *("--roles=timers", "--nodes=3", "--data=here"),
+            f"--timers=127.0.0.1:{free_in_a_row(3)}",
+        )
+        assert again.returncode == 1
+        assert "another process has" in again.stderr
+        assert cluster.nodes.nodes_file.read_text() == listed
+
+
+def test_a_folder_that_is_none_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in ("file", "file/below"):
+        for command in (["up", "--roles=timers"], ["token", "create", "x"]):
+            refused = run(tmp_path, *command, f"--data={folder}")
+            assert refused.returncode == 1
+            assert "must be a folder" in refused.stderr
+            assert "Traceback" not in refused.stderr
 
 
 def test_several_nodes_have_no_tokens(tmp_path: Path) -> None:
