@@ -90,8 +90,10 @@ class SqliteDatabase:
         wait_ms = self._busy_ms if turn_ms is None else min(turn_ms, self._busy_ms)
         begun = time.monotonic()
         with self._alone(wait_ms), self._translated():
-            self._retried(lambda: self._writer.execute("BEGIN IMMEDIATE"), begun + wait_ms / 1000)
-            try:
+            try:  # from the beginning on: a signal may raise as soon as it has begun
+                self._retried(
+                    lambda: self._writer.execute("BEGIN IMMEDIATE"), begun + wait_ms / 1000
+                )
                 self._waited_ms = (time.monotonic() - begun) * 1000
                 self._check_turn(turn_ms)
                 self._version = self._writer.execute("PRAGMA data_version").fetchone()[0]

@@ -17,9 +17,10 @@ from chronoline.broker.doors import Door
 from chronoline.broker.settings import SOURCES, Listener, NodeSettings
 from chronoline.cli.node.running import check_free, open_door
 from chronoline.core.errors import InvalidInput
-from chronoline.timers.journal import claim
+from chronoline.timers.journal import claim, has_waiting
 
 _MOST = 16
+_JOURNAL = "timers.db"
 _LAST_PORT = 65_535
 _PREFIX = SOURCES.prefix
 _LOOK_EVERY_S = 0.02
@@ -30,10 +31,10 @@ def run_several(settings: NodeSettings, number: int) -> None:
     """Until SIGTERM or SIGINT, or until all of them have ended."""
     listeners = _listeners(settings, number)
     door = _open_door(settings)
-    _check_folder(settings.data, number)
     settings.data.mkdir(parents=True, exist_ok=True)
     nodes_file = settings.data / "nodes.toml"
     with claim(nodes_file):
+        _check_folder(settings.data, number)
         _run(settings, listeners, door, nodes_file)
 
 
@@ -74,19 +75,17 @@ def _listeners(settings: NodeSettings, number: int) -> list[Listener]:
 
 def _check_folder(data: Path, number: int) -> None:
     """Raises `InvalidInput` if there are timers in it that none of so many nodes would pop."""
-    if (data / "timers.db").exists():
+    if has_waiting(data / _JOURNAL):
         raise InvalidInput(
-            f"{data} has the timers of a node that was started without --nodes, and they would not pop. Name "
+            f"{data} has timers of a node that was started without --nodes, and they would not pop. Name "
             "another folder by --data, or leave --nodes out"
         )
-    found = max(
-        (int(each.name[5:]) for each in data.glob("node-*") if each.name[5:].isdecimal()), default=0
-    )
-    if found > number:
-        raise InvalidInput(
-            f"{data} has the timers of {found} nodes, and some of them would not pop. Start as many, or name "
-            "another folder by --data"
-        )
+    for index in range(_MOST, number, -1):
+        if has_waiting(data / f"node-{index}" / _JOURNAL):
+            raise InvalidInput(
+                f"{data} has timers of {index} nodes, and some of them would not pop. Start as many, or name "
+                "another folder by --data"
+            )
 
 
 def _open_door(settings: NodeSettings) -> Door:

@@ -72,7 +72,8 @@ class TimersNode:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self.tls) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            raise self._refusal(error) from None
+            with error:
+                raise self._refusal(error) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise NodeAway(f"no timers at {self.address}: {self._words(error)}") from None
 

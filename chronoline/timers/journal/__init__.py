@@ -8,6 +8,6 @@ clock on the wall, for a machine that was started anew.
 """
 
 from chronoline.timers.journal.claiming import claim
-from chronoline.timers.journal.journal import Journal, Saved, is_readable, set_aside
+from chronoline.timers.journal.journal import Journal, Saved, has_waiting, is_readable, set_aside
 
-__all__ = ["Journal", "Saved", "claim", "is_readable", "set_aside"]
+__all__ = ["Journal", "Saved", "claim", "has_waiting", "is_readable", "set_aside"]

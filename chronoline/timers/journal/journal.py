@@ -115,6 +115,23 @@ class Journal:
         self._database.close()
 
 
+def has_waiting(path: Path) -> bool:
+    """Whether a file is a journal with a timer that is not over; nobody else may have it open."""
+    if not path.exists() or not is_readable(path):
+        return False
+    reader = Reader()
+    connection = sqlite3.connect(path)
+    try:
+        return any(
+            not reader.timer({**json.loads(record), "id": timer_id % (1 << 64)}, 0).is_over
+            for timer_id, record in connection.execute(_QUERIES["records"])
+        )
+    except sqlite3.OperationalError:  # it has no timers at all
+        return False
+    finally:
+        connection.close()
+
+
 def set_aside(path: Path) -> Path:
     """Moves a journal that cannot be read out of the way, with its log; answers where it is."""
     aside = path.with_name(f"{path.name}.unreadable-{time.time_ns() // 1_000_000}")

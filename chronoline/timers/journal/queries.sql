@@ -26,6 +26,10 @@ ON CONFLICT (id) DO UPDATE SET
 -- Removes a record.
 DELETE FROM timers WHERE id = :id;
 
+-- name: records
+-- All records, in any order.
+SELECT id, record FROM timers;
+
 -- name: page
 -- Records in order of their ids, from one on.
 SELECT id, start_ms, wall_start_ms, boot, record, confirmed FROM timers

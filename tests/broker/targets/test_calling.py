@@ -227,7 +227,7 @@ def test_a_body_that_never_ends_counts_by_its_status(tmp_path: Path) -> None:
     [
         (answers(503), ("127.0.0.0/8",), "3 attempts failed, the last: answered 503"),
         (answers(302), ("127.0.0.0/8",), "redirects are not followed"),
-        (fine, (), "which may not be called: allow its network"),
+        (fine, (), "127.0.0.1 may not be called: allow its network"),
     ],
 )
 def test_after_max_attempts_it_is_a_dead_letter_that_says_why(

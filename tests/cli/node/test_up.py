@@ -142,7 +142,7 @@ def test_an_address_that_is_taken_is_said(tmp_path: Path, flag: str) -> None:
         (["--store=postgresql://u:hidden@h/d"], "or into CHRONOLINE_NODE_STORE"),
         (["--set=store=postgresql://h/d?password=hidden"], "or into CHRONOLINE_NODE_STORE"),
         (["--set=callbacks.secret=hidden"], "or into CHRONOLINE_NODE_CALLBACKS__SECRET"),
-        (["--data=/dev/null/x"], "the folder of '/dev/null/x/timeline.db' cannot be made"),
+        (["--data=/dev/null/x"], "must be a folder, and '/dev/null' is none"),
         (["--config=none.toml"], "the settings 'none.toml' cannot be read"),
         (["--tls-certificate=a", "--tls-key=b"], "'a' and 'b' are not a certificate and its key"),
         (["--set=limits=1"], "--set limits=… names a table; name a setting in it"),

@@ -146,11 +146,15 @@ def _fill(cluster: Several) -> None:
         cluster.make()
 
 
+def _settings(folder: Path, timers: str, **flags: str) -> NodeSettings:
+    given = {"data": str(folder), "roles": "timers", "timers": timers, **flags}
+    return NodeSettings.load(None, {}, given)
+
+
 def _refused(folder: Path, nodes: int | None, flags: dict[str, str]) -> str:
     """What is said of nodes that cannot be started."""
-    given = {"data": str(folder), "roles": "timers", "timers": "127.0.0.1:1024", **flags}
     with pytest.raises(InvalidInput) as caught:
-        _run(NodeSettings.load(None, {}, given), nodes)
+        _run(_settings(folder, **{"timers": "127.0.0.1:1024", **flags}), nodes)
     assert list(folder.glob("node-?")) == []
     return str(caught.value)
 
@@ -200,14 +204,20 @@ def test_a_certificate_or_tokens_that_are_none_keep_it_from_starting(tmp_path: P
 
 
 def test_what_lies_in_the_folder_and_would_not_pop_is_said(tmp_path: Path) -> None:
-    first = {"timers": free_addresses(1)[0]}
-    alone, several_of = tmp_path / "alone", tmp_path / "several"
-    for journal in (alone / "timers.db", several_of / "node-1" / "timers.db"):
-        journal.parent.mkdir(parents=True)
-        journal.touch()
-    assert "started without --nodes" in _refused(alone, 1, first)
-    (several_of / "node-1").rename(several_of / "node-12")
-    assert "has the timers of 12 nodes" in _refused(several_of, 1, first)
+    alone, of_several, first = tmp_path / "alone", tmp_path / "several", free_addresses(1)[0]
+    for folder, words in (
+        (alone, "has timers of a node that was started without --nodes"),
+        (of_several / "node-12", "has timers of 12 nodes"),
+    ):
+        with started(tmp_path, "--roles=timers", f"--timers={first}", f"--data={folder}") as node:
+            assert node.stdout
+            while "curl" not in node.stdout.readline():
+                pass
+            make(first, interval_s=3_600, uri="http://127.0.0.1:9/")
+            node.send_signal(signal.SIGTERM)
+            node.communicate(timeout=60)
+        with pytest.raises(InvalidInput, match=words):
+            _run(_settings(folder.parent if folder.name == "node-12" else folder, first), 1)
 
 
 def test_a_folder_of_nodes_that_run_is_left_alone(tmp_path: Path) -> None:

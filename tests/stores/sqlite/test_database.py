@@ -465,3 +465,21 @@ def test_a_folder_that_is_gone_is_named_and_nothing_was_changed(tmp_path: Path) 
         shutil.rmtree(folder)
         with pytest.raises(StoreUnavailable, match=r"folder .* nothing was changed"):
             store.create(topic.uid, [new("a")], now_ms=NOW)
+
+
+def test_a_signal_that_raises_when_a_transaction_has_just_begun_leaves_none_open(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SqliteStore(path) as store:
+        begin = store._database._retried
+
+        def interrupted(*arguments: Any) -> None:
+            begin(*arguments)
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(store._database, "_retried", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.create_topic("a", now_ms=NOW)
+        assert store.create_topic("b", now_ms=NOW).name == "b"
+        assert [each.name for each in store.list_topics()] == ["b"]
