@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -27,20 +28,25 @@ from chronoline.stores.opening import open_store
 logger = logging.getLogger(__name__)
 
 _ANYWHERE = ("0.0.0.0", "::")
+_ANY_BYTES = 4_096
 
 
-def run_node(settings: NodeSettings, *, quiet: bool = False) -> None:
-    """Until SIGTERM or SIGINT. Raises what keeps it from starting."""
+def run_node(settings: NodeSettings, *, quiet: bool = False, until_eof: bool = False) -> None:
+    """Until SIGTERM or SIGINT, or the end of its input. Raises what keeps it from starting."""
     door = open_door(settings)
     for flag, listener in _listeners(settings).items():
         check_free(listener, flag)
     opened = open_store(settings.store) if settings.has_broker else nullcontext()
     with opened as store:
-        asyncio.run(_serve(settings, store, door, quiet=quiet))
+        asyncio.run(_serve(settings, store, door, quiet=quiet, until_eof=until_eof))
 
 
-async def _serve(settings: NodeSettings, store: Store | None, door: Door, *, quiet: bool) -> None:
+async def _serve(
+    settings: NodeSettings, store: Store | None, door: Door, *, quiet: bool, until_eof: bool
+) -> None:
     told = asyncio.Event()
+    if until_eof:
+        _watch_input(told)
     with _asking(told):
         async with AsyncExitStack() as exits:
             starting = asyncio.create_task(_start(settings, store, door, exits))
@@ -180,6 +186,19 @@ def _asking(told: asyncio.Event) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+def _watch_input(told: asyncio.Event) -> None:
+    """Asks the node to stop when its input ends; what comes before that is thrown away."""
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+
+    def look() -> None:
+        if not os.read(descriptor, _ANY_BYTES):
+            loop.remove_reader(descriptor)
+            told.set()
+
+    loop.add_reader(descriptor, look)
 
 
 # Telling

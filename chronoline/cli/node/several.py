@@ -108,7 +108,7 @@ def _command(settings: NodeSettings, index: int, listener: Listener, nodes_file:
         *("--data", str(settings.data / f"node-{index}")),
         *("--set", f"replication.nodes={nodes_file}"),
     ]
-    return [sys.executable, "-m", "chronoline", "up", "--quiet", *given]
+    return [sys.executable, "-m", "chronoline", "up", "--quiet", "--until-eof", *given]
 
 
 def _banner(settings: NodeSettings, family: _Family, nodes_file: Path, door: Door) -> Iterator[str]:
@@ -157,6 +157,8 @@ class _Child:
             for line in lines:
                 sys.stderr.write(self._family.shown(line, self.listener))
         code = self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         if not self._family.is_told_to_stop:
             rest = "; the others go on" if self._family.living else ""
             sys.stderr.write(f"node {_address(self.listener)} ended with {code}{rest}\n")
@@ -179,6 +181,7 @@ class _Family:
         process = subprocess.Popen(
             command,
             env=environment,
+            stdin=subprocess.PIPE,  # it ends with this process, however that ends
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -15,10 +15,19 @@ Nodes = Annotated[
     typer.Option(metavar="N", help="With --roles timers: so many nodes on this machine."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not tell where it listens.")]
+UntilEof = Annotated[
+    bool,
+    typer.Option(
+        "--until-eof",
+        help="Stop also when its input ends, as it does when whoever started it dies.",
+    ),
+]
 
 
 @sets_a_node
-def up(settings: NodeSettings, nodes: Nodes = None, quiet: Quiet = False) -> None:
+def up(
+    settings: NodeSettings, nodes: Nodes = None, quiet: Quiet = False, until_eof: UntilEof = False
+) -> None:
     """Run a node until it is told to stop: Ctrl-C or SIGTERM.
 
     chronoline up
@@ -45,4 +54,4 @@ def up(settings: NodeSettings, nodes: Nodes = None, quiet: Quiet = False) -> Non
     if nodes is not None:
         run_several(settings, nodes)
     else:
-        run_node(settings, quiet=quiet)
+        run_node(settings, quiet=quiet, until_eof=until_eof)

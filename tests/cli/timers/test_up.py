@@ -23,6 +23,7 @@ from tests.certificates import make_certificate
 from tests.cli.client.command import Command
 from tests.cli.node.processes import COMMAND, environment, run, started
 from tests.cli.timers.several import Several, free_in_a_row, make, several
+from tests.waiting import run_scene, until
 
 
 @contextmanager
@@ -108,6 +109,27 @@ def test_a_node_that_is_told_to_stop_while_it_starts_does_not_finish_that(tmp_pa
                 process.send_signal(signal.SIGTERM)
                 said, _ = process.communicate(timeout=60)
             assert (process.returncode, said) == (0, "")
+
+
+def test_nodes_end_with_whoever_started_them(tmp_path: Path) -> None:
+    with several(tmp_path) as cluster:
+        pids = [int(each) for each in re.findall(r"process ([0-9]+)", cluster.banner)]
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+        cluster.process.kill()
+        cluster.process.communicate(timeout=60)
+        ends = [Path(f"/proc/{pid}/stat") for pid in pids]
+
+        async def scene() -> None:
+            await until(lambda: all(_has_ended(each) for each in ends))
+
+        run_scene(scene)
+
+
+def _has_ended(stat: Path) -> bool:
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def test_one_that_dies_is_told_of_and_the_others_go_on(tmp_path: Path) -> None:
