@@ -1,5 +1,7 @@
 """Asking a real Kafka."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,13 +94,21 @@ def own_server(tmp_path: Path) -> Iterator[KafkaServer]:
 
 def test_a_server_that_does_not_answer_is_not_waited_for(own_server: KafkaServer) -> None:
     own_server.create_topic("t")
-    topic = KafkaTopic(Place.of_kafka("t", own_server.bootstrap), timeout_s=0.5)
-    assert topic.partitions() == [0]
-    own_server.pause()
-    for ask in (topic.partitions, topic.latest, lambda: topic.commit("g", {0: 0})):
-        with pytest.raises(KafkaUnavailable, match="try again"):
-            ask()
-    own_server.resume()
+    command = [sys.executable, "-m", "tests.pipe.asking", own_server.bootstrap, "t"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "[0]\n"
+        own_server.pause()
+        said, _ = process.communicate("go on\n", timeout=60)
+        own_server.resume()
+        assert process.returncode == 0
+    lines = said.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert line.startswith("KafkaUnavailable: ")
+        assert "try again" in line
 
 
 def test_a_server_that_is_nowhere_is_unavailable() -> None:
