@@ -18,7 +18,6 @@ from chronoline.bench.cases.broker_waiting import WaitingSizes, measure_waiting
 from chronoline.bench.engines.postgres import shared_buffers_mb
 from chronoline.bench.messages import BODY_BYTES
 from chronoline.bench.session import Session
-from chronoline.core.errors import ChronolineError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,23 +74,12 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
             "instant": lambda: measure_instant(stage, sizes.instant),
             "waiting": lambda: measure_waiting(stage, sizes.waiting),
         }
-        for name, measure_case in cases.items():
-            if name in (session.cases or cases):
-                _measure_case(stage, name, measure_case)
+        session.measure_cases(cases, after_failure=stage.renew_agents)
         theirs = stage.peers
     session.notes.append(
         f"of the peers' messages {theirs.lost:,} were lost, {theirs.duplicated:,} came twice,"
         f" {theirs.early:,} early; they are not in our counts"
     )
-
-
-def _measure_case(stage: Stage, name: str, measure_case: Callable[[], None]) -> None:
-    """What was measured before is not lost if a case fails, nor are those after it."""
-    try:
-        measure_case()
-    except ChronolineError as error:
-        stage.session.failures.append(f"case {name} failed: {error}")
-        stage.renew_agents()
 
 
 def _notes() -> tuple[str, ...]:

@@ -24,7 +24,6 @@ from chronoline.bench.engines.postgres import shared_buffers_mb
 from chronoline.bench.pipes.scene import PARTITIONS
 from chronoline.bench.pipes.stage import Delays, Stage
 from chronoline.bench.session import Session
-from chronoline.core.errors import ChronolineError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,25 +95,15 @@ def _measure_cases(stage: Stage, sizes: Sizes) -> None:
         "bulk": lambda: measure_bulk(stage, sizes.bulk),
         "outages": lambda: measure_outages(stage, sizes.outages),
     }
-    chosen = stage.session.cases or (*cases, *_ON_A_FULL_TIMELINE)
-    for name, measure_case in cases.items():
-        if name in chosen:
-            _measure_case(stage, name, measure_case)
+    session = stage.session
+    session.measure_cases(cases)
+    chosen = session.cases or _ON_A_FULL_TIMELINE
     lateness, forecast = (name in chosen for name in _ON_A_FULL_TIMELINE)
     if lateness or forecast:
-        _measure_case(
-            stage,
+        session.measure_case(
             "waiting",
             lambda: measure_waiting(stage, sizes.waiting, lateness=lateness, forecast=forecast),
         )
-
-
-def _measure_case(stage: Stage, name: str, measure_case: Callable[[], None]) -> None:
-    """What was measured before is not lost if a case fails, nor are those after it."""
-    try:
-        measure_case()
-    except ChronolineError as error:
-        stage.session.failures.append(f"case {name} failed: {error}")
 
 
 def _notes(sizes: Sizes) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from chronoline.bench.report import Machine, Report, Row, Wanted
 from chronoline.bench.show import Show
 from chronoline.bench.tally import Tally
 from chronoline.clock import Clock, SystemClock
+from chronoline.core.errors import ChronolineError
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +32,31 @@ class Session:
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """Cases that could not be measured, and why: in a long run the others are measured all the same."""
+
+    def measure_cases(
+        self,
+        cases: Mapping[str, Callable[[], None]],
+        *,
+        after_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Those that were asked for, in the order in which they stand; all if none was."""
+        for name, measure in cases.items():
+            if name in (self.cases or cases):
+                self.measure_case(name, measure, after_failure=after_failure)
+
+    def measure_case(
+        self,
+        name: str,
+        measure: Callable[[], None],
+        *,
+        after_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        """What was measured before is not lost if a case fails, nor are those after it."""
+        try:
+            measure()
+        except (ChronolineError, OSError) as error:
+            self.failures.append(f"case {name} failed: {error}")
+            after_failure()
 
     def add(
         self,

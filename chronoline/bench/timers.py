@@ -15,7 +15,6 @@ from chronoline.bench.cases.timers_waiting import WaitingSizes, measure_waiting
 from chronoline.bench.pops.notes import OPAQUE
 from chronoline.bench.pops.stage import Stage
 from chronoline.bench.session import Session
-from chronoline.core.errors import ChronolineError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +55,7 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
             "waiting": lambda: measure_waiting(stage, sizes.waiting),
             "scaling": lambda: measure_scaling(stage, sizes.scaling),
         }
-        for name, measure_case in cases.items():
-            if name in (session.cases or cases):
-                _measure_case(stage, name, measure_case)
-
-
-def _measure_case(stage: Stage, name: str, measure_case: Callable[[], None]) -> None:
-    """What was measured before is not lost if a case fails, nor are those after it."""
-    try:
-        measure_case()
-    except (ChronolineError, OSError, RuntimeError) as error:  # the last is of nodes that fail
-        stage.session.failures.append(f"case {name} failed: {error}")
-        stage.renew_agents()
+        session.measure_cases(cases, after_failure=stage.renew_agents)
 
 
 def _notes() -> tuple[str, ...]:

@@ -85,7 +85,7 @@ class Caller:
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=None),  # there is one around each call
             cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Accept-Encoding"),
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),  # nobody reads them
             auto_decompress=False,
             trust_env=False,
         )

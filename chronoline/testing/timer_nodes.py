@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from chronoline.core.errors import ChronolineError
+
 _PATIENCE_S = 60.0
 _LOOK_EVERY_S = 0.05
 _ASK_TIMEOUT_S = 10.0
@@ -86,7 +88,7 @@ class TimerNodes:
                 if process is not None and process.poll() is not None:
                     break
             time.sleep(_LOOK_EVERY_S)  # it says nothing when it is ready
-        raise RuntimeError(f"the node at {node} did not start")
+        raise ChronolineError(f"the node at {node} did not start")
 
     def is_running(self, node: str) -> bool:
         process = self._processes.get(node)
@@ -135,7 +137,7 @@ class TimerNodes:
                 time.sleep(_LOOK_EVERY_S)  # it says nothing when it is done
                 progress = self.ask(node, "/v1/resync")
             if progress["problems"]:
-                raise RuntimeError(f"the resync of {node} failed: {progress['problems'][0]}")
+                raise ChronolineError(f"the resync of {node} failed: {progress['problems'][0]}")
             moved += progress["timers"]
         return moved
 

@@ -27,7 +27,7 @@ BATCH = 100
 _MOST_LOOKED_AT = 200
 """Timers that are gone through at once, so that it holds up nobody."""
 _REST = 1.0
-"""So much longer than it worked it rests after each step: what is due meanwhile comes first."""
+"""After each step it rests so many times as long as the step took."""
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ async def _resting() -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     yield
-    await asyncio.sleep(_REST * (loop.time() - begun_s))  # which is not long
+    await asyncio.sleep(_REST * (loop.time() - begun_s))  # what is due meanwhile comes first
 
 
 def page_of_offers(node: TimerNode, asker: str, ids: list[int], cursor: int) -> dict[str, Any]:

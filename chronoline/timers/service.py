@@ -112,7 +112,7 @@ class TimerService:
                 ),
                 headers=options.peer_headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=("User-Agent", "Accept-Encoding"),
+                skip_auto_headers=("User-Agent", "Accept-Encoding"),  # nobody reads them
                 trust_env=False,
             )
         )

@@ -42,8 +42,9 @@ async def start_from_journal(node: TimerNode) -> None:
         for number, each in enumerate(saved):
             node.load(each)
             if number % 1_000 == 0:
-                # A million of them take seconds, and peers may ask meanwhile.
-                await asyncio.sleep(0)
+                await asyncio.sleep(
+                    0
+                )  # a million of them take seconds, and peers may ask meanwhile
     node.is_loaded = True
     uncertain = {each.timer.id for each in saved if not each.is_certain}
     peers = list(node.peers.values())

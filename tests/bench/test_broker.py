@@ -1,6 +1,5 @@
 """The bench `broker`: its cases have names, and all of them run once, small. How fast it was is not asked."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,11 @@ from chronoline.bench.cases.broker_lateness import LatenessSizes, over, report_l
 from chronoline.bench.cases.broker_leases import LeaseSizes
 from chronoline.bench.cases.broker_waiting import WaitingSizes
 from chronoline.bench.lateness import Lateness
-from chronoline.bench.registry import BENCHES
 from chronoline.bench.report import Report, Wanted
 from chronoline.bench.session import Session, run_bench
-from chronoline.bench.tally import Tally
-from chronoline.core.closing import Closing
-from chronoline.core.errors import ChronolineError, MissingExtra
+from chronoline.core.errors import MissingExtra
 from chronoline.testing.beanstalkd import find_program
+from tests.bench.choosing import choose_each, fail_one
 from tests.conftest import miss
 
 TINY = Sizes(
@@ -43,54 +40,14 @@ TINY = Sizes(
 )
 
 
-class FakeStage(Closing):
-    """No servers, no processes."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.peers = Tally()
-        self.renewed = 0
-
-    def renew_agents(self) -> None:
-        self.renewed += 1
-
-    def close(self) -> None:
-        self.session.notes.append(f"renewed {self.renewed} times")
-
-
 def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    measured: list[str] = []
-
-    def note(name: str) -> Callable[..., None]:
-        return lambda *_: measured.append(name)
-
-    known = BENCHES["broker"].choose(BENCHES["broker"].cases)
-    for name in known:
-        monkeypatch.setattr(broker, f"measure_{name}", note(name))
-    monkeypatch.setattr(broker, "Stage", FakeStage)
-    for name in known:
-        measure_sizes(Session(folder=tmp_path, cases=(name,)), FULL)
-    assert measured == list(known)
-    measured.clear()
-    measure_sizes(Session(folder=tmp_path), QUICK)
-    assert measured == list(known)
+    choose_each(broker, tmp_path, monkeypatch)
 
 
 def test_a_case_that_fails_does_not_take_the_others_along(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    measured: list[str] = []
-
-    def fail(*_: object) -> None:
-        raise ChronolineError("no luck")
-
-    monkeypatch.setattr(broker, "Stage", FakeStage)
-    monkeypatch.setattr(broker, "measure_lateness", fail)
-    monkeypatch.setattr(broker, "measure_leases", lambda *_: measured.append("leases"))
-    session = Session(folder=tmp_path, cases=("lateness", "leases"))
-    measure_sizes(session, QUICK)
-    assert session.failures == ["case lateness failed: no luck"]
-    assert measured == ["leases"]
+    session = fail_one(broker, ("lateness", "leases"), tmp_path, monkeypatch)
     assert "renewed 1 times" in session.notes
 
 

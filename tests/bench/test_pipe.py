@@ -12,9 +12,7 @@ from chronoline.bench.pipe import FULL, QUICK, measure_sizes
 from chronoline.bench.pipes.stage import Delays
 from chronoline.bench.registry import BENCHES
 from chronoline.bench.session import Session, run_bench
-from chronoline.bench.tally import Tally
-from chronoline.core.closing import Closing
-from chronoline.core.errors import ChronolineError
+from tests.bench.choosing import FakeStage, fail_one
 
 
 def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -42,30 +40,7 @@ def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_a_case_that_fails_does_not_take_the_others_along(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    measured: list[str] = []
-
-    def fail(*_: object) -> None:
-        raise ChronolineError("no luck")
-
-    monkeypatch.setattr(pipe, "Stage", FakeStage)
-    monkeypatch.setattr(pipe, "measure_rates", fail)
-    monkeypatch.setattr(pipe, "measure_bursts", lambda *_: measured.append("bursts"))
-    session = Session(folder=tmp_path, cases=("rates", "bursts"))
-    measure_sizes(session, QUICK)
-    assert session.failures == ["case rates failed: no luck"]
-    assert measured == ["bursts"]
-
-
-class FakeStage(Closing):
-    """No servers."""
-
-    def __init__(self, session: Session, delays: Delays) -> None:
-        self.session = session
-        self.delays = delays
-        self.published_tally = Tally()
-
-    def close(self) -> None:
-        return
+    fail_one(pipe, ("rates", "bursts"), tmp_path, monkeypatch)
 
 
 @pytest.mark.timeout(600)

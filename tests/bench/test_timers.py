@@ -1,7 +1,6 @@
 """The bench `timers`: its parts, its rows, and a tiny run of two cases."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,12 @@ from chronoline.bench.pops.passage import Passage, share_within
 from chronoline.bench.pops.receiving import Receiver, whole_message
 from chronoline.bench.pops.references import serve_nothing
 from chronoline.bench.pops.stage import Stage, skew_ms
-from chronoline.bench.registry import BENCHES
 from chronoline.bench.report import Report, Row
 from chronoline.bench.session import Session, run_bench
 from chronoline.bench.tally import Tally
-from chronoline.bench.timers import FULL, QUICK, Sizes, measure_sizes
-from chronoline.core.closing import Closing
+from chronoline.bench.timers import Sizes, measure_sizes
 from chronoline.core.errors import ChronolineError
+from tests.bench.choosing import choose_each, fail_one
 
 TINY = Sizes(
     pops=PopSizes(rounds=1, rate=50, steady_s=0.4),
@@ -34,53 +32,14 @@ TINY = Sizes(
 )
 
 
-class FakeStage(Closing):
-    """No processes."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.renewed = 0
-
-    def renew_agents(self) -> None:
-        self.renewed += 1
-
-    def close(self) -> None:
-        self.session.notes.append(f"renewed {self.renewed} times")
-
-
 def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    measured: list[str] = []
-
-    def note(name: str) -> Callable[..., None]:
-        return lambda *_: measured.append(name)
-
-    known = BENCHES["timers"].choose(BENCHES["timers"].cases)
-    for name in known:
-        monkeypatch.setattr(timers, f"measure_{name}", note(name))
-    monkeypatch.setattr(timers, "Stage", FakeStage)
-    for name in known:
-        measure_sizes(Session(folder=tmp_path, cases=(name,)), FULL)
-    assert measured == list(known)
-    measured.clear()
-    measure_sizes(Session(folder=tmp_path), QUICK)
-    assert measured == list(known)
+    choose_each(timers, tmp_path, monkeypatch)
 
 
 def test_a_case_that_fails_does_not_take_the_others_along(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    measured: list[str] = []
-
-    def fail(*_: object) -> None:
-        raise ChronolineError("no luck")
-
-    monkeypatch.setattr(timers, "Stage", FakeStage)
-    monkeypatch.setattr(timers, "measure_pops", fail)
-    monkeypatch.setattr(timers, "measure_kill", lambda *_: measured.append("kill"))
-    session = Session(folder=tmp_path, cases=("pops", "kill"))
-    measure_sizes(session, QUICK)
-    assert session.failures == ["case pops failed: no luck"]
-    assert measured == ["kill"]
+    session = fail_one(timers, ("pops", "kill"), tmp_path, monkeypatch)
     assert "renewed 1 times" in session.notes
 
 

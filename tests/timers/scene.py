@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 
+from chronoline.callbacks.calling import CallLimits
+from chronoline.core.errors import StoreBusy
 from chronoline.testing.timer_nodes import free_addresses
+from chronoline.timers.journal import Journal
 from chronoline.timers.membership import replicas_of
 from chronoline.timers.node import TimerNode
 from chronoline.timers.service import ServiceOptions, TimerService
+from tests.waiting import until
 
 HOUR_MS = 3_600_000
 NOWHERE = "http://127.0.0.1:9/"
@@ -203,3 +208,38 @@ def timer(
     if repeat_for_ms is not None:
         timing["repeat-for-ms"] = repeat_for_ms
     return {"timing": timing, "callback": {"http": {"uri": uri, "opaque": opaque}}, **others}
+
+
+@asynccontextmanager
+async def all_calling(
+    folder: Path, timers: int
+) -> AsyncIterator[tuple[Receiver, Cluster, asyncio.Event]]:
+    """A node that calls back for several timers, one at a time; the receiver answers after the event."""
+    answers = asyncio.Event()
+
+    async def wait(_: Popped) -> int:
+        await answers.wait()
+        return 200
+
+    limits = CallLimits(for_each_host=1, timeout_ms=60_000)
+    async with receiving() as receiver, cluster(folder, calls=limits) as nodes:
+        receiver.answer = wait
+        for _ in range(timers):
+            await nodes.ask("POST", "/timers", timer(receiver.uri, interval_ms=1))
+        await receiver.count(1)
+        await until(lambda: nodes.node(0).replica.wake_at() is None)  # all of them are being called
+        yield receiver, nodes, answers
+
+
+def refuse_once(journal: Journal, patch: pytest.MonkeyPatch) -> None:
+    """The next save is refused."""
+    save = journal.save
+    refused: list[Any] = []
+
+    def busy(*arguments: Any, **options: Any) -> Any:
+        if not refused:
+            refused.append(arguments)
+            raise StoreBusy("somebody else writes")
+        return save(*arguments, **options)
+
+    patch.setattr(journal, "save", busy)

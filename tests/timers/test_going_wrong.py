@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from chronoline.core.errors import StoreBusy
 from chronoline.testing.timer_nodes import free_addresses
 from chronoline.timers.service import ServiceOptions, TimerService
 from chronoline.timers.timer import Version
-from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, receiving, timer
+from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, receiving, refuse_once, timer
 from tests.waiting import run_scene, until
 
 
@@ -75,16 +73,7 @@ def test_what_the_journal_did_not_take_is_saved_later(
     async def scene() -> None:
         async with cluster(tmp_path, 1) as nodes:
             node = nodes.node(0)
-            save = node.journal.save
-            refused: list[Any] = []
-
-            def busy(*arguments: Any, **options: Any) -> Any:
-                if not refused:
-                    refused.append(arguments)
-                    raise StoreBusy("somebody else writes")
-                return save(*arguments, **options)
-
-            monkeypatch.setattr(node.journal, "save", busy)
+            refuse_once(node.journal, monkeypatch)
             asked = timer(NOWHERE, interval_ms=HOUR_MS)
             made = await nodes.ask("POST", "/timers", asked)
             assert made.status == 503

@@ -11,14 +11,22 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from chronoline.callbacks.calling import CallLimits
 from chronoline.core.errors import StoreFull, StoreUnavailable
 from chronoline.timers import looking, peers, replica
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer
 from chronoline.timers.service import ServiceOptions, TimerService
 from chronoline.timers.timer import Timer, Version
-from tests.timers.scene import HOUR_MS, NOWHERE, Answered, Popped, cluster, receiving, timer
+from tests.timers.scene import (
+    HOUR_MS,
+    NOWHERE,
+    Answered,
+    Popped,
+    all_calling,
+    cluster,
+    receiving,
+    timer,
+)
 from tests.waiting import run_scene, until
 
 
@@ -164,23 +172,11 @@ def test_a_node_that_stops_does_not_begin_the_calls_that_wait_for_their_turn(
     tmp_path: Path,
 ) -> None:
     async def scene() -> None:
-        answered = asyncio.Event()
-
-        async def wait(_: Popped) -> int:
-            await answered.wait()
-            return 200
-
-        limits = CallLimits(for_each_host=1, timeout_ms=60_000)
-        async with receiving() as receiver, cluster(tmp_path, calls=limits) as nodes:
-            receiver.answer = wait
-            for _ in range(3):
-                await nodes.ask("POST", "/timers", timer(receiver.uri, interval_ms=1))
-            await receiver.count(1)
+        async with all_calling(tmp_path, 3) as (receiver, nodes, answers):
             node = nodes.node(0)
-            await until(lambda: node.replica.wake_at() is None)  # all of them are being called
             stopping = asyncio.create_task(nodes.services[nodes.names[0]].stop())
             await until(lambda: not node.is_ready)
-            answered.set()
+            answers.set()
             await stopping
             assert len(receiver.popped) == 1
             await nodes.start(nodes.names[0])
@@ -379,25 +375,11 @@ def test_a_receiver_can_delete_the_timer_that_calls_it(tmp_path: Path) -> None:
 
 def test_the_wait_for_a_turn_counts_as_lateness(tmp_path: Path) -> None:
     async def scene() -> None:
-        answered = asyncio.Event()
-
-        async def wait(_: Popped) -> int:
-            await answered.wait()
-            return 200
-
-        limits = CallLimits(for_each_host=1, timeout_ms=60_000)
-        async with receiving() as receiver, cluster(tmp_path, calls=limits) as nodes:
-            receiver.answer = wait
-            for _ in range(2):
-                await nodes.ask("POST", "/timers", timer(receiver.uri, interval_ms=1))
-            await receiver.count(1)
-            node = nodes.node(0)
-            await until(lambda: node.replica.wake_at() is None)  # both are being called
-            assert b"chronoline_timers_pops_total 1.0" in node.metrics.text()
-            answered.set()
+        async with all_calling(tmp_path, 2) as (receiver, nodes, answers):
+            metrics = nodes.node(0).metrics
+            assert b"chronoline_timers_pops_total 1.0" in metrics.text()
+            answers.set()
             await receiver.count(2)
-            await until(
-                lambda: b"chronoline_timers_lateness_seconds_count 2.0" in node.metrics.text()
-            )
+            await until(lambda: b"chronoline_timers_lateness_seconds_count 2.0" in metrics.text())
 
     run_scene(scene)

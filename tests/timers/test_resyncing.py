@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from chronoline.core.errors import StoreBusy
 from chronoline.timers import resyncing
 from chronoline.timers.peers import Peer
 from chronoline.timers.resyncing import Progress, Resync
-from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, timer
+from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, refuse_once, timer
 from tests.waiting import run_scene, until
 
 _TIMERS = 30
@@ -66,17 +64,7 @@ def test_a_journal_that_fails_is_told_and_the_others_are_asked(
         async with cluster(tmp_path, 3) as nodes:
             await _fill(nodes, factor=1)
             await _shrink(nodes, at=(0, 1, 2))
-            journal = nodes.node(0).journal
-            save = journal.save
-            refused: list[Any] = []
-
-            def busy(*arguments: Any, **options: Any) -> Any:
-                if not refused:
-                    refused.append(arguments)
-                    raise StoreBusy("somebody else writes")
-                return save(*arguments, **options)
-
-            monkeypatch.setattr(journal, "save", busy)
+            refuse_once(nodes.node(0).journal, monkeypatch)
             progress = await _resync(nodes, 0)
             assert "somebody else writes" in " ".join(progress.problems)
             assert (progress.asked, progress.of, progress.is_running) == (2, 2, False)

@@ -141,9 +141,7 @@ class Stage(Closing):
             if now != came:
                 came, changed_s = now, time.monotonic()
         skew_s = skew_ms(max((each.interval_ms for each in asked), default=0)) / 1000
-        time.sleep(
-            skew_s + _LOOK_EVERY_S
-        )  # what comes twice comes when it is the other node's turn
+        time.sleep(skew_s + _LOOK_EVERY_S)  # twice comes what comes at the other node's turn
         path = self.path()
         self.receiver.ask("take", path=str(path))
         arrivals = Arrivals()

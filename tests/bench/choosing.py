@@ -1,0 +1,68 @@
+"""What holds for every bench whose cases have names: they can be chosen, and one that fails fails alone."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from chronoline.bench.registry import BENCHES
+from chronoline.bench.session import Session
+from chronoline.bench.tally import Tally
+from chronoline.core.closing import Closing
+from chronoline.core.errors import ChronolineError
+
+
+class FakeStage(Closing):
+    """No servers, no processes."""
+
+    def __init__(self, session: Session, *_: object) -> None:
+        self.session = session
+        self.peers = self.published_tally = Tally()
+        self.renewed = 0
+
+    def renew_agents(self) -> None:
+        self.renewed += 1
+
+    def close(self) -> None:
+        self.session.notes.append(f"renewed {self.renewed} times")
+
+
+def choose_each(bench: ModuleType, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Each case by its name, then all of them."""
+    measured: list[str] = []
+
+    def note(case: str) -> Callable[..., None]:
+        return lambda *_: measured.append(case)
+
+    name = bench.__name__.rpartition(".")[2]
+    known = BENCHES[name].choose(BENCHES[name].cases)
+    for case in known:
+        patch.setattr(bench, f"measure_{case}", note(case))
+    patch.setattr(bench, "Stage", FakeStage)
+    for case in known:
+        bench.measure_sizes(Session(folder=folder, cases=(case,)), bench.FULL)
+    assert measured == list(known)
+    measured.clear()
+    bench.measure_sizes(Session(folder=folder), bench.QUICK)
+    assert measured == list(known)
+
+
+def fail_one(
+    bench: ModuleType, cases: tuple[str, str], folder: Path, patch: pytest.MonkeyPatch
+) -> Session:
+    """The first of two cases fails, the other is measured all the same; the run of both."""
+    measured: list[str] = []
+    first, second = cases
+
+    def fail(*_: object) -> None:
+        raise ChronolineError("no luck")
+
+    patch.setattr(bench, "Stage", FakeStage)
+    patch.setattr(bench, f"measure_{first}", fail)
+    patch.setattr(bench, f"measure_{second}", lambda *_: measured.append(second))
+    session = Session(folder=folder, cases=cases)
+    bench.measure_sizes(session, bench.QUICK)
+    assert session.failures == [f"case {first} failed: no luck"]
+    assert measured == [second]
+    return session
