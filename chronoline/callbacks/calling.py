@@ -72,8 +72,7 @@ class Caller:
         """Without a `lookup` names are looked up as the machine does it."""
         self._guard = guard
         self.limits = limits or CallLimits()
-        self._lookups = Lookups()
-        self._lookup = lookup or self._lookups
+        self._lookup = lookup or Lookups()
         self._hosts: dict[tuple[str, int], _Host] = {}
         self._all = asyncio.Semaphore(self.limits.in_all)
         self._session: aiohttp.ClientSession | None = None
@@ -94,7 +93,6 @@ class Caller:
     async def __aexit__(self, *_: object) -> None:
         assert self._session is not None
         await self._session.close()
-        self._lookups.close()
 
     async def post(
         self,

@@ -8,25 +8,23 @@ import ipaddress
 import socket
 import threading
 from contextlib import suppress
-from queue import SimpleQueue
 
-_MOST_THREADS = 256
+_MOST_AT_ONCE = 256
 
 Name = tuple[str, int]
 """A host and a port."""
 
 
 class Lookups:
-    """Asks in threads of its own, and one for each name: a name that nobody answers for delays no other.
+    """Asks in a thread for each name: one that nobody answers for delays no other.
 
     Who asks while a name is looked up shares the answer; nothing is remembered. A machine may take half a
-    minute to find that nobody answers, so threads are many, and the end of the process waits for none.
+    minute to find that nobody answers, so there may be many at once, and the end of the process waits for
+    none.
     """
 
-    def __init__(self, most_threads: int = _MOST_THREADS) -> None:
-        self._most_threads = most_threads
-        self._names: SimpleQueue[Name | None] = SimpleQueue()
-        self._threads = 0
+    def __init__(self, most_at_once: int = _MOST_AT_ONCE) -> None:
+        self._most_at_once = most_at_once
         self._asked: dict[Name, asyncio.Future[list[str]]] = {}
 
     async def __call__(self, host: str, port: int) -> list[str]:
@@ -38,37 +36,25 @@ class Lookups:
             asked = self._ask((host, port))
         return await asyncio.shield(asked)
 
-    def close(self) -> None:
-        """Nobody waits for what is still being looked up."""
-        for _ in range(self._threads):
-            self._names.put(None)
-
     def _ask(self, name: Name) -> asyncio.Future[list[str]]:
-        if len(self._asked) == self._threads:  # none is idle
-            if self._threads == self._most_threads:
-                raise OSError(errno.EAGAIN, "too many names are being looked up")
-            self._start_thread()
-        asked = self._asked[name] = asyncio.get_running_loop().create_future()
-        self._names.put(name)
+        if len(self._asked) >= self._most_at_once:
+            raise OSError(errno.EAGAIN, "too many names are being looked up")
+        loop = asyncio.get_running_loop()
+        asked = self._asked[name] = loop.create_future()
+        threading.Thread(
+            target=self._look_up, args=(loop, name), name="chronoline-lookup", daemon=True
+        ).start()
         return asked
 
-    def _start_thread(self) -> None:
-        loop = asyncio.get_running_loop()
-        run = threading.Thread(
-            target=self._answer_all, args=(loop,), name="chronoline-lookup", daemon=True
-        )
-        run.start()
-        self._threads += 1
-
-    def _answer_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        while (name := self._names.get()) is not None:
-            found: list[str] | Exception
-            try:
-                found = _look_up(*name)
-            except Exception as error:  # whoever asked is told
-                found = error
-            with suppress(RuntimeError):  # the loop is closed, and nobody asks any more
-                loop.call_soon_threadsafe(self._answered, name, found)
+    def _look_up(self, loop: asyncio.AbstractEventLoop, name: Name) -> None:
+        found: list[str] | Exception
+        try:
+            addresses = socket.getaddrinfo(*name, type=socket.SOCK_STREAM)
+            found = list(dict.fromkeys(str(each[4][0]) for each in addresses))
+        except Exception as error:  # whoever asked is told
+            found = error
+        with suppress(RuntimeError):  # the loop is closed, and nobody asks any more
+            loop.call_soon_threadsafe(self._answered, name, found)
 
     def _answered(self, name: Name, found: list[str] | Exception) -> None:
         asked = self._asked.pop(name)
@@ -77,8 +63,3 @@ class Lookups:
             asked.exception()  # whoever still waits is told; there may be nobody
         else:
             asked.set_result(found)
-
-
-def _look_up(host: str, port: int) -> list[str]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[4][0]) for address in found))

@@ -46,7 +46,6 @@ def test_a_name_that_hangs_takes_one_thread_however_many_ask(
             assert await lookups("quick.example", 80) == ["192.0.2.1", "::1"]
         finally:
             let_go.set()
-            lookups.close()
         assert asked == {"hangs.example": 1, "quick.example": 2}
 
     run_scene(scene)
@@ -59,14 +58,13 @@ from chronoline.callbacks.looking_up import Lookups
 
 async def main():
     socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
-    lookups = Lookups(most_threads=2)
+    lookups = Lookups(most_at_once=2)
     hanging = [asyncio.create_task(lookups(f"{number}.example", 80)) for number in range(2)]
     await asyncio.sleep(0)  # they have begun
     try:
         await lookups("another.example", 80)
     except OSError as error:
         print(error.strerror)
-    lookups.close()
 
 asyncio.run(main())
 """
@@ -79,7 +77,6 @@ asyncio.run(main())
 def test_an_address_needs_no_thread() -> None:
     async def scene() -> None:
         lookups = Lookups()
-        lookups.close()
         assert await lookups("127.0.0.1", 80) == ["127.0.0.1"]
         assert await lookups("::1", 80) == ["::1"]
 
@@ -91,6 +88,5 @@ def test_what_can_be_no_name_is_said() -> None:
         lookups = Lookups()
         with pytest.raises(UnicodeError):
             await lookups("a..b", 80)
-        lookups.close()
 
     run_scene(scene)
