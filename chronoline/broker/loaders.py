@@ -101,6 +101,11 @@ class Loaders:
             raise NotSubscribed
         return loader
 
+    def with_sessions(self, topic_uid: int, leases: Sequence[Lease]) -> list[Lease]:
+        """The same leases, each with the session it was granted to, where this broker granted it."""
+        loader = self._loaders.get(topic_uid)
+        return [each if loader is None else loader.with_session(each) for each in leases]
+
     def settled(self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> None:
         """Leases that are over by that; one whose settling was refused for another reason lives on."""
         loader = self._loaders.get(topic_uid)
@@ -112,20 +117,23 @@ class Loaders:
                 subscription.settled(lease)
 
     def extended(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], outcomes: Sequence[Outcome]
+        self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]
     ) -> None:
         loader = self._loaders.get(topic_uid)
         if loader is None:
             return
-        for (lease, until_ms), outcome in zip(leases, outcomes, strict=True):
+        for lease, outcome in zip(leases, outcomes, strict=True):
             subscription = loader.find(lease.consumer)
             if subscription is not None and outcome.done:
-                subscription.moved(lease.id, outcome.version, until_ms)
+                subscription.moved(lease.id, outcome.version, outcome.at)
 
     def noticed(self, notices: Iterable[Notice]) -> None:
         """What the store's watch saw. A topic that is not known may be any."""
         for notice in notices:
-            if notice.topic_uid is None:
+            if notice.returned is not None:
+                for loader in self._loaders.values():
+                    loader.returned(notice.returned)
+            elif notice.topic_uid is None:
                 for loader in self._loaders.values():
                     loader.noticed(notice.due)
             elif (loader_of := self._loaders.get(notice.topic_uid)) is not None:

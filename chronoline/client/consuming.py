@@ -16,7 +16,6 @@ from chronoline.client.connection import Connection
 from chronoline.client.leases import AsyncLease, Settled
 from chronoline.client.requests import Part
 from chronoline.client.settling import (
-    Move,
     Settling,
     settling_answers,
     settling_bytes,
@@ -30,8 +29,10 @@ from chronoline.core.errors import (
     ClientClosed,
     ConsumerReplaced,
     NotSubscribed,
+    OutcomeUnknown,
     TopicNotFound,
 )
+from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
 from chronoline.wire.codes import Kind, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -151,20 +152,18 @@ class ConsumerStream(Stream):
         """Everything that is not settled."""
         return [each for one in self._subscriptions.values() for each in one.held.values()]
 
-    def ack(self, lease: AsyncLease) -> Any:
-        return self._settle(Settling("ack", lease.topic_uid), (lease, None))
+    async def settle(
+        self, what: str, lease: AsyncLease, said: When | str | None = None, *, again: bool = False
+    ) -> Settled:
+        """Says what is to become of a lease. Raises `OutcomeUnknown` also if the store cannot tell it.
 
-    def move(self, move: Move, lease: AsyncLease, at: When) -> Any:
-        return self._settle(Settling(move, lease.topic_uid), (lease, at))
-
-    def bury(self, lease: AsyncLease, reason: str) -> Any:
-        return self._settle(Settling("bury", lease.topic_uid), (lease, reason))
-
-    def unreserve(self, lease: AsyncLease) -> Any:
-        return self._settle(Settling("unreserve", lease.topic_uid), (lease, None))
-
-    async def _settle(self, kind: Settling, item: tuple[AsyncLease, When | str | None]) -> Settled:
-        (answer,) = await self.request(kind, [item])
+        `said` is the new time of an extension, a release or a retry, or the reason of a burial.
+        """
+        kind = Settling(what, lease.topic_uid)
+        (answer,) = await self.request(kind, [(lease, said)], again=again)
+        outcome: Outcome = answer[0]
+        if outcome.unknown:
+            raise OutcomeUnknown(f"the {what} of message {lease.id!r}: {outcome.reason}")
         return answer  # type: ignore[no-any-return]  # what `_answers` made
 
     def done_with(self, lease: AsyncLease) -> None:
@@ -277,14 +276,16 @@ class ConsumerStream(Stream):
     def _frame(self, **fields: Any) -> pb.ConsumerFrame:
         return pb.ConsumerFrame(**fields)
 
-    def _request_frame(self, kind: Settling, items: Sequence[Any], seq: int) -> pb.ConsumerFrame:
-        return settling_frame(kind, items, seq)
+    def _request_frame(
+        self, kind: Settling, items: Sequence[Any], seq: int, *, again: bool
+    ) -> pb.ConsumerFrame:
+        return settling_frame(kind, items, seq, again=again)
 
     def _size_bytes(self, kind: Settling, item: Any) -> int:
         return settling_bytes(kind, item)
 
     def _answers(self, reply: pb.ConsumerReply, parts: Sequence[Part]) -> list[Any]:
-        return settling_answers(reply, parts)
+        return settling_answers(reply)
 
     async def _welcomed(self) -> None:
         """Subscribes again; what is held is told, and comes back under new versions.

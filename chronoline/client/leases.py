@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chronoline.client.times import Delay, When, lease_length_ms, when
-from chronoline.core.errors import ChronolineError, ClientClosed, InvalidInput, Refused
+from chronoline.core.errors import (
+    ChronolineError,
+    ClientClosed,
+    InvalidInput,
+    OutcomeUnknown,
+    Refused,
+)
 from chronoline.core.limits import reason_problem
 from chronoline.core.message import Header
 from chronoline.core.outcome import Outcome, Refusal
@@ -47,6 +52,10 @@ class AsyncLease:
         # An extension gives the lease another version: what is said of it next has to wait for the answer.
         self._turn = asyncio.Lock()
         self._extending = False
+        # An extension was not answered: it is settled before anything else is said, which needs the version.
+        self._extension_unknown = False
+        # Something else was not answered: what is said next may have been done already.
+        self._settling_unknown = False
         self.handed_over_us: int | None = None
         self.in_hand = False
         """Somebody has it, and settles it."""
@@ -158,23 +167,21 @@ class AsyncLease:
 
     async def ack(self) -> None:
         """Done: the message is deleted. Raises `Refused` if the lease was over."""
-        await self._settle(lambda: self._stream.ack(self))
+        await self._settle("ack")
 
     async def retry(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
         """Failed: to be tried again, at once if nothing is said, and counted as an attempt."""
-        at = _ahead(when(due, delay))
-        await self._settle(lambda: self._stream.move("retry", self, at))
+        await self._settle("retry", when(due, delay))
 
     async def release(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
         """Not now: to be served again, at once if nothing is said, and not counted."""
-        at = _ahead(when(due, delay))
-        await self._settle(lambda: self._stream.move("release", self, at))
+        await self._settle("release", when(due, delay))
 
     async def bury(self, reason: str) -> None:
         """Given up: the message goes to the dead letters, and is not tried again."""
         if problem := reason_problem(reason):
             raise InvalidInput(problem)
-        await self._settle(lambda: self._stream.bury(self, reason))
+        await self._settle("bury", reason)
 
     async def extend(self, lease: Delay | None = None) -> None:
         """More time: the lease ends so much after now; as long as at first if nothing is said."""
@@ -183,37 +190,52 @@ class AsyncLease:
         )
         async with self._turn:
             self._check_unsettled()
-            self._extending = True
-            try:
-                outcome, until_ms = await self._stream.move("extend", self, When(None, lease_ms))
-            finally:
-                self._extending = False
-            if not outcome.done:
-                self._stream.lose(self)
-                raise Refused([outcome])
-            self.renewed(outcome.version, until_ms)
+            await self._extend(lease_ms)
+
+    async def _extend(self, lease_ms: int) -> None:
+        self._extending = True
+        try:
+            outcome, until_ms = await self._stream.settle(
+                "extend", self, When(None, lease_ms), again=self._extension_unknown
+            )
+        except (OutcomeUnknown, asyncio.CancelledError):
+            self._extension_unknown = True
+            raise
+        finally:
+            self._extending = False
+        if not outcome.done:
+            self._stream.lose(self)
+            raise Refused([outcome])
+        self.renewed(outcome.version, until_ms)
 
     @property
     def held(self) -> pb.HeldLease:
         """The stream's: how a broker is told of it when the stream was opened anew."""
-        return pb.HeldLease(id=self.id, version=self.version, extending=self._extending)
+        extending = self._extending or self._extension_unknown
+        return pb.HeldLease(id=self.id, version=self.version, extending=extending)
 
     def renewed(self, version: int, until_ms: int) -> None:
         """The stream's: the lease has a new version and a new end."""
         self.version, self._until_ms = version, until_ms
+        self._extension_unknown = False
 
     async def give_back(self) -> None:
         """The stream's: it was not handed over, and is served again as if it had never been taken."""
-        await self._settle(lambda: self._stream.unreserve(self))
+        await self._settle("unreserve")
 
-    async def _settle(self, ask: Callable[[], Awaitable[Settled]]) -> None:
+    async def _settle(self, what: str, said: When | str | None = None) -> None:
         self._check_unsettled()
         self._settled = True
         try:
             async with self._turn:
-                outcome, _ = await ask()
+                if self._extension_unknown:
+                    await self._extend(self._stream.lease_ms(self.topic_uid))
+                outcome, _ = await self._stream.settle(
+                    what, self, said, again=self._settling_unknown
+                )
         except BaseException as error:
             self._settled = False
+            self._settling_unknown |= isinstance(error, OutcomeUnknown | asyncio.CancelledError)
             if isinstance(error, ClientClosed) and self.lost.is_set():
                 raise Refused([Outcome(id=self.id, refusal=Refusal.LAPSED)]) from None
             raise
@@ -229,14 +251,6 @@ class AsyncLease:
     @property
     def is_settled(self) -> bool:
         return self._settled
-
-
-def _ahead(at: When) -> When:
-    """A consumer's new time lies at least 10 ms ahead; who says nothing means as soon as may be."""
-    return When(None, _SOONEST_MS) if at.delay_ms is not None and at.delay_ms < _SOONEST_MS else at
-
-
-_SOONEST_MS = 20
 
 
 def _moment(ms: int) -> datetime:

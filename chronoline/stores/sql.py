@@ -50,8 +50,16 @@ class SqlStore(TakesIn):
 
     # Pages
 
-    def _select_held(self, topic: Topic, consumer: str, after: str, limit: int) -> list[Message]:
-        values = {"topic": topic.uid, "consumer": consumer, "after": after, "limit": limit}
+    def _select_held(
+        self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
+    ) -> list[Message]:
+        values = {
+            "topic": topic.uid,
+            "consumer": consumer,
+            "session": session,
+            "after": after,
+            "limit": limit,
+        }
         return [read_message(row) for row in self._read("select_held", values)]
 
     def _select_owned(

@@ -18,10 +18,9 @@ from chronoline.core.errors import (
     ClientClosed,
     ConsumerReplaced,
     InvalidInput,
-    Refused,
+    OutcomeUnknown,
     TopicNotFound,
 )
-from chronoline.core.outcome import Refusal
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done, now_ms
 
@@ -257,7 +256,7 @@ def test_an_ack_that_was_not_answered_is_asked_again_under_the_new_version() -> 
     asyncio.run(play())
 
 
-def test_a_retry_that_was_not_answered_and_is_refused_then_says_that_it_may_have_happened() -> None:
+def test_a_retry_of_which_the_store_cannot_tell_is_unknown() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") != "move":
@@ -265,15 +264,15 @@ def test_a_retry_that_was_not_answered_and_is_refused_then_says_that_it_may_have
             elif stream is broker.streams[0]:
                 stream.end()
             else:
-                outcomes = [pb.Outcome(id="a", refusal="not_holder")]
+                assert frame.move.again
+                outcomes = [pb.Outcome(id="a", unknown=True)]
                 await stream.reply(seq=frame.seq, moved=pb.Moved(outcomes=outcomes, at_ms=[0]))
 
         broker = FakeBroker(answer)
         async with subscribed(broker) as (_, stream):
             (lease,) = await _taken(broker, stream, "a")
-            with pytest.raises(Refused, match="perhaps by an earlier attempt") as refused:
+            with pytest.raises(OutcomeUnknown, match="an earlier attempt was not answered"):
                 await lease.retry(delay=5)
-            assert refused.value.outcomes[0].refusal is Refusal.NOT_HOLDER
 
     asyncio.run(play())
 
