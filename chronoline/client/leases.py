@@ -203,7 +203,10 @@ class AsyncLease:
         self.version, self._until_ms = version, until_ms
 
     async def give_back(self) -> None:
-        """The stream's: it was not handed over, and is served again as if it had never been taken."""
+        """It was not worked on, and is served again as if it had never been taken, with its due.
+
+        The stream gives back what was not handed over; `chronoline receive` what it only showed.
+        """
         await self._settle(lambda: self._stream.unreserve(self))
 
     async def _settle(self, ask: Callable[[], Awaitable[Settled]]) -> None:
