@@ -346,6 +346,9 @@ class _Receiver:
     def shared(self, topic: Topic, share: BucketRange) -> None:
         pass
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        pass
+
     def ended(self, topic: Topic, reason: str) -> None:
         pass
 

@@ -205,6 +205,9 @@ class _Deaf:
     def shared(self, topic: Topic, share: BucketRange) -> None:
         raise AssertionError("nobody deals here")
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        raise AssertionError("nothing pauses here")
+
     def ended(self, topic: Topic, reason: str) -> None:
         raise AssertionError("nothing ends here")
 

@@ -25,7 +25,13 @@ from chronoline.broker.containing import contain
 from chronoline.broker.giving_back import give_back
 from chronoline.broker.parts import Parts
 from chronoline.broker.subscribing import Subscription
-from chronoline.core.errors import AlreadySubscribed, BrokerUnavailable, TooMuch, TopicNotFound
+from chronoline.core.errors import (
+    AlreadySubscribed,
+    BrokerUnavailable,
+    TooMuch,
+    TopicNotFound,
+    TopicPiped,
+)
 from chronoline.core.message import Lease, LeasedMessage, content_bytes
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
@@ -130,8 +136,15 @@ class Poller:
     def shared(self, topic: Topic, share: BucketRange) -> None:
         """Its clients can do nothing with it."""
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        if reason:
+            self._wake_all()
+
     def ended(self, topic: Topic, reason: str) -> None:
         self.end_reason = reason
+        self._wake_all()
+
+    def _wake_all(self) -> None:
         for poll in self.polls:
             poll.wake()
 
@@ -252,13 +265,16 @@ class Pollers:
     async def wait(self, poll: Poll, seconds: float) -> list[LeasedMessage]:
         """At most as many as were asked for, as soon as there are any; none if the time is over.
 
-        Raises `TopicNotFound`.
+        Raises `TopicNotFound`, and `TopicPiped` unless something came before the pipe did.
         """
-        if not self._stopping and not poll.poller.subscription.closed:
+        subscription = poll.poller.subscription
+        if not (self._stopping or subscription.closed or subscription.paused):
             await poll.wait(max(seconds, LEAST_WAIT_S))
         self._close(poll)
         if poll.poller.end_reason:
             raise TopicNotFound(poll.poller.end_reason)
+        if subscription.paused and not poll.came:
+            raise TopicPiped(subscription.paused)
         return poll.came
 
     def _close(self, poll: Poll) -> None:
