@@ -12,7 +12,7 @@ from chronoline.client.times import Delay, When, lease_length_ms, when
 from chronoline.core.errors import ChronolineError, ClientClosed, InvalidInput, Refused
 from chronoline.core.limits import reason_problem
 from chronoline.core.message import Header
-from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.outcome import LEASE_IS_OVER, Outcome, Refusal
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -29,6 +29,9 @@ class AsyncLease:
 
     Settle it with one of `ack`, `retry`, `release`, `bury`. Until then `extend` keeps it; when the lease is
     over, or was lost, `is_lost` is true and the message is served again, perhaps to another.
+
+    To say the same again is done, and changes nothing; to say something else after it raises
+    `ChronolineError`. A lease that was over when it was settled is refused with the same reason ever after.
     """
 
     def __init__(
@@ -43,7 +46,10 @@ class AsyncLease:
         self._until_ms = delivery.until_ms
         self.lost = asyncio.Event()
         """Set when it is known that the message is not ours any more."""
-        self._settled = False
+        # What settles it, with its time or reason: asked for, or done.
+        self._said: tuple[object, ...] | None = None
+        # The answer to it, unless that leaves the lease as it was.
+        self._outcome: Outcome | None = None
         # An extension gives the lease another version: what is said of it next has to wait for the answer.
         self._turn = asyncio.Lock()
         self._extending = False
@@ -150,31 +156,31 @@ class AsyncLease:
     @property
     def is_lost(self) -> bool:
         """The message is not ours any more: what is done for it now, another may do too."""
-        return self.lost.is_set() or (not self._settled and self.seconds_left == 0)
+        return self.lost.is_set() or (not self.is_settled and self.seconds_left == 0)
 
     @property
     def is_live(self) -> bool:
-        return self.seconds_left > 0 and not self._settled
+        return self.seconds_left > 0 and not self.is_settled
 
     async def ack(self) -> None:
         """Done: the message is deleted. Raises `Refused` if the lease was over."""
-        await self._settle(lambda: self._stream.ack(self))
+        await self._settle(("ack",), lambda: self._stream.ack(self))
 
     async def retry(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
         """Failed: to be tried again, at once if nothing is said, and counted as an attempt."""
         at = _ahead(when(due, delay))
-        await self._settle(lambda: self._stream.move("retry", self, at))
+        await self._settle(("retry", at), lambda: self._stream.move("retry", self, at))
 
     async def release(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
         """Not now: to be served again, at once if nothing is said, and not counted."""
         at = _ahead(when(due, delay))
-        await self._settle(lambda: self._stream.move("release", self, at))
+        await self._settle(("release", at), lambda: self._stream.move("release", self, at))
 
     async def bury(self, reason: str) -> None:
         """Given up: the message goes to the dead letters, and is not tried again."""
         if problem := reason_problem(reason):
             raise InvalidInput(problem)
-        await self._settle(lambda: self._stream.bury(self, reason))
+        await self._settle(("bury", reason), lambda: self._stream.bury(self, reason))
 
     async def extend(self, lease: Delay | None = None) -> None:
         """More time: the lease ends so much after now; as long as at first if nothing is said."""
@@ -182,14 +188,15 @@ class AsyncLease:
             self._stream.lease_ms(self.topic_uid) if lease is None else lease_length_ms(lease)
         )
         async with self._turn:
-            self._check_unsettled()
+            self._check_not_settled_but()
             self._extending = True
             try:
                 outcome, until_ms = await self._stream.move("extend", self, When(None, lease_ms))
             finally:
                 self._extending = False
             if not outcome.done:
-                self._stream.lose(self)
+                if outcome.refusal in LEASE_IS_OVER:
+                    self._stream.lose(self)
                 raise Refused([outcome])
             self.renewed(outcome.version, until_ms)
 
@@ -207,31 +214,46 @@ class AsyncLease:
 
         The stream gives back what was not handed over; `chronoline receive` what it only showed.
         """
-        await self._settle(lambda: self._stream.unreserve(self))
+        await self._settle(("unreserve",), lambda: self._stream.unreserve(self))
 
-    async def _settle(self, ask: Callable[[], Awaitable[Settled]]) -> None:
-        self._check_unsettled()
-        self._settled = True
+    async def _settle(
+        self, said: tuple[object, ...], ask: Callable[[], Awaitable[Settled]]
+    ) -> None:
+        self._check_not_settled_but(said)
+        self._said = said  # at once: from now on it is not renewed
+        async with self._turn:
+            self._check_not_settled_but(said)
+            if self._outcome is None:
+                self._said = said
+                await self._ask(ask)
+
+    async def _ask(self, ask: Callable[[], Awaitable[Settled]]) -> None:
         try:
-            async with self._turn:
-                outcome, _ = await ask()
+            outcome, _ = await ask()
         except BaseException as error:
-            self._settled = False
+            self._said = None
             if isinstance(error, ClientClosed) and self.lost.is_set():
                 raise Refused([Outcome(id=self.id, refusal=Refusal.LAPSED)]) from None
             raise
+        if not outcome.done and outcome.refusal not in LEASE_IS_OVER:
+            self._said = None
+            raise Refused([outcome])
+        self._outcome = outcome
         self._stream.done_with(self)
         if not outcome.done:
             self.lost.set()
             raise Refused([outcome])
 
-    def _check_unsettled(self) -> None:
-        if self._settled:
-            raise ChronolineError(f"message {self.id!r} was settled already")
+    def _check_not_settled_but(self, said: tuple[object, ...] | None = None) -> None:
+        """It may be settled by what is said again."""
+        if self._outcome is not None and not self._outcome.done:
+            raise Refused([self._outcome])
+        if self._said is not None and self._said != said:
+            raise ChronolineError(f"message {self.id!r} was settled already, by {self._said[0]}")
 
     @property
     def is_settled(self) -> bool:
-        return self._settled
+        return self._said is not None
 
 
 def _ahead(at: When) -> When:
