@@ -20,6 +20,9 @@ Failures. If the store fails, reserving waits a moment; what is held is pushed a
 a reservation was not answered, what it took is given back: the rows name it, and nothing else is touched.
 While our clock is too far from the store's nothing is reserved or pushed, and what is
 held is given back.
+
+Pausing. While a pipe fires the topic nothing is reserved or pushed, what was not pushed is given back, and
+the consumers are told. They stay subscribed, keep what they have, and are served again when the pipe ends.
 """
 
 from __future__ import annotations
@@ -58,6 +61,8 @@ logger = logging.getLogger(__name__)
 
 _REST_MS = 200
 """After the store failed, without saying when to try again; or while our clock is off."""
+_LOOK_WHEN_PAUSED_MS = 2_000
+"""So often a topic that is paused is looked up."""
 _PAGE = 1_000
 _AT_ONCE = 4
 """For so many consumers of a topic is reserved at a time."""
@@ -93,6 +98,7 @@ class Loader:
         self._background: set[asyncio.Task[None]] = set()
         self.ended = False
         self._stopped = False
+        self._paused = ""
 
     def start(self) -> None:
         for name, work in (("reserving", self._reserving), ("pushing", self._pushing)):
@@ -164,6 +170,8 @@ class Loader:
             self._subscriptions.pop(receiver.name, None)
             raise
         subscription.joined = True
+        if self._paused:
+            self._pause(subscription)
         self.changed()
         return subscription, kept
 
@@ -238,6 +246,30 @@ class Loader:
             subscription.noticed(due)
         self._to_reserve.ring()
 
+    def pause(self, reason: str) -> None:
+        """Nothing is given to anybody as long as there is a reason; an empty one ends it."""
+        if reason == self._paused:
+            return
+        self._paused = reason
+        logger.warning(
+            "%s",
+            reason or f"no pipe fires topic {self.topic.name!r} any more: its consumers are served",
+            extra={
+                "action": "topic_paused" if reason else "topic_resumed",
+                "topic": self.topic.name,
+            },
+        )
+        self._dealt, self._changed_in = frozenset(), None  # when it ends, shares are dealt at once
+        for subscription in self.subscriptions:
+            if subscription.joined:
+                self._pause(subscription)
+        self.changed()
+
+    def _pause(self, subscription: Subscription) -> None:
+        subscription.paused, subscription.share = self._paused, NO_BUCKETS
+        self._give_back(subscription.agenda.give_back())
+        subscription.receiver.paused(self.topic, self._paused)
+
     # Dealing
 
     def _deal(self, now_ms: int) -> None:
@@ -285,6 +317,10 @@ class Loader:
             now_ms = self._clock.now_ms()
             if self._access.clock.problem:
                 await self._to_reserve.sleep(_REST_MS / 1000)  # or until it is told
+                continue
+            if self._paused:
+                await self._end_if_dropped()
+                await self._to_reserve.sleep(_LOOK_WHEN_PAUSED_MS / 1000)
                 continue
             self._deal(now_ms)
             if ready := self._ready(now_ms):
@@ -360,7 +396,7 @@ class Loader:
                 self._in_background(self._recover(subscription, session, asked[0]))
             raise
         self._metrics.leased(self.topic.name, grant)
-        if subscription.closed:
+        if subscription.closed or self._paused:
             self._give_back([each.lease for each in grant.leased])
             return grant
         # At once: what is due already must not wait for the next look.
@@ -452,6 +488,17 @@ class Loader:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    async def _end_if_dropped(self) -> None:
+        """While nothing is reserved, nothing else notices it."""
+        try:
+            await self._access.look(
+                "topic", lambda store: store.get_topic(self.topic.uid), topic=self.topic.name
+            )
+        except TopicNotFound as error:
+            self._end(str(error))
+        except ChronolineError:
+            pass  # it is asked again
+
     def _end(self, reason: str) -> None:
         """The topic was dropped."""
         self.ended = True
@@ -469,6 +516,9 @@ class Loader:
             if self._access.clock.problem:
                 self._give_all_back()
                 await self._to_push.sleep(_REST_MS / 1000)  # or until it is told
+                continue
+            if self._paused:
+                await self._to_push.sleep(None)
                 continue
             for subscription in self.subscriptions:
                 self._push(subscription, now_ms)

@@ -62,6 +62,9 @@ class Receiver(Protocol):
     def shared(self, topic: Topic, share: BucketRange) -> None:
         """From now on it serves these buckets."""
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        """From now on it is given nothing; with an empty reason it is served again."""
+
     def ended(self, topic: Topic, reason: str) -> None:
         """The topic is gone."""
 
@@ -92,6 +95,8 @@ class Subscription:
         # not tell from those.
         self.joined = False
         self.closed = False
+        # Why nothing is reserved for it or pushed to it; empty while it is served.
+        self.paused = ""
         # The earliest that was noticed since the last reservation began, whose answer knows nothing of it.
         self.heard: int | None = None
         self.session = Session(receiver.instance, new_id())

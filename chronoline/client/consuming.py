@@ -55,6 +55,8 @@ class _Subscription:
     """Pushed to us and not settled: those that wait for their due, for a hand, or are worked on."""
     to_grant: int = 0
     share: tuple[int, int] | None = None
+    paused: str = ""
+    """Why the broker pushes nothing to anybody for now, as it said."""
     asked: bool = False
     """The broker was asked, on this stream."""
     resting: asyncio.TimerHandle | None = None
@@ -88,6 +90,7 @@ class ConsumerStream(Stream):
         self._last: ChronolineError | None = None
         self.busy = False
         self._rests = False
+        self._giving: set[asyncio.Task[None]] = set()
 
     # For those who consume
 
@@ -242,10 +245,17 @@ class ConsumerStream(Stream):
             for subscription in self._subscriptions.values():
                 self._grant(subscription)
 
-    async def _give_back_unbegun(self) -> None:
-        unbegun = [*(each for _, _, each in self._early), *self._due]
-        self._early.clear()
-        self._due.clear()
+    async def _give_back_unbegun(self, topic_uid: int | None = None) -> None:
+        """Of one topic, or of all."""
+
+        def leaves(lease: AsyncLease) -> bool:
+            return topic_uid in (None, lease.topic_uid)
+
+        waiting = [*(each for _, _, each in self._early), *self._due]
+        unbegun = list(filter(leaves, waiting))
+        self._early = [each for each in self._early if not leaves(each[2])]
+        heapq.heapify(self._early)
+        self._due = deque(each for each in self._due if not leaves(each))
         with suppress(TimeoutError):  # then they lapse
             async with asyncio.timeout(_LEAVING_S):
                 await asyncio.gather(*map(self._give_back, filter(_is_live, unbegun)))
@@ -337,6 +347,7 @@ class ConsumerStream(Stream):
                 credit=max(0, free),
                 holding=[each.held for each in subscription.held.values()],
                 unanswered=subscription.unanswered - 1,
+                returning=subscription.told,
             ),
             seq=-subscription.topic.uid,
         )
@@ -348,16 +359,29 @@ class ConsumerStream(Stream):
             case "subscribed":
                 self._subscribed(reply.subscribed)
             case "share":
-                share = reply.share
-                subscription = self._subscriptions.get(share.topic_uid)
-                if subscription is not None:
-                    subscription.share = (share.start_bucket, share.stop_bucket)
+                self._shared(reply.share)
             case "topic_ended":
                 self._end(reply.topic_ended.topic_uid, TopicNotFound(reply.topic_ended.message))
             case "failure":
                 self._failed(reply)
             case "outcomes":
                 self._left(reply.seq)
+
+    def _shared(self, share: pb.Share) -> None:
+        """Which buckets are ours. With a reason nobody has any: what was not handed over is given back."""
+        subscription = self._subscriptions.get(share.topic_uid)
+        if subscription is None:
+            return
+        subscription.share = (share.start_bucket, share.stop_bucket)
+        before, subscription.paused = subscription.paused, share.reason
+        if share.reason:
+            giving = asyncio.create_task(self._give_back_unbegun(share.topic_uid))
+            self._giving.add(giving)
+            giving.add_done_callback(self._giving.discard)
+        if share.reason and not before:
+            logger.warning("nothing is pushed until this ends: %s", share.reason)
+        elif before and not share.reason:
+            logger.warning("topic %r is served again", subscription.topic.name)
 
     def _left(self, seq: int) -> bool:
         """Whether it was the answer to an unsubscribe."""

@@ -17,7 +17,7 @@ from chronoline.core.errors import (
 )
 from chronoline.core.limits import reason_problem
 from chronoline.core.message import Header
-from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.outcome import LEASE_IS_OVER, Outcome, Refusal
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -34,6 +34,9 @@ class AsyncLease:
 
     Settle it with one of `ack`, `retry`, `release`, `bury`. Until then `extend` keeps it; when the lease is
     over, or was lost, `is_lost` is true and the message is served again, perhaps to another.
+
+    To say the same again is done, and changes nothing; to say something else after it raises
+    `ChronolineError`. A lease that was over when it was settled is refused with the same reason ever after.
     """
 
     def __init__(
@@ -48,7 +51,10 @@ class AsyncLease:
         self._until_ms = delivery.until_ms
         self.lost = asyncio.Event()
         """Set when it is known that the message is not ours any more."""
-        self._settled = False
+        # What settles it, with its time or reason: asked for, or done.
+        self._said: tuple[object, ...] | None = None
+        # The answer to it, unless that leaves the lease as it was.
+        self._outcome: Outcome | None = None
         # An extension gives the lease another version: what is said of it next has to wait for the answer.
         self._turn = asyncio.Lock()
         self._extending = False
@@ -159,11 +165,11 @@ class AsyncLease:
     @property
     def is_lost(self) -> bool:
         """The message is not ours any more: what is done for it now, another may do too."""
-        return self.lost.is_set() or (not self._settled and self.seconds_left == 0)
+        return self.lost.is_set() or (not self.is_settled and self.seconds_left == 0)
 
     @property
     def is_live(self) -> bool:
-        return self.seconds_left > 0 and not self._settled
+        return self.seconds_left > 0 and not self.is_settled
 
     async def ack(self) -> None:
         """Done: the message is deleted. Raises `Refused` if the lease was over."""
@@ -189,7 +195,7 @@ class AsyncLease:
             self._stream.lease_ms(self.topic_uid) if lease is None else lease_length_ms(lease)
         )
         async with self._turn:
-            self._check_unsettled()
+            self._check_not_settled_but()
             await self._extend(lease_ms)
 
     async def _extend(self, lease_ms: int) -> None:
@@ -204,7 +210,8 @@ class AsyncLease:
         finally:
             self._extending = False
         if not outcome.done:
-            self._stream.lose(self)
+            if outcome.refusal in LEASE_IS_OVER:
+                self._stream.lose(self)
             raise Refused([outcome])
         self.renewed(outcome.version, until_ms)
 
@@ -220,37 +227,52 @@ class AsyncLease:
         self._extension_unknown = False
 
     async def give_back(self) -> None:
-        """The stream's: it was not handed over, and is served again as if it had never been taken."""
+        """It was not worked on, and is served again as if it had never been taken, with its due.
+
+        The stream gives back what was not handed over; `chronoline receive` what it only showed.
+        """
         await self._settle("unreserve")
 
-    async def _settle(self, what: str, said: When | str | None = None) -> None:
-        self._check_unsettled()
-        self._settled = True
+    async def _settle(self, *said: When | str) -> None:
+        """Says what is to become of it: ack, or retry with a time, and so on. The same twice is done."""
+        self._check_not_settled_but(said)
+        self._said = said  # at once: from now on it is not renewed
+        async with self._turn:
+            self._check_not_settled_but(said)
+            if self._outcome is None:
+                self._said = said
+                await self._ask(*said)
+
+    async def _ask(self, what: Any, detail: When | str | None = None) -> None:
         try:
-            async with self._turn:
-                if self._extension_unknown:
-                    await self._extend(self._stream.lease_ms(self.topic_uid))
-                outcome, _ = await self._stream.settle(
-                    what, self, said, again=self._settling_unknown
-                )
+            if self._extension_unknown:  # it is settled first, since it says which version is ours
+                await self._extend(self._stream.lease_ms(self.topic_uid))
+            outcome, _ = await self._stream.settle(what, self, detail, again=self._settling_unknown)
         except BaseException as error:
-            self._settled = False
+            self._said = None
             self._settling_unknown |= isinstance(error, OutcomeUnknown | asyncio.CancelledError)
             if isinstance(error, ClientClosed) and self.lost.is_set():
                 raise Refused([Outcome(id=self.id, refusal=Refusal.LAPSED)]) from None
             raise
+        if not outcome.done and outcome.refusal not in LEASE_IS_OVER:
+            self._said = None
+            raise Refused([outcome])
+        self._outcome = outcome
         self._stream.done_with(self)
         if not outcome.done:
             self.lost.set()
             raise Refused([outcome])
 
-    def _check_unsettled(self) -> None:
-        if self._settled:
-            raise ChronolineError(f"message {self.id!r} was settled already")
+    def _check_not_settled_but(self, said: tuple[object, ...] | None = None) -> None:
+        """It may be settled by what is said again."""
+        if self._outcome is not None and not self._outcome.done:
+            raise Refused([self._outcome])
+        if self._said is not None and self._said != said:
+            raise ChronolineError(f"message {self.id!r} was settled already, by {self._said[0]}")
 
     @property
     def is_settled(self) -> bool:
-        return self._settled
+        return self._said is not None
 
 
 def _moment(ms: int) -> datetime:

@@ -48,6 +48,18 @@ REASONS = {
     Refusal.INVALID: "the input is not valid",
 }
 
+LEASE_IS_OVER = frozenset(
+    {
+        Refusal.NOT_FOUND,
+        Refusal.DELETED,
+        Refusal.DEAD,
+        Refusal.NOT_HOLDER,
+        Refusal.LAPSED,
+        Refusal.STALE,
+    }
+)
+"""Refusals that say so to the holder of a lease; others leave the lease as it was."""
+
 
 _UNKNOWN = "an earlier attempt was not answered, and what the store holds does not tell whether it was done"
 

@@ -349,6 +349,9 @@ class _Receiver:
     def replaced(self, topic: Topic) -> None:
         raise AssertionError("nobody takes its name")
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        pass
+
     def ended(self, topic: Topic, reason: str) -> None:
         pass
 

@@ -210,6 +210,9 @@ class _Deaf:
     def replaced(self, topic: Topic) -> None:
         raise AssertionError("nobody takes its name")
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        raise AssertionError("nothing pauses here")
+
     def ended(self, topic: Topic, reason: str) -> None:
         raise AssertionError("nothing ends here")
 

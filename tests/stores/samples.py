@@ -53,8 +53,9 @@ _INPUTS: dict[str, dict[str, Any]] = {
     "input_accounts": {"source": "pipe/in"},
     "forget_inputs": {"source": "pipe/in", "now": NOW},
     "beat": {"group": "pipe", "name": "node", "until": NOW + 1_000, "details": "{}"},
-    "forget_members": {"group": "pipe", "before": NOW},
+    "forget_members": {"before": NOW},
     "members": {"group": "pipe"},
+    "live_groups": {"now": NOW},
     "ask_to_stop": {"group": "pipe", "name": None},
     "leave": {"group": "pipe", "name": "node"},
 }

@@ -85,6 +85,9 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         )
         self.outbox.put(self._reply(share=share_frame))
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        self.outbox.put(self._reply(share=pb.Share(topic_uid=topic.uid, reason=reason)))
+
     def ended(self, topic: Topic, reason: str) -> None:
         self._subscriptions.pop(topic.uid, None)
         self.outbox.put(self._reply(topic_ended=pb.TopicEnded(topic_uid=topic.uid, message=reason)))
@@ -165,6 +168,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
                 lease_ms=lease_ms,
                 credit=asked.credit,
                 holding=_held(asked.holding, asked.unanswered),
+                returning=asked.returning,
             )
         finally:
             del self._subscribing[uid]

@@ -32,6 +32,7 @@ from chronoline.core.errors import (
     ConsumerReplaced,
     TooMuch,
     TopicNotFound,
+    TopicPiped,
 )
 from chronoline.core.message import Lease, LeasedMessage, content_bytes
 from chronoline.core.ranges import BucketRange
@@ -138,17 +139,21 @@ class Poller:
     def shared(self, topic: Topic, share: BucketRange) -> None:
         """Its clients can do nothing with it."""
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        if reason:
+            self._wake_all()
+
     def ended(self, topic: Topic, reason: str) -> None:
         self.end_reason = TopicNotFound(reason)
-        self._wake()
+        self._wake_all()
 
     def replaced(self, topic: Topic) -> None:
         self.end_reason = ConsumerReplaced(
             f"consumer {self.name!r} receives from topic {topic.name!r} at another broker now"
         )
-        self._wake()
+        self._wake_all()
 
-    def _wake(self) -> None:
+    def _wake_all(self) -> None:
         for poll in self.polls:
             poll.wake()
 
@@ -269,13 +274,17 @@ class Pollers:
     async def wait(self, poll: Poll, seconds: float) -> list[LeasedMessage]:
         """At most as many as were asked for, as soon as there are any; none if the time is over.
 
-        Raises `TopicNotFound`, and `ConsumerReplaced` if another has polled elsewhere under its name.
+        Raises `TopicNotFound`, `ConsumerReplaced` if another has polled elsewhere under its name, and
+        `TopicPiped` unless something came before the pipe did.
         """
-        if not self._stopping and not poll.poller.subscription.closed:
+        subscription = poll.poller.subscription
+        if not (self._stopping or subscription.closed or subscription.paused):
             await poll.wait(max(seconds, LEAST_WAIT_S))
         self._close(poll)
         if poll.poller.end_reason is not None:
             raise poll.poller.end_reason
+        if subscription.paused and not poll.came:
+            raise TopicPiped(subscription.paused)
         return poll.came
 
     def _close(self, poll: Poll) -> None:

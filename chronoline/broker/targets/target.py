@@ -77,6 +77,9 @@ class Target:
     def shared(self, topic: Topic, share: BucketRange) -> None:
         """It takes whatever it is given."""
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        """The loader logs it."""
+
     def ended(self, topic: Topic, reason: str) -> None:
         self._tell_ended(self)
 
@@ -135,8 +138,10 @@ class Target:
             )
 
     async def _call(self, leased: LeasedMessage, lapses_s: float) -> Answer:
-        def is_ours() -> bool:  # a node that stood still has lost it to another
-            return time.monotonic() + self._calls.caller.limits.timeout_ms / 1000 < lapses_s
+        def is_ours() -> bool:  # a node that stood still has lost it to another; a live pipe wins
+            paused = self._subscription is not None and bool(self._subscription.paused)
+            in_time = time.monotonic() + self._calls.caller.limits.timeout_ms / 1000 < lapses_s
+            return in_time and not paused
 
         url, body = self.topic.settings.target, leased.body or b""
         assert url is not None

@@ -550,11 +550,15 @@ RETURNING m.name;
 
 -- name: forget_members
 -- Forgets members that died long ago.
-DELETE FROM chronoline.members WHERE "group" = %(group)s AND until_ms <= %(before)s RETURNING name;
+DELETE FROM chronoline.members WHERE until_ms <= %(before)s RETURNING name;
 
 -- name: members
 -- The members of a group.
 SELECT name, until_ms, stopping, details FROM chronoline.members WHERE "group" = %(group)s ORDER BY name;
+
+-- name: live_groups
+-- The groups with a member that is alive.
+SELECT DISTINCT "group" FROM chronoline.members WHERE until_ms > %(now)s;
 
 -- name: ask_to_stop
 -- Asks one member, or all, to stop.

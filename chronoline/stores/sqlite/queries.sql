@@ -378,11 +378,15 @@ ON CONFLICT DO UPDATE SET until_ms = :until, details = :details;
 
 -- name: forget_members
 -- Forgets members that died long ago.
-DELETE FROM members WHERE "group" = :group AND until_ms <= :before;
+DELETE FROM members WHERE until_ms <= :before;
 
 -- name: members
 -- The members of a group.
 SELECT name, until_ms, stopping, details FROM members WHERE "group" = :group ORDER BY name;
+
+-- name: live_groups
+-- The groups with a member that is alive.
+SELECT DISTINCT "group" FROM members WHERE until_ms > :now;
 
 -- name: ask_to_stop
 -- Asks one member, or all, to stop.

@@ -402,18 +402,20 @@ class HeldLease(_message.Message):
     def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., extending: _Optional[bool] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("topic_uid", "lease_ms", "credit", "holding", "unanswered")
+    __slots__ = ("topic_uid", "lease_ms", "credit", "holding", "unanswered", "returning")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     HOLDING_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    RETURNING_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     lease_ms: int
     credit: int
     holding: _containers.RepeatedCompositeFieldContainer[HeldLease]
     unanswered: int
-    def __init__(self, topic_uid: _Optional[int] = ..., lease_ms: _Optional[int] = ..., credit: _Optional[int] = ..., holding: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ..., unanswered: _Optional[int] = ...) -> None: ...
+    returning: bool
+    def __init__(self, topic_uid: _Optional[int] = ..., lease_ms: _Optional[int] = ..., credit: _Optional[int] = ..., holding: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ..., unanswered: _Optional[int] = ..., returning: _Optional[bool] = ...) -> None: ...
 
 class KeptLease(_message.Message):
     __slots__ = ("id", "version", "until_ms")
@@ -540,14 +542,16 @@ class Push(_message.Message):
     def __init__(self, topic_uid: _Optional[int] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
 
 class Share(_message.Message):
-    __slots__ = ("topic_uid", "start_bucket", "stop_bucket")
+    __slots__ = ("topic_uid", "start_bucket", "stop_bucket", "reason")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     START_BUCKET_FIELD_NUMBER: _ClassVar[int]
     STOP_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     start_bucket: int
     stop_bucket: int
-    def __init__(self, topic_uid: _Optional[int] = ..., start_bucket: _Optional[int] = ..., stop_bucket: _Optional[int] = ...) -> None: ...
+    reason: str
+    def __init__(self, topic_uid: _Optional[int] = ..., start_bucket: _Optional[int] = ..., stop_bucket: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TopicEnded(_message.Message):
     __slots__ = ("topic_uid", "message")
