@@ -512,7 +512,7 @@ SELECT i.source, i.partition, i.position FROM chronoline.inputs i
 JOIN jsonb_array_elements(%(claims)s::jsonb) c
     ON i.source = ANY (ARRAY[c->>0]) AND i.partition = (c->>1)::bigint
 WHERE i.holder = c->>2 AND i.fence = (c->>3)::bigint AND i.until_ms > %(now)s
-ORDER BY i.source, i.partition
+ORDER BY i.source || '', i.partition
 FOR UPDATE OF i;
 
 -- name: move_inputs
