@@ -68,6 +68,10 @@ Row = tuple[Any, ...]
 Answer = TypeVar("Answer")
 
 
+class RowsLocked(StoreBusy):
+    """Other transactions hold some of the rows; nothing was changed. Try again."""
+
+
 class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
     """Gives up on a server that holds the line and says nothing."""
 
@@ -139,13 +143,26 @@ class PostgresDatabase:
         if self.forked:
             raise StoreError("the store was opened before a fork; open it again in this process")
 
-    def run(self, query: str, values: dict[str, Any], *, turn_ms: int | None = None) -> list[Row]:
+    def run(
+        self,
+        query: str,
+        values: dict[str, Any],
+        *,
+        turn_ms: int | None = None,
+        lock_ms: int | None = None,
+        statement_ms: int | None = None,
+    ) -> list[Row]:
         """Runs one statement that may change something; its rows come back when it is committed.
 
-        If it waits for its turn longer than `turn_ms`, it is not sent.
+        If it waits for its turn longer than `turn_ms`, it is not sent. `lock_ms` bounds the wait for each
+        lock, `statement_ms` the whole statement; None: as for any other.
         """
+        bounds = {"lock_timeout": lock_ms, "statement_timeout": statement_ms}
+        local = {name: f"{bound}ms" for name, bound in bounds.items() if bound is not None}
         return self._tried(
-            lambda connection: fetch(connection, query, values), OutcomeUnknown, turn_ms
+            lambda connection: self._fetch(connection, query, values, local),
+            OutcomeUnknown,
+            turn_ms,
         )
 
     def read(self, query: str, values: dict[str, Any]) -> list[Row]:
@@ -153,15 +170,23 @@ class PostgresDatabase:
         return self._tried(lambda connection: fetch(connection, query, values), StoreUnavailable)
 
     def transact(
-        self, work: Callable[[Connection], Answer], *, turn_ms: int | None = None
+        self,
+        work: Callable[[Connection], Answer],
+        *,
+        turn_ms: int | None = None,
+        lock_ms: int | None = None,
     ) -> Answer:
         """Runs several statements as one transaction; all of them again if the server gave it up.
 
-        If it waits for its turn longer than `turn_ms`, it is not begun.
+        If it waits for its turn longer than `turn_ms`, it is not begun. `lock_ms` bounds the wait for each
+        lock.
         """
+        local = {} if lock_ms is None else {"lock_timeout": f"{lock_ms}ms"}
 
         def inside(connection: Connection) -> Answer:
             with connection.transaction():
+                if local:
+                    _set_local(connection, local)
                 return work(connection)
 
         return self._tried(inside, OutcomeUnknown, turn_ms)
@@ -189,7 +214,11 @@ class PostgresDatabase:
                 raise StoreFull(
                     f"the server has no room left; nothing was changed: {error}"
                 ) from error
-            except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
+            except psycopg.errors.LockNotAvailable as error:
+                raise RowsLocked(
+                    f"others hold the rows for too long; nothing was changed: {error}"
+                ) from error
+            except psycopg.errors.QueryCanceled as error:
                 raise StoreBusy(
                     f"the server took too long; nothing was changed: {error}"
                 ) from error
@@ -203,6 +232,18 @@ class PostgresDatabase:
             except psycopg.Error as error:
                 raise StoreError(f"the server refused a statement: {error}") from error
         raise AssertionError("unreachable")
+
+    def _fetch(
+        self, connection: Connection, query: str, values: dict[str, Any], local: dict[str, str]
+    ) -> list[Row]:
+        """The rows of one statement, with settings of its own in the same round trip and transaction."""
+        if not local:
+            return fetch(connection, query, values)
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            with connection.pipeline():
+                _set_local(connection, local)
+                cursor.execute(query.encode(), values)
+            return cursor.fetchall() if cursor.description else []
 
     @contextmanager
     def _connection(self, turn_ms: int | None = None) -> Iterator[Connection]:
@@ -273,6 +314,12 @@ class PostgresDatabase:
                 f"INSERT INTO {schema}.schema_version VALUES (%s)".encode(),
                 [len(scripts)],
             )
+
+
+def _set_local(connection: Connection, settings: dict[str, str]) -> None:
+    """Sets what holds until the transaction ends. All values are our own; as a text it is prepared."""
+    calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+    connection.execute(f"SELECT {calls}".encode())
 
 
 def split_notify(url: str) -> tuple[str, bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown
 from chronoline.core.message import Lease, LeasedMessage, NewMessage, content_bytes
@@ -36,6 +37,7 @@ from chronoline.stores.batch import (
 )
 from chronoline.stores.changes import (
     Change,
+    RowsHeld,
     StoredRow,
     Taken,
     explain,
@@ -91,8 +93,11 @@ class EngineStore(Looks):
             for chosen in batch.rounds(_weight, _STATEMENT_BYTES, again):
                 dues = {new.id: new.due for _, new in chosen}
                 with self._telling(topic, dues, now_ms) as made:
-                    made.update(self._create(topic, chosen, replace, now_ms))
-                keyed = {(bucket, new.id): (bucket, new) for bucket, new in chosen}
+                    held = _made_into(made, partial(self._create, topic, chosen, replace, now_ms))
+                batch.set_aside(held)
+                keyed = {
+                    (bucket, new.id): (bucket, new) for bucket, new in chosen if new.id not in held
+                }
                 self._settle(batch, topic, keyed, made, name)
         return batch.outcomes()
 
@@ -266,8 +271,10 @@ class EngineStore(Looks):
             for chosen in batch.rounds():
                 moved = {each.id: each.to for each in chosen if is_move(operation, each)}
                 with self._telling(topic, moved, now_ms) as made:
-                    made.update(self._change(operation, topic, chosen, now_ms))
-                self._settle(batch, topic, {change[:2]: change for change in chosen}, made, name)
+                    held = _made_into(made, partial(self._change, operation, topic, chosen, now_ms))
+                batch.set_aside(held)
+                keyed = {change[:2]: change for change in chosen if change.id not in held}
+                self._settle(batch, topic, keyed, made, name)
         return batch.outcomes()
 
     def _settle(
@@ -309,6 +316,16 @@ class EngineStore(Looks):
         if len(rows) < len(keys):
             self.get_topic(topic.uid)  # the reason may be that the topic was dropped
         return rows
+
+
+def _made_into(made: dict[str, int], change: Callable[[], dict[str, int]]) -> frozenset[str]:
+    """Notes what a change of many made, and answers the ids that other transactions hold."""
+    try:
+        made.update(change())
+    except RowsHeld as error:
+        made.update(error.made)
+        return error.held
+    return frozenset()
 
 
 def _result_of(work: Callable[[], Result]) -> Result | Exception:

@@ -14,6 +14,7 @@ Everywhere:
 - Errors concern the whole call: `TopicNotFound` if the uid names no live topic, `InvalidInput` for
   arguments that no item can be blamed for, `StoreUnavailable` (and its kinds) if nothing was changed,
   `OutcomeUnknown` if the store did not answer a change. Then some of the batch may be done: ask again.
+  Where other transactions hold some of the messages, the error's `answered` says what became of each.
 - A change that was answered survives the death of the process and of the machine, on engines whose
   `capabilities.durable` says so.
 """

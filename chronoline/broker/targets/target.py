@@ -14,7 +14,7 @@ from chronoline.broker.subscribing import Subscription
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.requests import call_id, request_headers
 from chronoline.callbacks.calling import Answer, Verdict
-from chronoline.core.errors import ChronolineError, TopicNotFound
+from chronoline.core.errors import ChronolineError, StoreBusy, TopicNotFound
 from chronoline.core.limits import MAX_REASON_CHARACTERS
 from chronoline.core.message import Lease, LeasedMessage, content_bytes
 from chronoline.core.outcome import Outcome, Refusal
@@ -187,6 +187,8 @@ class Target:
         else:
             due_ms = self._parts.access.clock.now_ms() + self._calls.wait_ms(attempts)
             (outcome,) = await carrier.move("retry", uid, [(lease, due_ms)])
+        if outcome.refusal is Refusal.BUSY:
+            raise StoreBusy(outcome.reason)
         return outcome
 
     def _finished(self, size_bytes: int, task: asyncio.Task[None]) -> None:
