@@ -41,6 +41,11 @@ DEFAULT_LOCK_TIMEOUT_MS = 5_000
 _LOOK_EVERY_S = 0.1
 _MOST_CONNECTIONS = 8
 _TRIES = 5
+_SESSION_LOOKS = 5
+NO_LISTEN = (
+    "the database is behind a pooler that keeps no sessions, as PgBouncer does in transaction mode, and "
+    "LISTEN is lost there: add ?notify=off to the URL, or connect to the server itself"
+)
 _MIGRATION_LOCK = 0x6368726F6E6F
 _GIVEN_UP = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
@@ -77,6 +82,8 @@ class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
 
     patience_s: float | None = None
     """For so long an answer is waited for; None: as long as for any statement."""
+    local: dict[str, str] | None = None
+    """Settings that each transaction needs anew, since a pooler may give it another session."""
 
     def wait(
         self,
@@ -100,6 +107,8 @@ class PostgresDatabase:
         # The server did not answer, and no connection was had since.
         self._is_lost = False
         self._process = os.getpid()
+        self.keeps_sessions = True
+        """False behind a pooler in transaction mode: LISTEN, and whatever a session keeps, is lost there."""
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
@@ -167,7 +176,9 @@ class PostgresDatabase:
 
     def read(self, query: str, values: dict[str, Any]) -> list[Row]:
         """Runs one statement that changes nothing."""
-        return self._tried(lambda connection: fetch(connection, query, values), StoreUnavailable)
+        return self._tried(
+            lambda connection: self._fetch(connection, query, values, {}), StoreUnavailable
+        )
 
     def transact(
         self,
@@ -185,8 +196,9 @@ class PostgresDatabase:
 
         def inside(connection: Connection) -> Answer:
             with connection.transaction():
-                if local:
-                    _set_local(connection, local)
+                settings = _needed(connection) | local
+                if settings:
+                    _set_local(connection, settings)
                 return work(connection)
 
         return self._tried(inside, OutcomeUnknown, turn_ms)
@@ -237,6 +249,7 @@ class PostgresDatabase:
         self, connection: Connection, query: str, values: dict[str, Any], local: dict[str, str]
     ) -> list[Row]:
         """The rows of one statement, with settings of its own in the same round trip and transaction."""
+        local = _needed(connection) | local
         if not local:
             return fetch(connection, query, values)
         with connection.cursor(row_factory=tuple_row) as cursor:
@@ -277,7 +290,10 @@ class PostgresDatabase:
         """A connection of its own, for those who wait on it; they may be less patient."""
         try:
             connection = _ImpatientConnection.connect(
-                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT_S)
+                self.url,
+                autocommit=True,
+                connect_timeout=int(CONNECT_TIMEOUT_S),
+                prepare_threshold=None,
             )
         except psycopg.OperationalError as error:
             raise StoreUnavailable(f"PostgreSQL cannot be reached: {error}") from error
@@ -287,15 +303,33 @@ class PostgresDatabase:
     def _configure(self, connection: Connection) -> None:
         connection.adapters.register_dumper(list, ListDumper)
         settings = {"lock_timeout": f"{self._lock_timeout_ms}ms"} | _SESSION_SETTINGS
+        row = connection.execute("SELECT current_setting('synchronous_commit')").fetchone()
+        if row == ("off",):
+            # Whatever the database's default is, what was answered survives a crash.
+            settings["synchronous_commit"] = "on"
+        if _is_pooled(connection):
+            assert isinstance(connection, _ImpatientConnection)
+            connection.local = settings
+            connection.prepare_threshold = None  # the next transaction may have another session
+            return
         for name, value in settings.items():
             connection.execute("SELECT set_config(%s, %s, false)", [name, value])
-        # Whatever the database's default is, what was answered survives a crash.
-        connection.execute(
-            "SELECT set_config('synchronous_commit', 'on', false) "
-            "WHERE current_setting('synchronous_commit') = 'off'"
-        )
+
+    def _keeps_sessions(self, connection: Connection) -> bool:
+        """Whether a connection keeps its session when it is idle."""
+        if not _is_pooled(connection):
+            return True
+        with self.connect() as other:
+            for _ in range(_SESSION_LOOKS):
+                session = _session(connection)
+                with other.transaction():
+                    if _session(other) == session:
+                        return False
+        return True
 
     def _migrate(self, scripts: Sequence[str], schema: str) -> None:
+        with self.connect() as connection:
+            self.keeps_sessions = self._keeps_sessions(connection)
         with self.connect() as connection, connection.transaction():
             _check_encoding(connection)
             found = _known_version(connection, schema, len(scripts))
@@ -320,6 +354,22 @@ def _set_local(connection: Connection, settings: dict[str, str]) -> None:
     """Sets what holds until the transaction ends. All values are our own; as a text it is prepared."""
     calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     connection.execute(f"SELECT {calls}".encode())
+
+
+def _needed(connection: Connection) -> dict[str, str]:
+    """The settings that a transaction on this connection has to bring."""
+    return getattr(connection, "local", None) or {}
+
+
+def _session(connection: Connection) -> int:
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands between: it makes up the process that it names when one connects."""
+    return _session(connection) != connection.info.backend_pid
 
 
 def split_notify(url: str) -> tuple[str, bool]:

@@ -18,7 +18,7 @@ from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
-from chronoline.databases.postgres import Connection, PostgresDatabase, Row, fetch
+from chronoline.databases.postgres import NO_LISTEN, Connection, PostgresDatabase, Row, fetch
 from chronoline.databases.postgres_listening import PostgresListener
 from chronoline.databases.queries import load_queries
 from chronoline.stores.base import EngineStore
@@ -81,6 +81,9 @@ class PostgresStore(SqlStore):
         self._database = PostgresDatabase(
             url, package=_PACKAGE, schema="chronoline", lock_timeout_ms=PATIENT_MS
         )
+        if notify and not self._database.keeps_sessions:
+            self._database.close()
+            raise StoreError(NO_LISTEN)
         self._locked_rows = LockedRows()
         self._board = NoticeBoard()
         self._listener: PostgresListener | None = None
