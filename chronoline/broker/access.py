@@ -96,7 +96,8 @@ class StoreAccess:
                 (query, topic), lambda: submit(self._lanes), self._unknown()
             )
         except (StoreBusy, StoreFull) as error:
-            self._health.refused(error)
+            if error.answered is None:  # else it concerns these messages alone
+                self._health.refused(error)
             raise
         self._health.changed()
         return result
@@ -152,7 +153,8 @@ class StoreAccess:
             raise
         except (StoreUnavailable, OutcomeUnknown) as error:
             self._metrics.query_failed(*named)
-            self._health.failed(error)
+            if error.answered is None:
+                self._health.failed(error)
             raise
         self._health.answered()
         self._answered_s = time.perf_counter()

@@ -16,7 +16,7 @@ from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.topics import Topics
 from chronoline.clock import Clock
-from chronoline.core.errors import TopicNotFound
+from chronoline.core.errors import StoreError, TopicNotFound
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DeadLetter, Lease, LeaseTime, Message, NewMessage
 from chronoline.core.outcome import Outcome
@@ -222,6 +222,10 @@ class Carrier:
             except TopicNotFound:
                 self._topics.forget(topic_uid)
                 raise
+            except StoreError as error:
+                if error.answered is None:
+                    raise
+                outcomes = list(error.answered)  # those that other transactions hold are busy
         self._metrics.changed(command, topic.name, outcomes)
         return outcomes
 

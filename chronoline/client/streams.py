@@ -29,8 +29,10 @@ from chronoline.core.errors import (
     ConsumerReplaced,
     InvalidInput,
     OutcomeUnknown,
+    StoreBusy,
     Unauthenticated,
 )
+from chronoline.core.outcome import REASONS, Outcome, Refusal
 from chronoline.core.version import VERSION
 from chronoline.naming import new_id
 from chronoline.wire.codes import Kind, error_of
@@ -47,6 +49,7 @@ _LAST_ANSWERS_S = 2.0
 _LAST_WORDS_S = 1.0
 _WELCOME_S = 10.0
 _GOODBYE_S = 1.0
+_BUSY_REST_S = 0.2
 _FINAL = (Unauthenticated, ConsumerReplaced, ClientClosed)
 """Opening the stream again would not help."""
 
@@ -422,8 +425,23 @@ class Stream(ABC):
         begin = 0
         for part in parts:
             count = part.end - part.begin
-            part.answered(answers[begin : begin + count])
+            self._settle_part(part, answers[begin : begin + count])
             begin += count
+
+    def _settle_part(self, part: Part, answers: Sequence[Any]) -> None:
+        """What other transactions hold is asked again, one by one; the others are answered."""
+        if not any(map(is_busy, answers)):
+            part.answered(answers)
+            return
+        loop = asyncio.get_running_loop()
+        for answer in answers:
+            alone = part.cut(1)
+            if not is_busy(answer):
+                alone.answered([answer])
+                continue
+            alone.turned_back()
+            alone.request.last = StoreBusy(REASONS[Refusal.BUSY])
+            self._resting[alone] = loop.call_later(_BUSY_REST_S, self._again, alone)
 
     def _refused(self, failure: pb.Failure, parts: list[Part]) -> None:
         loop = asyncio.get_running_loop()
@@ -442,6 +460,12 @@ class Stream(ABC):
         del self._resting[part]
         if not part.request.done and not self._closed:
             self._enqueue(part)
+
+
+def is_busy(answer: Any) -> bool:
+    """Whether a message was not changed since another transaction holds it; an answer may carry a moment."""
+    outcome = answer[0] if isinstance(answer, tuple) else answer
+    return isinstance(outcome, Outcome) and outcome.refusal is Refusal.BUSY
 
 
 def _leaving(go_away: pb.GoAway) -> ChronolineError:

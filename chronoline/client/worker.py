@@ -347,7 +347,7 @@ async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:
 
 
 async def _say(lease: AsyncLease, what: str, ask: Callable[[], Awaitable[None]]) -> None:
-    """Until it is done, refused, or the lease is over, which is renewed meanwhile: else the work is repeated."""
+    """Until it is done or refused, or the lease is over, which is renewed meanwhile."""
     while True:
         try:
             await ask()

@@ -56,6 +56,9 @@ class Refused(ChronolineError):
 class StoreError(ChronolineError):
     """The store failed."""
 
+    answered: Sequence[Outcome] | None = None
+    """What became of each item of a batch, where only some could not be done: they are `busy`."""
+
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached; nothing was changed. Try again."""

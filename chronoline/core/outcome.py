@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from chronoline.core.errors import OutcomeUnknown, Refused
+from chronoline.core.errors import OutcomeUnknown, Refused, StoreBusy, StoreError
 from chronoline.core.message import LeasedMessage
 
 
@@ -28,6 +28,7 @@ class Refusal(StrEnum):
     IMMUTABLE = "immutable"
     TOO_SOON = "too_soon"
     INVALID = "invalid"
+    BUSY = "busy"
 
 
 REASONS = {
@@ -46,6 +47,7 @@ REASONS = {
     Refusal.IMMUTABLE: "a body never changes; cancel the message and create another",
     Refusal.TOO_SOON: "the new time must be at least 10 ms ahead, and an extension not end before the due",
     Refusal.INVALID: "the input is not valid",
+    Refusal.BUSY: "another transaction holds the message; nothing was changed. Try again",
 }
 
 LEASE_IS_OVER = frozenset(
@@ -101,6 +103,22 @@ class Grant:
     """The limit was reached, so there may be more to lease right now."""
     at: int = 0
     """When it was granted, by the clock that granted it."""
+
+
+def held_error(outcomes: Sequence[Outcome]) -> StoreError | None:
+    """What a batch raises if other transactions hold some of its messages; None if they hold none.
+
+    Its `answered` says what became of each, with the refusal `busy` for those that are held.
+    """
+    held = sum(outcome.refusal is Refusal.BUSY for outcome in outcomes)
+    if not held:
+        return None
+    reason = f"other transactions hold {held} of the messages"
+    error: StoreError = StoreBusy(f"{reason}; nothing was changed. Try again")
+    if any(outcome.done for outcome in outcomes):
+        error = OutcomeUnknown(f"{reason}, and some are done; ask again with the same ids")
+    error.answered = outcomes
+    return error
 
 
 def raise_for_refused(outcomes: Iterable[Outcome]) -> None:

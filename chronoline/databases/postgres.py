@@ -41,6 +41,11 @@ DEFAULT_LOCK_TIMEOUT_MS = 5_000
 _LOOK_EVERY_S = 0.1
 _MOST_CONNECTIONS = 8
 _TRIES = 5
+_SESSION_LOOKS = 5
+NO_LISTEN = (
+    "the database is behind a pooler that keeps no sessions, as PgBouncer does in transaction mode, and "
+    "LISTEN is lost there: add ?notify=off to the URL, or connect to the server itself"
+)
 _MIGRATION_LOCK = 0x6368726F6E6F
 _GIVEN_UP = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
@@ -53,6 +58,7 @@ _SESSION_SETTINGS = {
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_sort": "off",  # where an index has the order
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "max_parallel_workers_per_gather": "0",
@@ -67,11 +73,17 @@ Row = tuple[Any, ...]
 Answer = TypeVar("Answer")
 
 
+class RowsLocked(StoreBusy):
+    """Other transactions hold some of the rows; nothing was changed. Try again."""
+
+
 class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
     """Gives up on a server that holds the line and says nothing."""
 
     patience_s: float | None = None
     """For so long an answer is waited for; None: as long as for any statement."""
+    local: dict[str, str] | None = None
+    """Settings that each transaction needs anew, since a pooler may give it another session."""
 
     def wait(
         self,
@@ -95,6 +107,8 @@ class PostgresDatabase:
         # The server did not answer, and no connection was had since.
         self._is_lost = False
         self._process = os.getpid()
+        self.keeps_sessions = True
+        """False behind a pooler in transaction mode: LISTEN, and whatever a session keeps, is lost there."""
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
@@ -138,29 +152,53 @@ class PostgresDatabase:
         if self.forked:
             raise StoreError("the store was opened before a fork; open it again in this process")
 
-    def run(self, query: str, values: dict[str, Any], *, turn_ms: int | None = None) -> list[Row]:
+    def run(
+        self,
+        query: str,
+        values: dict[str, Any],
+        *,
+        turn_ms: int | None = None,
+        lock_ms: int | None = None,
+        statement_ms: int | None = None,
+    ) -> list[Row]:
         """Runs one statement that may change something; its rows come back when it is committed.
 
-        If it waits for its turn longer than `turn_ms`, it is not sent.
+        If it waits for its turn longer than `turn_ms`, it is not sent. `lock_ms` bounds the wait for each
+        lock, `statement_ms` the whole statement; None: as for any other.
         """
+        bounds = {"lock_timeout": lock_ms, "statement_timeout": statement_ms}
+        local = {name: f"{bound}ms" for name, bound in bounds.items() if bound is not None}
         return self._tried(
-            lambda connection: fetch(connection, query, values), OutcomeUnknown, turn_ms
+            lambda connection: self._fetch(connection, query, values, local),
+            OutcomeUnknown,
+            turn_ms,
         )
 
     def read(self, query: str, values: dict[str, Any]) -> list[Row]:
         """Runs one statement that changes nothing."""
-        return self._tried(lambda connection: fetch(connection, query, values), StoreUnavailable)
+        return self._tried(
+            lambda connection: self._fetch(connection, query, values, {}), StoreUnavailable
+        )
 
     def transact(
-        self, work: Callable[[Connection], Answer], *, turn_ms: int | None = None
+        self,
+        work: Callable[[Connection], Answer],
+        *,
+        turn_ms: int | None = None,
+        lock_ms: int | None = None,
     ) -> Answer:
         """Runs several statements as one transaction; all of them again if the server gave it up.
 
-        If it waits for its turn longer than `turn_ms`, it is not begun.
+        If it waits for its turn longer than `turn_ms`, it is not begun. `lock_ms` bounds the wait for each
+        lock.
         """
+        local = {} if lock_ms is None else {"lock_timeout": f"{lock_ms}ms"}
 
         def inside(connection: Connection) -> Answer:
             with connection.transaction():
+                settings = _needed(connection) | local
+                if settings:
+                    _set_local(connection, settings)
                 return work(connection)
 
         return self._tried(inside, OutcomeUnknown, turn_ms)
@@ -188,7 +226,11 @@ class PostgresDatabase:
                 raise StoreFull(
                     f"the server has no room left; nothing was changed: {error}"
                 ) from error
-            except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
+            except psycopg.errors.LockNotAvailable as error:
+                raise RowsLocked(
+                    f"others hold the rows for too long; nothing was changed: {error}"
+                ) from error
+            except psycopg.errors.QueryCanceled as error:
                 raise StoreBusy(
                     f"the server took too long; nothing was changed: {error}"
                 ) from error
@@ -202,6 +244,19 @@ class PostgresDatabase:
             except psycopg.Error as error:
                 raise StoreError(f"the server refused a statement: {error}") from error
         raise AssertionError("unreachable")
+
+    def _fetch(
+        self, connection: Connection, query: str, values: dict[str, Any], local: dict[str, str]
+    ) -> list[Row]:
+        """The rows of one statement, with settings of its own in the same round trip and transaction."""
+        local = _needed(connection) | local
+        if not local:
+            return fetch(connection, query, values)
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            with connection.pipeline():
+                _set_local(connection, local)
+                cursor.execute(query.encode(), values)
+            return cursor.fetchall() if cursor.description else []
 
     @contextmanager
     def _connection(self, turn_ms: int | None = None) -> Iterator[Connection]:
@@ -235,7 +290,10 @@ class PostgresDatabase:
         """A connection of its own, for those who wait on it; they may be less patient."""
         try:
             connection = _ImpatientConnection.connect(
-                self.url, autocommit=True, connect_timeout=int(CONNECT_TIMEOUT_S)
+                self.url,
+                autocommit=True,
+                connect_timeout=int(CONNECT_TIMEOUT_S),
+                prepare_threshold=None,
             )
         except psycopg.OperationalError as error:
             raise StoreUnavailable(f"PostgreSQL cannot be reached: {error}") from error
@@ -245,15 +303,33 @@ class PostgresDatabase:
     def _configure(self, connection: Connection) -> None:
         connection.adapters.register_dumper(list, ListDumper)
         settings = {"lock_timeout": f"{self._lock_timeout_ms}ms"} | _SESSION_SETTINGS
+        row = connection.execute("SELECT current_setting('synchronous_commit')").fetchone()
+        if row == ("off",):
+            # Whatever the database's default is, what was answered survives a crash.
+            settings["synchronous_commit"] = "on"
+        if _is_pooled(connection):
+            assert isinstance(connection, _ImpatientConnection)
+            connection.local = settings
+            connection.prepare_threshold = None  # the next transaction may have another session
+            return
         for name, value in settings.items():
             connection.execute("SELECT set_config(%s, %s, false)", [name, value])
-        # Whatever the database's default is, what was answered survives a crash.
-        connection.execute(
-            "SELECT set_config('synchronous_commit', 'on', false) "
-            "WHERE current_setting('synchronous_commit') = 'off'"
-        )
+
+    def _keeps_sessions(self, connection: Connection) -> bool:
+        """Whether a connection keeps its session when it is idle."""
+        if not _is_pooled(connection):
+            return True
+        with self.connect() as other:
+            for _ in range(_SESSION_LOOKS):
+                session = _session(connection)
+                with other.transaction():
+                    if _session(other) == session:
+                        return False
+        return True
 
     def _migrate(self, scripts: Sequence[str], schema: str) -> None:
+        with self.connect() as connection:
+            self.keeps_sessions = self._keeps_sessions(connection)
         with self.connect() as connection, connection.transaction():
             _check_encoding(connection)
             found = _known_version(connection, schema, len(scripts))
@@ -272,6 +348,28 @@ class PostgresDatabase:
                 f"INSERT INTO {schema}.schema_version VALUES (%s)".encode(),
                 [len(scripts)],
             )
+
+
+def _set_local(connection: Connection, settings: dict[str, str]) -> None:
+    """Sets what holds until the transaction ends. All values are our own; as a text it is prepared."""
+    calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+    connection.execute(f"SELECT {calls}".encode())
+
+
+def _needed(connection: Connection) -> dict[str, str]:
+    """The settings that a transaction on this connection has to bring."""
+    return getattr(connection, "local", None) or {}
+
+
+def _session(connection: Connection) -> int:
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands between: it makes up the process that it names when one connects."""
+    return _session(connection) != connection.info.backend_pid
 
 
 def split_notify(url: str) -> tuple[str, bool]:

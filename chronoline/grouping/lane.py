@@ -15,6 +15,7 @@ from typing import Any
 
 from chronoline.clock import Clock
 from chronoline.core.errors import OutcomeUnknown, StoreClosed, StoreError
+from chronoline.core.outcome import Outcome, held_error
 from chronoline.grouping.pace import Pace
 from chronoline.grouping.queue import Bounds, Call, Part, Queue, Result, Write, rows_of
 
@@ -225,13 +226,27 @@ class Lane:
                 self._settle(each, answer, took_s)
 
     def _failed(self, taken: _Taken, error: BaseException) -> None:
-        if len(taken.parts) > 1 and not isinstance(error, StoreError):
+        if isinstance(error, StoreError) and error.answered is not None:
+            self._settle_apart(taken, error.answered)
+        elif len(taken.parts) > 1 and not isinstance(error, StoreError):
             for (
                 each
             ) in taken.parts:  # one of them is at fault, and the others should not pay for it
                 self._commit(_Taken(taken.queue, taken.write, [each]))
         else:
             self._fail(taken, error)
+
+    def _settle_apart(self, taken: _Taken, answered: Sequence[Outcome]) -> None:
+        """Answers each call by itself: only those with messages that other transactions hold fail."""
+        place = 0
+        for call, part in taken.parts:
+            outcomes = answered[place : place + len(part)]
+            place += len(part)
+            error = held_error(outcomes)
+            if error is None:
+                call.settle(outcomes)
+            else:
+                self._fail(_Taken(taken.queue, taken.write, [(call, part)]), error)
 
     def _fail(self, taken: _Taken, error: BaseException) -> None:
         for call, _ in taken.parts:

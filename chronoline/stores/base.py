@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown
@@ -41,6 +42,7 @@ from chronoline.stores.batch import (
 from chronoline.stores.changes import (
     Change,
     ResumeRequest,
+    RowsHeld,
     StoredRow,
     Taken,
     explain,
@@ -100,8 +102,11 @@ class EngineStore(Looks):
             for chosen in batch.rounds(_weight, _STATEMENT_BYTES, again):
                 dues = {new.id: new.due for _, new in chosen}
                 with self._telling(topic, dues, now_ms) as made:
-                    made.update(self._create(topic, chosen, replace, now_ms))
-                keyed = {(bucket, new.id): (bucket, new) for bucket, new in chosen}
+                    held = _made_into(made, partial(self._create, topic, chosen, replace, now_ms))
+                batch.set_aside(held)
+                keyed = {
+                    (bucket, new.id): (bucket, new) for bucket, new in chosen if new.id not in held
+                }
                 self._settle(batch, topic, keyed, made, name)
         return batch.outcomes()
 
@@ -333,8 +338,9 @@ class EngineStore(Looks):
             for chosen in batch.rounds():
                 moved = {each.id: each.to for each in chosen if is_move(operation, each)}
                 with self._telling(topic, moved, now_ms) as made:
-                    made.update(self._change(operation, topic, chosen, now_ms))
-                keyed = {change[:2]: change for change in chosen}
+                    held = _made_into(made, partial(self._change, operation, topic, chosen, now_ms))
+                batch.set_aside(held)
+                keyed = {change[:2]: change for change in chosen if change.id not in held}
                 times = {each.id: each.to for each in chosen} if sets_time(operation) else {}
                 self._settle(batch, topic, keyed, made, name, times=times)
         return batch.outcomes()
@@ -380,6 +386,16 @@ class EngineStore(Looks):
         if len(rows) < len(keys):
             self.get_topic(topic.uid)  # the reason may be that the topic was dropped
         return rows
+
+
+def _made_into(made: dict[str, int], change: Callable[[], dict[str, int]]) -> frozenset[str]:
+    """Notes what a change of many made, and answers the ids that other transactions hold."""
+    try:
+        made.update(change())
+    except RowsHeld as error:
+        made.update(error.made)
+        return error.held
+    return frozenset()
 
 
 def _result_of(work: Callable[[], Result]) -> Result | Exception:

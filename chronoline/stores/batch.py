@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -16,7 +16,7 @@ from chronoline.core.limits import (
     session_problem,
     time_problem,
 )
-from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.outcome import Outcome, Refusal, held_error
 from chronoline.stores.changes import LeaseRequest
 from chronoline.stores.contract import MAX_BATCH
 
@@ -92,6 +92,11 @@ class Batch(Generic[Item]):
             at = times.get(message_id, 0)
             self.settle(Outcome(id=message_id, version=version, at=at))
 
+    def set_aside(self, ids: Iterable[str]) -> None:
+        """Notes that other transactions hold these ids of the current round."""
+        for each in ids:
+            self.settle(Outcome(id=each, refusal=Refusal.BUSY))
+
     @contextmanager
     def honest(self) -> Iterator[None]:
         """Once something was changed, a store that goes away leaves an unknown outcome."""
@@ -103,8 +108,12 @@ class Batch(Generic[Item]):
             raise OutcomeUnknown(f"a part of the batch is done: {error}") from error
 
     def outcomes(self) -> list[Outcome]:
-        """One outcome for each item, in the batch's order."""
-        return [outcome for outcome in self._outcomes if outcome is not None]
+        """One outcome for each item, in the batch's order; raises if some were set aside."""
+        outcomes = [outcome for outcome in self._outcomes if outcome is not None]
+        error = held_error(outcomes)
+        if error is not None:
+            raise error
+        return outcomes
 
 
 def invalid(message_id: object, problem: str) -> Outcome:

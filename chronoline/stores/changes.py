@@ -61,6 +61,15 @@ class Change(NamedTuple):
     """Which session the lease was granted to."""
 
 
+class RowsHeld(Exception):
+    """Other transactions hold some rows of a batch, and all others are done: what an engine raises."""
+
+    def __init__(self, made: dict[str, int], held: frozenset[str]) -> None:
+        super().__init__(f"{len(held)} rows are held by other transactions")
+        self.made = made
+        self.held = held
+
+
 class StoredRow(NamedTuple):
     """What the rules want to know of a row."""
 

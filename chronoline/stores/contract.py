@@ -14,7 +14,8 @@ Everywhere:
 - Errors concern the whole call: `TopicNotFound` if the uid names no live topic, `InvalidInput` for
   arguments that no item can be blamed for, `StoreUnavailable` (and its kinds) if nothing was changed,
   `OutcomeUnknown` if the store did not answer a change. Then some of the batch may be done: ask again, with
-  `again=True`.
+  `again=True`. Where other transactions hold some of the messages, the error's `answered` says what became
+  of each.
 - `again` says that an earlier attempt of this very call was not answered. The items are tried, and one that
   is refused is judged by the row: done if the row names the same hand as its last (the lease's `session`, and
   the version after its own), refused if it names another, `unknown` if it cannot tell or if the earlier

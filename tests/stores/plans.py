@@ -10,6 +10,10 @@ Plan = dict[str, Any]
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
+_prepared: dict[str, tuple[str, list[str]]] = {}
+"""Queries as the driver prepared them: the statement, and the types of its parameters."""
+
+
 def explain(
     connection: Connection, query: str, values: Mapping[str, Any], options: str = ""
 ) -> Plan:
@@ -17,13 +21,9 @@ def explain(
 
     On the store's own session that is a plan for whatever values may come. What was changed is taken back.
     """
-    with connection.transaction(force_rollback=True):
-        connection.execute("DEALLOCATE ALL")
-        connection.execute(query.encode(), values, prepare=True)
-        ((statement, types),) = connection.execute(
-            "SELECT statement, parameter_types::text[] FROM pg_prepared_statements "
-            "WHERE statement NOT LIKE '%pg_prepared_%'"
-        ).fetchall()
+    if query not in _prepared:
+        _prepared[query] = _prepare(connection, query, values)
+    statement, types = _prepared[query]
     named = dict.fromkeys(re.findall(r"%\((\w+)\)[sb]", query))
     arguments = f"({', '.join(f'%({each})s' for each in named)})" if named else ""
     signature = f"({', '.join(types)})" if types else ""
@@ -35,6 +35,29 @@ def explain(
     assert row is not None
     found: Plan = row[0][0]["Plan"]
     return found
+
+
+def _prepare(
+    connection: Connection, query: str, values: Mapping[str, Any]
+) -> tuple[str, list[str]]:
+    with connection.transaction(force_rollback=True):
+        connection.execute("DEALLOCATE ALL")
+        connection.execute(query.encode(), values, prepare=True)
+        ((statement, types),) = connection.execute(
+            "SELECT statement, parameter_types::text[] FROM pg_prepared_statements "
+            "WHERE statement NOT LIKE '%pg_prepared_%'"
+        ).fetchall()
+    return statement, types
+
+
+def forget_statistics(connection: Connection, table: str) -> None:
+    """Makes the planner know as little of a table as when it was made; a superuser may."""
+    ours = "SELECT %s::regclass UNION SELECT indexrelid FROM pg_index WHERE indrelid = %s::regclass"
+    connection.execute(f"DELETE FROM pg_statistic WHERE starelid IN ({ours})".encode(), [table] * 2)
+    connection.execute(
+        f"UPDATE pg_class SET reltuples = -1, relpages = 0 WHERE oid IN ({ours})".encode(),
+        [table] * 2,
+    )
 
 
 def nodes(plan: Plan) -> Iterator[Plan]:

@@ -1,4 +1,4 @@
-"""Sample values for every named query, and 200,000 rows to try them on.
+"""Sample values for every named query, the indexes that serve it, and rows to try it on.
 
 A query that is added without a sample fails the test of plans.
 """
@@ -6,7 +6,6 @@ A query that is added without a sample fails the test of plans.
 import json
 from typing import Any
 
-ROWS = 200_000
 NOW = 1_800_000_000_000
 TOPIC = 77
 BUCKETS = 64
@@ -214,8 +213,41 @@ POSTGRES: dict[str, dict[str, Any]] = {
     **_INPUTS,
 }
 
-# Between the timeline and the clock: these must find their rows in order, without sorting them.
-HOT = {
-    *("due", "reserve", "select", "next_ts", "select_held", "held_live"),
-    *("select_owned", "dead_letters", "purge_marks"),
+# The indexes of messages by which each query finds them. Queries that are not here read no messages.
+
+_OF_BOTH: dict[str, frozenset[str]] = {
+    **dict.fromkeys(["select", "next_ts", "forecast", "scan"], frozenset({"messages_due"})),
+    "select_held": frozenset({"messages_held"}),
+    "select_owned": frozenset({"messages_owned"}),
+    "dead_letters": frozenset({"messages_dead"}),
 }
+
+POSTGRES_INDEXES: dict[str, frozenset[str]] = {
+    **dict.fromkeys(
+        [*_CHANGES, "rows", "bodies", "lookup", "lease", "reject", "purge_dropped", "free_name"],
+        frozenset({"messages_pkey"}),
+    ),
+    **_OF_BOTH,
+    "reserve": frozenset({"messages_due", "messages_pkey"}),
+    "resume": frozenset({"messages_held", "messages_pkey"}),
+    "purge_marks": frozenset({"messages_gone", "messages_pkey"}),
+    "purge_dead": frozenset({"messages_dead", "messages_pkey"}),
+}
+
+BY_NUMBER = "INTEGER PRIMARY KEY"
+SQLITE_INDEXES: dict[str, frozenset[str]] = {
+    **dict.fromkeys(
+        [*_CHANGES, "row", "lookup", "due_at_version", "forget_topic"], frozenset({"messages_id"})
+    ),
+    **dict.fromkeys(["take", "dead_letter", "resume"], frozenset({BY_NUMBER})),
+    **_OF_BOTH,
+    "due": frozenset({"messages_due"}),
+    "held_live": frozenset({"messages_held"}),
+    "reject": frozenset({"messages_id", BY_NUMBER}),
+    "purge_marks": frozenset({"messages_gone", BY_NUMBER}),
+    "purge_dead": frozenset({"messages_dead", BY_NUMBER}),
+    "purge_dropped": frozenset({"messages_id", BY_NUMBER}),
+}
+
+SORTED = {"forecast", "scan"}
+"""One counts by step; the other has messages of one millisecond in the order of their ids."""

@@ -12,8 +12,8 @@ from chronoline.broker.http.problems import MEDIA_TYPE, Problem
 from chronoline.broker.http.reading import JsonRoute
 from chronoline.broker.http.slicing import in_slices
 from chronoline.broker.http.telling import OutcomesTold, OutcomeTold
-from chronoline.core.errors import Refused
-from chronoline.core.outcome import Outcome
+from chronoline.core.errors import Refused, StoreBusy
+from chronoline.core.outcome import Outcome, Refusal
 
 _ALWAYS = (
     HTTPStatus.BAD_REQUEST,
@@ -51,6 +51,8 @@ def problems(*groups: Sequence[HTTPStatus]) -> dict[int | str, dict[str, Any]]:
 def only(outcomes: Sequence[Outcome]) -> Outcome:
     """The outcome of a request for one message. Raises `Refused`."""
     (outcome,) = outcomes
+    if outcome.refusal is Refusal.BUSY:
+        raise StoreBusy(outcome.reason)
     if not outcome.done:
         raise Refused([outcome])
     return outcome

@@ -52,6 +52,7 @@ STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
     Refusal.IMMUTABLE: HTTPStatus.CONFLICT,
     Refusal.TOO_SOON: HTTPStatus.BAD_REQUEST,
     Refusal.INVALID: HTTPStatus.BAD_REQUEST,
+    Refusal.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 """Of requests that concern one message."""
 CODE_OF_STATUS: Mapping[int, str] = {

@@ -14,10 +14,10 @@ from chronoline.broker.subscribing import Subscription
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.requests import call_id, request_headers
 from chronoline.callbacks.calling import Answer, Verdict
-from chronoline.core.errors import ChronolineError, OutcomeUnknown, TopicNotFound
+from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreBusy, TopicNotFound
 from chronoline.core.limits import MAX_REASON_CHARACTERS
 from chronoline.core.message import After, Lease, LeasedMessage, content_bytes
-from chronoline.core.outcome import Outcome
+from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 
@@ -200,6 +200,8 @@ class Target:
         else:
             wait = After(self._calls.wait_ms(attempts))
             (outcome,) = await carrier.move("retry", uid, [(lease, wait)], again=again)
+        if outcome.refusal is Refusal.BUSY:
+            raise StoreBusy(outcome.reason)
         return outcome
 
     def _finished(self, size_bytes: int, task: asyncio.Task[None]) -> None:

@@ -1,6 +1,11 @@
--- Where rows are found by their key, the condition says "life + 0": it matches no partial index, so that a
--- planner without fresh statistics cannot take one of those instead of the key. And the topic comes with each
--- key, not as one value: else a planner that knows the table as small goes through the whole topic.
+-- One index can serve each statement, so that no statistics can make the planner take another; "Plans" in
+-- docs/design/stores.md says why. Conditions are written so that they match that index alone:
+--   by key:        "life + 0", which matches no partial index, and "topic = ANY (ARRAY[…])", which is no reason
+--                  to read the key in its order: else all of it is read where the table is taken for empty.
+--                  The topic comes with each key, not as one value: else the whole topic is read;
+--   messages_due:  "topic + 0", "bucket + 0" and "life = 0";
+--   messages_held, messages_owned: "topic + 0", "id || ''" and their CASE;
+--   messages_dead: "topic + 0", "id || ''" and "life = 2".
 
 -- name: insert_topic
 -- Makes a topic; a taken name is a conflict.
@@ -64,8 +69,8 @@ WITH cell AS MATERIALIZED (
     FROM cell c
     LEFT JOIN LATERAL (
         SELECT m.ts FROM chronoline.messages m
-        WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0 AND m.ts <= %(horizon)s
-            AND m.bucket >= c.start AND m.bucket < c.stop
+        WHERE m.topic + 0 = %(topic)s AND m.stripe = c.stripe AND m.life = 0 AND m.ts <= %(horizon)s
+            AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
             AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
         ORDER BY m.ts OFFSET %(share)s - 1 LIMIT 1
     ) share ON true
@@ -74,11 +79,11 @@ WITH cell AS MATERIALIZED (
     FROM cell c
     CROSS JOIN LATERAL (
         SELECT m.topic, m.bucket, m.id, m.ts FROM chronoline.messages m
-        WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0
+        WHERE m.topic + 0 = %(topic)s AND m.stripe = c.stripe AND m.life = 0
             AND m.ts <= (SELECT ts FROM bound)
-            AND m.bucket >= c.start AND m.bucket < c.stop
+            AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
             AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
-        ORDER BY m.ts, m.bucket LIMIT %(reach)s
+        ORDER BY m.ts, m.bucket + 0 LIMIT %(reach)s
     ) found
     ORDER BY found.ts, found.bucket, found.id LIMIT %(reach)s
 ), chosen AS MATERIALIZED (
@@ -89,7 +94,7 @@ WITH cell AS MATERIALIZED (
             WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'expired'
         END AS death
     FROM candidate b JOIN chronoline.messages m
-        ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
+        ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
     WHERE m.life + 0 = 0 AND (m.ts <= %(now)s OR m.lock_consumer IS NULL AND m.ts <= %(horizon)s)
         AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
     LIMIT %(limit)s
@@ -104,7 +109,7 @@ WITH cell AS MATERIALIZED (
         attempts = m.attempts + (chosen.holder IS NOT NULL)::integer,
         version = m.version + 1
     FROM chosen
-    WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
+    WHERE m.topic = ANY (ARRAY[chosen.topic]) AND m.bucket = chosen.bucket AND m.id = chosen.id
     RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts,
         m.expires, m.key, m.headers, m.body, chosen.holder, chosen.death
 )
@@ -122,7 +127,7 @@ WITH chosen AS MATERIALIZED (
         END AS death
     FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
         %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-    JOIN chronoline.messages m ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
+    JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
     WHERE m.life + 0 = 0 AND m.version = b.version
         AND (m.ts <= %(now)s OR m.lock_consumer IS NULL AND m.ts <= %(horizon)s)
         AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -137,7 +142,7 @@ UPDATE chronoline.messages m SET
     attempts = m.attempts + (chosen.holder IS NOT NULL)::integer,
     version = m.version + 1
 FROM chosen
-WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
+WHERE m.topic = ANY (ARRAY[chosen.topic]) AND m.bucket = chosen.bucket AND m.id = chosen.id
 RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers, m.body, chosen.holder, chosen.death;
 
@@ -145,15 +150,15 @@ RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.vers
 -- Gives live leases back to a consumer that returned, under new versions.
 WITH chosen AS MATERIALIZED (
     SELECT m.topic, m.bucket, m.id, m.lock_session FROM chronoline.messages m
-    WHERE m.topic = %(topic)s AND m.lock_consumer = %(consumer)s AND m.life = 0 AND m.ts > %(now)s
-        AND m.id > %(after)s
+    WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.lock_consumer END = %(consumer)s
+        AND m.ts > %(now)s AND m.id || '' > %(after)s
         AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
-    ORDER BY m.id LIMIT %(limit)s
+    ORDER BY m.id || '' LIMIT %(limit)s
     FOR UPDATE
 )
 UPDATE chronoline.messages m SET version = m.version + 1, lock_session = %(session)s
 FROM chosen
-WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
+WHERE m.topic = ANY (ARRAY[chosen.topic]) AND m.bucket = chosen.bucket AND m.id = chosen.id
 RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers, m.body, chosen.lock_session;
 
@@ -163,7 +168,7 @@ UPDATE chronoline.messages m SET
     ts = b."to", version = m.version + 1
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND b."to" >= greatest(m.due, %(now)s) + %(min_lease_ms)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -175,7 +180,7 @@ UPDATE chronoline.messages m SET
     ts = b."to", due = b."to", lock_consumer = NULL, version = m.version + 1
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND b."to" >= %(now)s + %(min_lease_ms)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -191,7 +196,7 @@ UPDATE chronoline.messages m SET
     due = CASE WHEN m.attempts + 1 >= %(max_attempts)s THEN m.due ELSE b."to" END
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND b."to" >= %(now)s + %(min_lease_ms)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -204,7 +209,7 @@ UPDATE chronoline.messages m SET
     version = m.version + 1
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(reason)b::text[]) AS b(topic, bucket, id, name, version, reason)
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
@@ -215,7 +220,7 @@ UPDATE chronoline.messages m SET
     ts = m.due, lock_consumer = NULL, version = m.version + 1
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
@@ -226,7 +231,7 @@ UPDATE chronoline.messages m SET
     life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
@@ -236,7 +241,7 @@ RETURNING m.id, m.version;
 DELETE FROM chronoline.messages m
 USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
     AND m.version < %(settled)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -249,7 +254,7 @@ UPDATE chronoline.messages m SET
     lock_consumer = NULL, lock_session = NULL
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
@@ -259,7 +264,7 @@ RETURNING m.id, m.version;
 DELETE FROM chronoline.messages m
 USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
     AND m.version < %(settled)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
@@ -272,7 +277,7 @@ UPDATE chronoline.messages m SET
     attempts = m.attempts + (m.lock_consumer IS NOT NULL)::integer
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
@@ -285,7 +290,7 @@ UPDATE chronoline.messages m SET
     expires = CASE WHEN m.expires > greatest(b."to", %(now)s) THEN m.expires END
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -296,7 +301,7 @@ UPDATE chronoline.messages m SET
     lock_consumer = NULL, lock_session = NULL, death = NULL
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version;
 
@@ -305,7 +310,7 @@ RETURNING m.id, m.version;
 DELETE FROM chronoline.messages m
 USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
     AND m.version < %(settled)s
     AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version + 1;
@@ -314,7 +319,7 @@ RETURNING m.id, m.version + 1;
 -- What the rules want to know of some rows.
 SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
-JOIN chronoline.messages m ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
+JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
 
 -- name: bodies
@@ -322,7 +327,7 @@ WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_
 SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
     m.body
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
-JOIN chronoline.messages m ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
+JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
 
 -- name: lookup
@@ -330,7 +335,7 @@ WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
-JOIN chronoline.messages m ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
+JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE m.life + 0 = 0;
 
 -- name: select
@@ -344,8 +349,8 @@ WITH cell AS MATERIALIZED (
     FROM cell c
     LEFT JOIN LATERAL (
         SELECT m.ts FROM chronoline.messages m
-        WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0 AND m.ts <= %(max_ts)s
-            AND m.bucket >= c.start AND m.bucket < c.stop
+        WHERE m.topic + 0 = %(topic)s AND m.stripe = c.stripe AND m.life = 0 AND m.ts <= %(max_ts)s
+            AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
         ORDER BY m.ts OFFSET %(share)s - 1 LIMIT 1
     ) share ON true
 )
@@ -355,10 +360,10 @@ CROSS JOIN LATERAL (
     SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
         m.key, m.headers
     FROM chronoline.messages m
-    WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0
+    WHERE m.topic + 0 = %(topic)s AND m.stripe = c.stripe AND m.life = 0
         AND m.ts <= (SELECT ts FROM bound)
-        AND m.bucket >= c.start AND m.bucket < c.stop
-    ORDER BY m.ts, m.bucket LIMIT %(limit)s
+        AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
+    ORDER BY m.ts, m.bucket + 0 LIMIT %(limit)s
 ) found
 ORDER BY found.ts, found.bucket, found.id LIMIT %(limit)s;
 
@@ -367,17 +372,19 @@ ORDER BY found.ts, found.bucket, found.id LIMIT %(limit)s;
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers
 FROM chronoline.messages m
-WHERE m.topic = %(topic)s AND m.lock_consumer = %(consumer)s AND m.life = 0 AND m.id > %(after)s
+WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.lock_consumer END = %(consumer)s
+    AND m.id || '' > %(after)s
     AND (%(session)s::text IS NULL OR m.lock_session = %(session)s)
-ORDER BY m.id LIMIT %(limit)s;
+ORDER BY m.id || '' LIMIT %(limit)s;
 
 -- name: select_owned
 -- What belongs to a producer group.
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers
 FROM chronoline.messages m
-WHERE m.topic = %(topic)s AND m.producer_group = %(producer_group)s AND m.life = 0 AND m.id > %(after)s
-ORDER BY m.id LIMIT %(limit)s;
+WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.producer_group END = %(producer_group)s
+    AND m.id || '' > %(after)s
+ORDER BY m.id || '' LIMIT %(limit)s;
 
 -- name: next_ts
 -- The oldest position of some cells.
@@ -386,8 +393,8 @@ FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
     AS c(stripe, start, stop)
 CROSS JOIN LATERAL (
     SELECT m.ts FROM chronoline.messages m
-    WHERE m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0
-        AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop  -- the key must not seem to serve
+    WHERE m.topic + 0 = %(topic)s AND m.stripe = c.stripe AND m.life = 0
+        AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
     ORDER BY m.ts LIMIT 1
 ) found
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
@@ -400,9 +407,9 @@ SELECT (m.ts - %(from)s) / %(step_ms)s AS step,
     count(*) FILTER (WHERE m.ts > %(now)s AND m.lock_consumer IS NULL)
 FROM unnest(%(stripe)b::smallint[], %(start)b::integer[], %(stop)b::integer[])
     AS c(stripe, start, stop)
-JOIN chronoline.messages m ON m.topic = %(topic)s AND m.stripe = c.stripe AND m.life = 0
+JOIN chronoline.messages m ON m.topic + 0 = %(topic)s AND m.stripe = c.stripe AND m.life = 0
     AND m.ts >= %(from)s AND m.ts < %(end)s
-    AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop  -- the key must not seem to serve
+    AND m.bucket + 0 >= c.start AND m.bucket + 0 < c.stop
 GROUP BY step;
 
 -- name: scan
@@ -410,8 +417,8 @@ GROUP BY step;
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers
 FROM chronoline.messages m
-WHERE m.topic = %(topic)s AND m.stripe = %(stripe)s AND m.life = 0
-    AND m.ts >= %(from)s AND m.ts < %(end)s AND m.bucket >= %(start)s AND m.bucket < %(stop)s
+WHERE m.topic + 0 = %(topic)s AND m.stripe = %(stripe)s AND m.life = 0
+    AND m.ts >= %(from)s AND m.ts < %(end)s AND m.bucket + 0 >= %(start)s AND m.bucket + 0 < %(stop)s
     AND (m.ts, m.id) > (%(from)s, %(after)s)
 ORDER BY m.ts, m.id LIMIT %(limit)s;
 
@@ -420,8 +427,8 @@ ORDER BY m.ts, m.id LIMIT %(limit)s;
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers, m.death
 FROM chronoline.messages m
-WHERE m.topic = %(topic)s AND m.life = 2 AND (m.ts, m.id) > (%(died)s, %(after)s)
-ORDER BY m.ts, m.id LIMIT %(limit)s;
+WHERE m.topic + 0 = %(topic)s AND m.life = 2 AND (m.ts, m.id || '') > (%(died)s, %(after)s)
+ORDER BY m.ts, m.id || '' LIMIT %(limit)s;
 
 -- name: purge_marks
 -- Removes marks whose time is over, when their versions are settled.
@@ -432,7 +439,7 @@ WITH waste AS MATERIALIZED (
 )
 DELETE FROM chronoline.messages m
 USING waste
-WHERE m.topic = waste.topic AND m.bucket = waste.bucket AND m.id = waste.id
+WHERE m.topic = ANY (ARRAY[waste.topic]) AND m.bucket = waste.bucket AND m.id = waste.id
 RETURNING m.topic;
 
 -- name: topics_without_dead_letters
@@ -444,12 +451,12 @@ WHERE dropped_at IS NULL AND NOT (settings::jsonb->>'dead_letters')::boolean;
 -- Removes dead letters of a topic that keeps none, when their versions are settled.
 WITH waste AS MATERIALIZED (
     SELECT w.topic, w.bucket, w.id FROM chronoline.messages w
-    WHERE w.topic = %(topic)s AND w.life = 2 AND w.version < %(settled)s
+    WHERE w.topic + 0 = %(topic)s AND w.life = 2 AND w.version < %(settled)s
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 DELETE FROM chronoline.messages m
 USING waste
-WHERE m.topic = waste.topic AND m.bucket = waste.bucket AND m.id = waste.id
+WHERE m.topic = ANY (ARRAY[waste.topic]) AND m.bucket = waste.bucket AND m.id = waste.id
 RETURNING m.topic;
 
 -- name: dropped_topics
@@ -465,7 +472,7 @@ WITH waste AS MATERIALIZED (
 )
 DELETE FROM chronoline.messages m
 USING waste
-WHERE m.topic = waste.topic AND m.bucket = waste.bucket AND m.id = waste.id
+WHERE m.topic = ANY (ARRAY[waste.topic]) AND m.bucket = waste.bucket AND m.id = waste.id
 RETURNING m.topic;
 
 -- name: free_name
@@ -492,7 +499,7 @@ RETURNING i.partition, i.fence, i.position;
 -- Moves the ends of live claims.
 UPDATE chronoline.inputs i SET until_ms = %(until)s
 FROM jsonb_array_elements(%(claims)s::jsonb) c
-WHERE i.source = c->>0 AND i.partition = (c->>1)::bigint AND i.holder = c->>2
+WHERE i.source = ANY (ARRAY[c->>0]) AND i.partition = (c->>1)::bigint AND i.holder = c->>2
     AND i.fence = (c->>3)::bigint AND i.until_ms > %(now)s
 RETURNING i.source, i.partition, i.position;
 
@@ -500,7 +507,7 @@ RETURNING i.source, i.partition, i.position;
 -- Gives claims up.
 UPDATE chronoline.inputs i SET holder = NULL, until_ms = 0
 FROM jsonb_array_elements(%(claims)s::jsonb) c
-WHERE i.source = c->>0 AND i.partition = (c->>1)::bigint AND i.holder = c->>2
+WHERE i.source = ANY (ARRAY[c->>0]) AND i.partition = (c->>1)::bigint AND i.holder = c->>2
     AND i.fence = (c->>3)::bigint
 RETURNING i.partition;
 
@@ -508,9 +515,9 @@ RETURNING i.partition;
 -- Where the partitions of live claims stand; nobody moves them before the transaction ends.
 SELECT i.source, i.partition, i.position FROM chronoline.inputs i
 JOIN jsonb_array_elements(%(claims)s::jsonb) c
-    ON i.source = c->>0 AND i.partition = (c->>1)::bigint
+    ON i.source = ANY (ARRAY[c->>0]) AND i.partition = (c->>1)::bigint
 WHERE i.holder = c->>2 AND i.fence = (c->>3)::bigint AND i.until_ms > %(now)s
-ORDER BY i.source, i.partition
+ORDER BY i.source || '', i.partition
 FOR UPDATE OF i;
 
 -- name: move_inputs
@@ -521,7 +528,7 @@ UPDATE chronoline.inputs i SET
     cancelled = i.cancelled + (m->>6)::bigint, rescheduled = i.rescheduled + (m->>7)::bigint,
     missed = i.missed + (m->>8)::bigint
 FROM jsonb_array_elements(%(moves)s::jsonb) m
-WHERE i.source = m->>0 AND i.partition = (m->>1)::bigint
+WHERE i.source = ANY (ARRAY[m->>0]) AND i.partition = (m->>1)::bigint
 RETURNING i.partition;
 
 -- name: input_accounts
@@ -538,7 +545,7 @@ RETURNING partition;
 -- Sends messages that were just created to the dead letters.
 UPDATE chronoline.messages m SET life = 2, death = 'rejected', ts = %(now)s, version = m.version + 1
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
-WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
+WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 RETURNING m.id;
 
 -- name: beat

@@ -18,7 +18,7 @@ from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
-from chronoline.databases.postgres import Connection, PostgresDatabase, Row, fetch
+from chronoline.databases.postgres import NO_LISTEN, Connection, PostgresDatabase, Row, fetch
 from chronoline.databases.postgres_listening import PostgresListener
 from chronoline.databases.queries import load_queries
 from chronoline.stores.base import EngineStore
@@ -26,10 +26,12 @@ from chronoline.stores.changes import (
     Change,
     LeaseRequest,
     ResumeRequest,
+    RowsHeld,
     Span,
     StoredRow,
     Taken,
     change_values,
+    explain_create,
     lease_values,
     may_remove,
     resume_values,
@@ -39,6 +41,7 @@ from chronoline.stores.changes import (
 from chronoline.stores.contract import Capabilities, Counts, IfExists, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.postgres.listening import start_listening, write_notice
+from chronoline.stores.postgres.locked_rows import PATIENT_MS, Item, LockedRows, Try
 from chronoline.stores.primitives import Key
 from chronoline.stores.rows import MESSAGE_WIDTH, read_message
 from chronoline.stores.sql import SqlStore, topic_values
@@ -52,8 +55,11 @@ _RESERVE_LOOKS = 4
 _RESERVE_GROWTH = 4
 LOOK_EVERY_S = 0.1
 """How often a sleeper is told to look where the server cannot tell what others have changed."""
-_LOCK_TIMEOUT_MS = 900
-"""With the wait for its turn before it, a create that waits for a lock stays within `WRITE_BOUND_MS`."""
+_CREATE_MS = 900
+"""With the wait for its turn before it, a create with all its statements stays within `WRITE_BOUND_MS`."""
+_CHANGE_MS = 5_000
+"""Rows of a change that other transactions hold after this time are set aside."""
+_TRANSACTION_LOCK_MS = 900
 _LATE_STATEMENT_MS = 3_600_000
 """No statement is still on its way to a dropped topic after this time."""
 
@@ -75,8 +81,12 @@ class PostgresStore(SqlStore):
         super().__init__(random_bytes)
         self._notify = notify
         self._database = PostgresDatabase(
-            url, package=_PACKAGE, schema="chronoline", lock_timeout_ms=_LOCK_TIMEOUT_MS
+            url, package=_PACKAGE, schema="chronoline", lock_timeout_ms=PATIENT_MS
         )
+        if notify and not self._database.keeps_sessions:
+            self._database.close()
+            raise StoreError(NO_LISTEN)
+        self._locked_rows = LockedRows()
         self._board = NoticeBoard()
         self._listener: PostgresListener | None = None
         self._listener_lock = threading.Lock()
@@ -114,38 +124,44 @@ class PostgresStore(SqlStore):
         buckets = topic.settings.buckets
         # In the order of the key, so that two batches cannot wait for each other.
         messages = sorted(messages, key=lambda each: (each[0], each[1].id))
-        values = {
-            "topic": topic.uid,
-            "now": now_ms,
-            "bucket": [bucket for bucket, _ in messages],
-            "stripe": [stripe_of(bucket, buckets) for bucket, _ in messages],
-            "id": [new.id for _, new in messages],
-            "due": [new.due for _, new in messages],
-            "expires": [new.expires for _, new in messages],
-            "producer_group": [new.producer_group for _, new in messages],
-            "key": [new.key for _, new in messages],
-            "headers": [pack_headers(new.headers) for _, new in messages],
-            "body": [new.body for _, new in messages],
-            "replace": replace,
-        }
-        return dict(self._run("create", values, turn_ms=TURN_BOUND_MS))
+        common = {"topic": topic.uid, "now": now_ms, "replace": replace}
+
+        def create(part: Try[tuple[int, NewMessage]]) -> list[Row]:
+            values = common | _new_columns(part.items, buckets)
+            return self._run_part("create", values, part, turn_ms=TURN_BOUND_MS)
+
+        within_ms = TURN_BOUND_MS + _CREATE_MS
+        rows, held = self._apart(messages, _new_id, create, within_ms=within_ms)
+        if held:
+            raise RowsHeld(dict(rows), held)
+        return dict(rows)
 
     def _change(
         self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
     ) -> dict[str, int]:
         common = change_values(topic, now_ms)
-        made: dict[str, int] = {}
         removable = [each for each in changes if may_remove(operation, topic, each, now_ms)]
-        if removable:
-            made.update(self._run(f"{operation.value}_remove", common | _columns(topic, removable)))
-        left = [change for change in changes if change.id not in made]
-        try:
-            if left:
-                made.update(self._run(operation.value, common | _columns(topic, left)))
-        except StoreUnavailable as error:
-            if not made:
-                raise
-            raise OutcomeUnknown(f"a part of the batch is done: {error}") from error
+        made: dict[str, int] = {}
+        held: frozenset[str] = frozenset()
+        for query, some in {
+            f"{operation.value}_remove": removable,
+            operation.value: changes,
+        }.items():
+            left = [each for each in some if each.id not in made and each.id not in held]
+
+            def change(part: Try[Change], query: str = query) -> list[Row]:
+                return self._run_part(query, common | _columns(topic, part.items), part)
+
+            try:
+                rows, more = self._apart(left, _change_id, change, within_ms=_CHANGE_MS)
+            except StoreUnavailable as error:
+                if not made:
+                    raise
+                raise OutcomeUnknown(f"a part of the batch is done: {error}") from error
+            made.update(rows)
+            held |= more
+        if held:
+            raise RowsHeld(made, held)
         return made
 
     def _reject(self, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
@@ -288,6 +304,33 @@ class PostgresStore(SqlStore):
         except StoreError as error:  # the change itself is done; sleepers look again by themselves
             logger.warning("announcing a change failed: %s", error)
 
+    def _apart(
+        self,
+        items: Sequence[Item],
+        id_of: Callable[[Item], str],
+        statement: Callable[[Try[Item]], list[Row]],
+        *,
+        within_ms: int,
+    ) -> tuple[list[Row], frozenset[str]]:
+        """The rows of a statement over the items that no other transaction holds, and the other ids."""
+        return self._locked_rows.run(items, id_of, statement, within_ms=within_ms)
+
+    def _run_part(
+        self, query: str, values: dict[str, Any], part: Try[Any], *, turn_ms: int | None = None
+    ) -> list[Row]:
+        """Runs a statement for a part of a batch, within what is left of the batch's time."""
+        if turn_ms is None:
+            lock_ms = None if part.lock_ms == PATIENT_MS else part.lock_ms
+            return self._database.run(_QUERIES[query], values, lock_ms=lock_ms)
+        half_ms = part.left_ms // 2
+        return self._database.run(
+            _QUERIES[query],
+            values,
+            turn_ms=min(turn_ms, half_ms),
+            lock_ms=min(part.lock_ms, half_ms),
+            statement_ms=min(_CREATE_MS, half_ms),
+        )
+
     def _run(self, query: str, values: dict[str, Any], *, turn_ms: int | None = None) -> list[Row]:
         return self._database.run(_QUERIES[query], values, turn_ms=turn_ms)
 
@@ -305,7 +348,9 @@ class PostgresStore(SqlStore):
             return work(_OwnTransaction(self, connection, notices))
 
         try:
-            answer = self._database.transact(run, turn_ms=TURN_BOUND_MS)
+            answer = self._database.transact(
+                run, turn_ms=TURN_BOUND_MS, lock_ms=_TRANSACTION_LOCK_MS
+            )
         except OutcomeUnknown:
             self._announce(Notice())  # it may be done: whoever sleeps should look
             raise
@@ -322,6 +367,35 @@ class _CallerTransaction(PostgresStore):
         self._known_topics = store._known_topics
         self._notify = store._notify
         self._connection = connection
+
+    def _apart(
+        self,
+        items: Sequence[Item],
+        id_of: Callable[[Item], str],
+        statement: Callable[[Try[Item]], list[Row]],
+        *,
+        within_ms: int,
+    ) -> tuple[list[Row], frozenset[str]]:
+        return (statement(Try(items, within_ms, within_ms)) if items else []), frozenset()
+
+    def _create(
+        self, topic: Topic, messages: Sequence[tuple[int, NewMessage]], replace: bool, now_ms: int
+    ) -> dict[str, int]:
+        """Leaves ids alone that are taken: to conflict with a row locks it until the caller commits."""
+        rows = self._rows(topic, [(bucket, new.id) for bucket, new in messages])
+        free = [
+            (bucket, new)
+            for bucket, new in messages
+            if not explain_create(
+                rows.get(new.id), Change(bucket, new.id, new.producer_group), replace, now_ms
+            )
+        ]
+        return super()._create(topic, free, replace, now_ms) if free else {}
+
+    def _run_part(
+        self, query: str, values: dict[str, Any], part: Try[Any], *, turn_ms: int | None = None
+    ) -> list[Row]:
+        return self._run(query, values)
 
     def _announce(self, notice: Notice) -> None:
         if self._notify:  # told when the caller commits; without it sleepers look by themselves
@@ -341,8 +415,36 @@ class _OwnTransaction(_CallerTransaction):
         super().__init__(store, connection)
         self._notices = notices
 
+    def _create(
+        self, topic: Topic, messages: Sequence[tuple[int, NewMessage]], replace: bool, now_ms: int
+    ) -> dict[str, int]:
+        return PostgresStore._create(self, topic, messages, replace, now_ms)  # it ends soon
+
     def _announce(self, notice: Notice) -> None:
         self._notices.append(notice)
+
+
+def _new_id(item: tuple[int, NewMessage]) -> str:
+    return item[1].id
+
+
+def _change_id(change: Change) -> str:
+    return change.id
+
+
+def _new_columns(messages: Sequence[tuple[int, NewMessage]], buckets: int) -> dict[str, list[Any]]:
+    """New messages as arrays."""
+    return {
+        "bucket": [bucket for bucket, _ in messages],
+        "stripe": [stripe_of(bucket, buckets) for bucket, _ in messages],
+        "id": [new.id for _, new in messages],
+        "due": [new.due for _, new in messages],
+        "expires": [new.expires for _, new in messages],
+        "producer_group": [new.producer_group for _, new in messages],
+        "key": [new.key for _, new in messages],
+        "headers": [pack_headers(new.headers) for _, new in messages],
+        "body": [new.body for _, new in messages],
+    }
 
 
 def _columns(topic: Topic, changes: Sequence[Change]) -> dict[str, list[Any]]:

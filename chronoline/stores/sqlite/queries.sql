@@ -1,3 +1,7 @@
+-- Each statement names the index that serves it, and INDEXED BY fails where that cannot be used: the planner
+-- has no choice, whatever sqlite_stat1 says. "NOT INDEXED" finds rows by their number. "+bucket" is compared but not
+-- searched for: else topic, stripe and ts may be skipped.
+
 -- name: insert_topic
 -- Makes a topic; a taken name is a conflict.
 INSERT INTO topics (uid, name, settings) VALUES (:uid, :name, :settings)
@@ -70,18 +74,18 @@ SELECT body FROM bodies WHERE no = :no;
 -- The oldest that can be leased in a cell, from the index alone.
 SELECT ts, no, lock_consumer FROM messages INDEXED BY messages_due
 WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts <= :horizon
-    AND bucket >= :start AND bucket < :stop AND (ts <= :now OR lock_consumer IS NULL)
+    AND +bucket >= :start AND +bucket < :stop AND (ts <= :now OR lock_consumer IS NULL)
 ORDER BY ts LIMIT :limit;
 
 -- name: due_at_version
 -- A message that can be leased, for someone who knows its version.
-SELECT no, lock_consumer FROM messages
+SELECT no, lock_consumer FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND version = :version AND life = 0
     AND (ts <= :now OR ts <= :horizon AND lock_consumer IS NULL);
 
 -- name: take
 -- Leases messages, except those that must go to the dead letters.
-UPDATE messages SET
+UPDATE messages NOT INDEXED SET
     ts = max(due, :now) + :lease_ms, lock_consumer = :consumer, lock_session = :session,
     version = version + 1,
     attempts = attempts + (lock_consumer IS NOT NULL)
@@ -94,7 +98,7 @@ RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts,
 
 -- name: dead_letter
 -- Sends a message to the dead letters instead.
-UPDATE messages SET
+UPDATE messages NOT INDEXED SET
     life = 2, ts = :now, lock_consumer = NULL, lock_session = NULL, version = version + 1,
     attempts = attempts + (lock_consumer IS NOT NULL),
     death = CASE WHEN attempts + (lock_consumer IS NOT NULL) >= :max_attempts
@@ -105,33 +109,33 @@ RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts,
 
 -- name: held_live
 -- A consumer's live leases.
-SELECT no, lock_session FROM messages
+SELECT no, lock_session FROM messages INDEXED BY messages_held
 WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND ts > :now AND id > :after
 ORDER BY id LIMIT :limit;
 
 -- name: resume
 -- Gives a lease back to a consumer that returned, under a new version.
-UPDATE messages SET version = version + 1, lock_session = :session WHERE no = :no
+UPDATE messages NOT INDEXED SET version = version + 1, lock_session = :session WHERE no = :no
 RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
     body, apart, no;
 
 -- name: extend
 -- Moves the end of a live lease.
-UPDATE messages SET ts = :to, version = version + 1
+UPDATE messages INDEXED BY messages_id SET ts = :to, version = version + 1
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND lock_consumer = :name AND version = :version AND ts > :now AND :to >= max(:now, due) + :min_lease_ms
 RETURNING version;
 
 -- name: release
 -- Gives a message back into the future.
-UPDATE messages SET ts = :to, due = :to, lock_consumer = NULL, version = version + 1
+UPDATE messages INDEXED BY messages_id SET ts = :to, due = :to, lock_consumer = NULL, version = version + 1
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND lock_consumer = :name AND version = :version AND ts > :now AND :to >= :now + :min_lease_ms
 RETURNING version;
 
 -- name: retry
 -- Gives a message back after a failed attempt, or sends it to the dead letters after the last.
-UPDATE messages SET
+UPDATE messages INDEXED BY messages_id SET
     attempts = attempts + 1, lock_consumer = NULL, version = version + 1,
     life = CASE WHEN attempts + 1 >= :max_attempts THEN 2 ELSE 0 END,
     death = CASE WHEN attempts + 1 >= :max_attempts THEN 'attempts' END,
@@ -143,7 +147,7 @@ RETURNING version;
 
 -- name: bury
 -- Sends a message to the dead letters, for a reason that its holder gives.
-UPDATE messages SET
+UPDATE messages INDEXED BY messages_id SET
     life = 2, ts = :now, death = :reason, attempts = attempts + 1, lock_consumer = NULL,
     version = version + 1
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
@@ -152,14 +156,14 @@ RETURNING version;
 
 -- name: unreserve
 -- Gives a message back as it was.
-UPDATE messages SET ts = due, lock_consumer = NULL, version = version + 1
+UPDATE messages INDEXED BY messages_id SET ts = due, lock_consumer = NULL, version = version + 1
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND lock_consumer = :name AND version = :version AND ts > :now
 RETURNING version;
 
 -- name: ack
 -- Marks a message as deleted by its holder.
-UPDATE messages SET
+UPDATE messages INDEXED BY messages_id SET
     life = 1, ts = :until, version = version + 1, apart = 0, key = NULL, headers = NULL, body = NULL
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND lock_consumer = :name AND version = :version AND ts > :now
@@ -167,14 +171,14 @@ RETURNING version;
 
 -- name: ack_remove
 -- Removes a message for its holder, where no mark is needed.
-DELETE FROM messages
+DELETE FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND lock_consumer = :name AND version = :version AND ts > :now AND version < :settled
 RETURNING version + 1;
 
 -- name: cancel
 -- Marks a message as deleted by its owner.
-UPDATE messages SET
+UPDATE messages INDEXED BY messages_id SET
     life = 1, ts = :until, version = version + 1, lock_consumer = NULL, lock_session = NULL,
     apart = 0, key = NULL, headers = NULL, body = NULL
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
@@ -183,14 +187,14 @@ RETURNING version;
 
 -- name: cancel_remove
 -- Removes a message for its owner, where no mark is needed.
-DELETE FROM messages
+DELETE FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL) AND version < :settled
 RETURNING version + 1;
 
 -- name: reschedule
 -- Moves a message for its owner.
-UPDATE messages SET
+UPDATE messages INDEXED BY messages_id SET
     ts = :to, due = :to, lock_consumer = NULL, lock_session = NULL, version = version + 1,
     attempts = attempts + (lock_consumer IS NOT NULL)
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
@@ -199,7 +203,7 @@ RETURNING version;
 
 -- name: redrive
 -- Puts a dead letter back on the timeline.
-UPDATE messages SET
+UPDATE messages INDEXED BY messages_id SET
     life = 0, ts = :to, due = :to, attempts = 0, death = NULL, lock_session = NULL,
     version = version + 1,
     expires = CASE WHEN expires > max(:to, :now) THEN expires END
@@ -208,7 +212,7 @@ RETURNING version;
 
 -- name: discard
 -- Marks a dead letter as deleted.
-UPDATE messages SET
+UPDATE messages INDEXED BY messages_id SET
     life = 1, ts = :until, version = version + 1, lock_consumer = NULL, lock_session = NULL,
     death = NULL,
     apart = 0, key = NULL, headers = NULL, body = NULL
@@ -217,47 +221,50 @@ RETURNING version;
 
 -- name: discard_remove
 -- Removes a dead letter, where no mark is needed.
-DELETE FROM messages
+DELETE FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2 AND version < :settled
 RETURNING version + 1;
 
 -- name: row
 -- What the rules want to know of a row, with its body.
 SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, body, apart, no
-FROM messages
+FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id
     AND EXISTS (SELECT 1 FROM topics WHERE uid = :topic AND dropped_at IS NULL);
 
 -- name: lookup
 -- A message by its id.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
-FROM messages WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0;
+FROM messages INDEXED BY messages_id
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0;
 
 -- name: select
 -- The oldest messages of a cell.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
 FROM messages INDEXED BY messages_due
 WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts <= :max_ts
-    AND bucket >= :start AND bucket < :stop
+    AND +bucket >= :start AND +bucket < :stop
 ORDER BY ts LIMIT :limit;
 
 -- name: select_held
 -- What names a consumer as its holder.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
-FROM messages WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND id > :after
+FROM messages INDEXED BY messages_held
+WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND id > :after
     AND (:session IS NULL OR lock_session = :session)
 ORDER BY id LIMIT :limit;
 
 -- name: select_owned
 -- What belongs to a producer group.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
-FROM messages WHERE topic = :topic AND producer_group = :producer_group AND life = 0 AND id > :after
+FROM messages INDEXED BY messages_owned
+WHERE topic = :topic AND producer_group = :producer_group AND life = 0 AND id > :after
 ORDER BY id LIMIT :limit;
 
 -- name: next_ts
 -- The oldest position of a cell.
 SELECT ts FROM messages INDEXED BY messages_due
-WHERE topic = :topic AND stripe = :stripe AND life = 0 AND bucket >= :start AND bucket < :stop
+WHERE topic = :topic AND stripe = :stripe AND life = 0 AND +bucket >= :start AND +bucket < :stop
 ORDER BY ts LIMIT 1;
 
 -- name: forecast
@@ -267,7 +274,7 @@ SELECT (ts - :from) / :step_ms AS step,
     sum(ts > :now AND lock_consumer IS NULL)
 FROM messages INDEXED BY messages_due
 WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts >= :from AND ts < :end
-    AND bucket >= :start AND bucket < :stop
+    AND +bucket >= :start AND +bucket < :stop
 GROUP BY step;
 
 -- name: scan
@@ -275,20 +282,22 @@ GROUP BY step;
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
 FROM messages INDEXED BY messages_due
 WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts >= :from AND ts < :end
-    AND bucket >= :start AND bucket < :stop AND (ts, id) > (:from, :after)
+    AND +bucket >= :start AND +bucket < :stop AND (ts, id) > (:from, :after)
 ORDER BY ts, id LIMIT :limit;
 
 -- name: dead_letters
 -- The oldest dead letters.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
     death
-FROM messages WHERE topic = :topic AND life = 2 AND (ts, id) > (:died, :after)
+FROM messages INDEXED BY messages_dead
+WHERE topic = :topic AND life = 2 AND (ts, id) > (:died, :after)
 ORDER BY ts, id LIMIT :limit;
 
 -- name: purge_marks
 -- Removes marks whose time is over, when their versions are settled.
-DELETE FROM messages WHERE no IN (
-    SELECT no FROM messages WHERE life = 1 AND ts <= :now AND version < :settled
+DELETE FROM messages NOT INDEXED WHERE no IN (
+    SELECT no FROM messages INDEXED BY messages_gone
+    WHERE life = 1 AND ts <= :now AND version < :settled
     ORDER BY ts LIMIT :limit
 );
 
@@ -299,8 +308,9 @@ WHERE dropped_at IS NULL AND json_extract(settings, '$.dead_letters') = 0;
 
 -- name: purge_dead
 -- Removes dead letters of a topic that keeps none, when their versions are settled.
-DELETE FROM messages WHERE no IN (
-    SELECT no FROM messages WHERE topic = :topic AND life = 2 AND version < :settled LIMIT :limit
+DELETE FROM messages NOT INDEXED WHERE no IN (
+    SELECT no FROM messages INDEXED BY messages_dead
+    WHERE topic = :topic AND life = 2 AND version < :settled LIMIT :limit
 );
 
 -- name: dropped_topics
@@ -309,12 +319,14 @@ SELECT uid FROM topics WHERE dropped_at IS NOT NULL;
 
 -- name: purge_dropped
 -- Removes what is left of a dropped topic.
-DELETE FROM messages WHERE no IN (SELECT no FROM messages WHERE topic = :topic LIMIT :limit);
+DELETE FROM messages NOT INDEXED WHERE no IN (
+    SELECT no FROM messages INDEXED BY messages_id WHERE topic = :topic LIMIT :limit
+);
 
 -- name: forget_topic
 -- Frees the name of a dropped topic of which nothing is left.
 DELETE FROM topics WHERE uid = :topic AND dropped_at IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM messages WHERE topic = :topic);
+    AND NOT EXISTS (SELECT 1 FROM messages INDEXED BY messages_id WHERE topic = :topic);
 
 -- name: claim_inputs
 -- Claims partitions that nobody has, and one's own again.
@@ -367,9 +379,11 @@ RETURNING partition;
 
 -- name: reject
 -- Sends messages that were just created to the dead letters.
-UPDATE messages SET life = 2, death = 'rejected', ts = :now, version = version + 1
-FROM json_each(:keys) each
-WHERE topic = :topic AND bucket = each.value->>0 AND messages.id = each.value->>1;
+UPDATE messages NOT INDEXED SET life = 2, death = 'rejected', ts = :now, version = version + 1
+WHERE no IN (
+    SELECT m.no FROM json_each(:keys) key CROSS JOIN messages m INDEXED BY messages_id
+    WHERE m.topic = :topic AND m.bucket = key.value->>0 AND m.id = key.value->>1
+);
 
 -- name: beat
 -- Says that a member is alive.

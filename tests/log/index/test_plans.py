@@ -95,16 +95,27 @@ def full(postgres_server: PostgresServer) -> Iterator[PostgresIndex]:
     index = PostgresIndex(postgres_server.create_database("plans of the index"))
     with psycopg.connect(index._database.url, autocommit=True) as connection:
         connection.execute("SET synchronous_commit = off")
-        for table, (rows, columns, values) in samples.ROWS.items():
-            target = f"chronoline_log.{table}"
-            # No statistics before the test asks for them.
-            connection.execute(f"ALTER TABLE {target} SET (autovacuum_enabled = off)".encode())
-            numbers = f"generate_series(0, {rows - 1}) AS n"
-            connection.execute(
-                f"INSERT INTO {target} ({columns}) SELECT {values} FROM {numbers}".encode()
-            )
+        unattended(connection)
+        fill(connection)
     yield index
     index.close()
+
+
+def unattended(connection: Connection) -> None:
+    """No statistics before the test asks for them."""
+    for table in samples.ROWS:
+        target = f"chronoline_log.{table}"
+        connection.execute(f"ALTER TABLE {target} SET (autovacuum_enabled = off)".encode())
+
+
+def fill(connection: Connection, share: float = 1) -> None:
+    """Puts this share of the rows into each table, apart from those that it has."""
+    for table, (rows, columns, values) in samples.ROWS.items():
+        numbers = f"generate_series(0, {max(1, int(rows * share)) - 1}) AS n"
+        connection.execute(
+            f"INSERT INTO chronoline_log.{table} ({columns}) SELECT {values} FROM {numbers} "
+            "ON CONFLICT DO NOTHING".encode()
+        )
 
 
 @pytest.fixture(scope="module", params=["never analyzed", "analyzed"])
@@ -119,7 +130,7 @@ def session(full: PostgresIndex, request: pytest.FixtureRequest) -> Iterator[Con
 def is_whole(node: Plan) -> bool:
     """Whether it reads the whole of a table, or of an index."""
     reads = node.get("Schema", "chronoline_log") == "chronoline_log" and "Relation Name" in node
-    if not reads or "Scan" not in node["Node Type"]:
+    if not reads or "Scan" not in node["Node Type"] or node["Node Type"] == "Tid Scan":
         return False
     return "Index Cond" not in node and not WHOLE & {node["Relation Name"], node.get("Index Name")}
 
@@ -131,3 +142,53 @@ def test_postgres_reads_no_whole_table(session: Connection, name: str) -> None:
     assert not any(is_whole(node) for node in nodes(plan)), json.dumps(plan, indent=1)
     if name not in LISTED:
         assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= MOST_PAGES
+
+
+SHARES = [0.004, 0.04, 1]
+
+
+@pytest.fixture(scope="module")
+def states(postgres_server: PostgresServer) -> Iterator[dict[str, dict[str, Plan]]]:
+    """All plans, by what the planner knows of the tables."""
+    index = PostgresIndex(postgres_server.create_database("plans of a growing index"))
+    tables = ", ".join(f"chronoline_log.{table}" for table in samples.ROWS)
+
+    def plans() -> dict[str, Plan]:
+        with index._database._connection() as own:
+            return {
+                name: explain(own, query, samples.POSTGRES[name])
+                for name, query in POSTGRES_QUERIES.items()
+            }
+
+    with psycopg.connect(index._database.url, autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = off")
+        unattended(connection)
+        found = {"made": plans()}
+        connection.execute(f"VACUUM (ANALYZE) {tables}".encode())
+        found["noted as empty"] = plans()
+        for share in SHARES:
+            fill(connection, share)
+            found[f"grown to {share}"] = plans()
+            connection.execute(f"VACUUM (ANALYZE) {tables}".encode())
+            found[f"vacuumed at {share}"] = plans()
+        for table in samples.ROWS:
+            connection.execute(f"DELETE FROM chronoline_log.{table}".encode())
+        connection.execute(f"VACUUM (ANALYZE, TRUNCATE off) {tables}".encode())
+        found["emptied"] = plans()
+    yield found
+    index.close()
+
+
+@pytest.mark.parametrize("name", POSTGRES_QUERIES)
+def test_postgres_takes_the_same_indexes_whatever_it_knows(
+    states: dict[str, dict[str, Plan]], name: str
+) -> None:
+    seen = {}
+    for state, plans in states.items():
+        found = [node for node in nodes(plans[name]) if "Relation Name" in node]
+        assert not any(is_whole(node) for node in found), (state, json.dumps(plans[name], indent=1))
+        seen[state] = sorted(
+            f"{node['Node Type']} {node.get('Index Name')} {node.get('Index Cond')}"
+            for node in found
+        )
+    assert all(indexes == seen["made"] for indexes in seen.values()), json.dumps(seen, indent=1)

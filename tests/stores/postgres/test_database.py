@@ -145,7 +145,7 @@ def test_what_waits_too_long_is_busy_and_changed_nothing(
     with PostgresStore(postgres_url) as store, psycopg.connect(postgres_url) as foreign:
         foreign.execute("SELECT 1 FROM chronoline.messages WHERE id = 'a' FOR UPDATE")
         line = Line(store, pg_line.topic)
-        with pytest.raises(StoreBusy, match="took too long; nothing was changed"):
+        with pytest.raises(StoreBusy, match="nothing was changed"):
             line.cancel("a")
         assert line["a"] == before  # reading goes on
         foreign.commit()

@@ -6,8 +6,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from chronoline.core.errors import OutcomeUnknown, TopicExists, TopicNotFound
-from chronoline.databases.postgres import Connection, PostgresDatabase, Row, fetch, split_notify
+from chronoline.core.errors import OutcomeUnknown, StoreError, TopicExists, TopicNotFound
+from chronoline.databases.postgres import (
+    NO_LISTEN,
+    Connection,
+    PostgresDatabase,
+    Row,
+    fetch,
+    split_notify,
+)
 from chronoline.databases.postgres_listening import PostgresListener
 from chronoline.databases.queries import load_queries
 from chronoline.log.contract import (
@@ -36,6 +43,9 @@ class PostgresIndex(Index):
     def __init__(self, url: str, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         url, notify = split_notify(url)
         self._database = PostgresDatabase(url, package=_PACKAGE, schema=_SCHEMA)
+        if notify and not self._database.keeps_sessions:
+            self._database.close()
+            raise StoreError(NO_LISTEN)
         self._voice = Voice(random_bytes) if notify else None
         self._listener: PostgresListener | None = None
         self._heard: Callable[[set[int] | None], None] | None = None

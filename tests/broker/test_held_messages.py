@@ -1,0 +1,68 @@
+"""Messages that another transaction on the store holds: their callers wait, and nobody else does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import psycopg
+import pytest
+
+from chronoline.client import AsyncClient
+from chronoline.core.errors import BrokerUnavailable
+from chronoline.core.message import NewMessage
+from chronoline.core.outcome import Refusal
+from chronoline.stores.opening import open_store
+from chronoline.testing.postgres import PostgresServer
+from tests.broker.http.served import serving
+
+
+def test_a_send_of_an_id_that_another_transaction_made_waits_alone(
+    postgres_server: PostgresServer,
+) -> None:
+    async def play() -> None:
+        url = postgres_server.create_database("held messages")
+        with open_store(url) as store, psycopg.connect(url) as caller:
+            async with serving(store) as served, served.client() as client:
+                topic = await client.create_topic("jobs")
+                now_ms = time.time_ns() // 1_000_000
+                caller.execute(
+                    "SELECT chronoline.send('jobs', 'held', %s, '', %s)", [now_ms, now_ms]
+                )
+                held = asyncio.create_task(client.send("jobs", b"", id="held", delay=60))
+                others = [client.send("jobs", b"", id=f"m{n}", delay=60) for n in range(20)]
+                await asyncio.gather(*others)
+                assert not held.done()
+
+                assert served.node.parts is not None
+                carrier = served.node.parts.carrier
+                news = [NewMessage(id=each, due=now_ms) for each in ("held", "more")]
+                outcomes = await carrier.create(topic.uid, news)
+                assert [each.refusal for each in outcomes] == [Refusal.BUSY, None]
+                assert served.node.parts.access.refusal == ""
+                assert served.node.parts.access.problem == ""
+
+                caller.rollback()
+                await held
+
+    asyncio.run(play())
+
+
+def test_a_send_that_stays_held_fails_when_its_time_is_over(
+    postgres_server: PostgresServer,
+) -> None:
+    async def play() -> None:
+        url = postgres_server.create_database("held for long")
+        with open_store(url) as store, psycopg.connect(url) as caller:
+            async with serving(store) as served, AsyncClient(served.address, timeout=1) as client:
+                await client.create_topic("jobs")
+                now_ms = time.time_ns() // 1_000_000
+                caller.execute(
+                    "SELECT chronoline.send('jobs', 'held', %s, '', %s)", [now_ms, now_ms]
+                )
+                with pytest.raises(
+                    BrokerUnavailable, match=r"nothing was changed.*another transaction"
+                ):
+                    await client.send("jobs", b"", id="held", delay=60)
+
+    asyncio.run(play())
