@@ -177,6 +177,8 @@ _NEWS = {
     "replace": True,
 }
 
+_DROPPED = _PURGE | {"topics": [TOPIC, 78], "before": NOW}
+
 POSTGRES: dict[str, dict[str, Any]] = {
     "insert_topic": {"uid": 78, "name": "other", "settings": "{}"},
     "topic": {"uid": TOPIC},
@@ -203,10 +205,10 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "purge_marks": _PURGE,
     "topics_without_dead_letters": {},
     "purge_dead": _PURGE,
-    "dropped_topics": {},
-    "purge_dropped": _PURGE,
-    "free_name": _PURGE | {"topic": 78},  # of which nothing is left
-    "forget_topic": {"topic": TOPIC, "before": NOW},
+    "dropped_topics": _DROPPED,
+    "purge_dropped": _DROPPED,
+    "free_names": _DROPPED,
+    "forget_topics": _DROPPED,
     "clock": {},
     "reject": _ITEMS,
     **_INPUTS,

@@ -31,7 +31,7 @@ UPKEEP = {"purge_marks", "purge_dead", "purge_dropped"}
 """Only the store's own session runs these. On any other the planner may read a table of which most rows are
 wanted from its beginning up to the limit, which is no fault."""
 
-BY_TOPIC = {"purge_dropped", "free_name"}
+BY_TOPIC = {"purge_dropped", "free_names", "forget_topics"}
 """What is left of a topic is found by the beginning of the key."""
 
 
