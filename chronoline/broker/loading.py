@@ -92,8 +92,7 @@ class Loader:
 
     def start(self) -> None:
         for name, work in (("reserving", self._reserving), ("pushing", self._pushing)):
-            task = contain(f"{name} for topic {self.topic.name!r}", work, self._metrics)
-            self._tasks.append(task)
+            self._tasks.append(contain(name, work, self._metrics, topic=self.topic.name))
 
     async def stop(self) -> None:
         """Gives back what was not pushed. May be called twice."""

@@ -31,6 +31,8 @@ async def drop_topic(parts: Parts, uid: int) -> bool:
     topic = await parts.topics.get(uid)
     with parts.metrics.topic_command("delete", topic.name):
         dropped = await parts.topics.drop(uid)
+    if dropped:
+        parts.metrics.forget_topic(topic.name)
     parts.loaders.noticed(
         [Notice(topic_uid=uid)]
     )  # its consumers are told now, not at the next look

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chronoline.broker.access import StoreAccess
+from chronoline.broker.metrics import BrokerMetrics
 from chronoline.clock import Clock
 from chronoline.core.errors import TopicNotFound
 from chronoline.core.topic import Topic, TopicSettings
@@ -13,9 +14,10 @@ _MOST_KNOWN = 10_000
 class Topics:
     """By uid, which every request names, and by name, with which clients begin."""
 
-    def __init__(self, access: StoreAccess, clock: Clock) -> None:
+    def __init__(self, access: StoreAccess, clock: Clock, metrics: BrokerMetrics) -> None:
         self._access = access
         self._clock = clock
+        self._metrics = metrics
         self._known: dict[int, Topic] = {}
 
     async def get(self, uid: int) -> Topic:
@@ -37,7 +39,12 @@ class Topics:
         return self._learn(topic)
 
     async def list(self) -> list[Topic]:
-        return await self._access.look("topics", lambda store: store.list_topics())
+        """All that live. The metrics of others are forgotten, whoever dropped them."""
+        shown = self._metrics.topics
+        topics = await self._access.look("topics", lambda store: store.list_topics())
+        for name in shown - {topic.name for topic in topics}:
+            self._metrics.forget_topic(name)
+        return topics
 
     async def create(self, name: str, settings: TopicSettings, *, if_missing: bool) -> Topic:
         now_ms = self._clock.now_ms()

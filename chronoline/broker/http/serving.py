@@ -37,7 +37,7 @@ class HttpEdge:
         self._parts = parts
         self._door = door
         self._readiness = Readiness(parts)
-        self._backlog = Backlog(parts.access, parts.topics, parts.clock)
+        self._backlog = Backlog(parts.access, parts.topics, parts.clock, parts.metrics)
         self._pollers = Pollers(parts)
         self._watching = Watching(parts, self._readiness, self._backlog, roles=roles)
         self._server: _Server | None = None
@@ -56,7 +56,6 @@ class HttpEdge:
         listener = _listen(host, port)
         self.port = listener.getsockname()[1]
         self._watching.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-        self._parts.metrics.watch(self._backlog.samples)
         self._pollers.start()
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
         up = asyncio.create_task(self._server.is_up.wait())

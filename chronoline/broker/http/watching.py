@@ -7,10 +7,9 @@ import logging
 import time
 
 from fastapi import APIRouter, Response
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from chronoline.broker.counting import Backlog
+from chronoline.broker.exposition import CONTENT_TYPE
 from chronoline.broker.http.answering import new_router, problems
 from chronoline.broker.http.reading import JsonRoute
 from chronoline.broker.http.telling import (
@@ -80,8 +79,7 @@ class Watching:
         self._readiness = readiness
         self._backlog = backlog
         self._roles = roles
-        self._registry = CollectorRegistry()
-        self._registry.register(parts.metrics)
+        self._rendering = asyncio.Lock()
         self.address = ""
 
     def router(self) -> APIRouter:
@@ -111,7 +109,9 @@ class Watching:
     async def metrics(self) -> Response:
         """Tell the node's figures. Messages are counted at most every ten seconds."""
         await self._backlog.refresh()
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+        async with self._rendering:
+            text = await asyncio.to_thread(self._parts.metrics.snapshot().text)
+        return Response(text, media_type=CONTENT_TYPE)
 
     async def info(self) -> InfoTold:
         """Tell who is here: the broker, and who is subscribed to what."""

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from chronoline.core.errors import StoreUnavailable
 from chronoline.stores.opening import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
+from tests.broker.scraping import scrape
 from tests.waiting import until
 
 
@@ -36,12 +36,9 @@ class Away:
 
 async def samples(served: Served) -> dict[tuple[str, str, str], float]:
     """By name, topic, and what else tells them apart."""
-    answer = await served.http.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=")
     return {
         (each.name, each.labels.get("topic", ""), each.labels.get("le", "")): each.value
-        for family in text_string_to_metric_families(answer.text)
-        for each in family.samples
+        for each in await scrape(served.http)
     }
 
 
