@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.containing import contain
+from chronoline.broker.degradation import Degradations, DegradationType
 from chronoline.broker.doors import Door
 from chronoline.broker.drifting import TrustedClock, compare_clocks, watch_clock
 from chronoline.broker.grpc.serving import GrpcEdge
@@ -40,6 +41,7 @@ _SWITCH_S = 0.0005
 _PURGE_ROWS = 1_000
 _UPKEEP_EVERY_S = 1.0
 """So often what nobody needs any more is removed; nothing waits for it."""
+_NO_PURGE = (DegradationType.CLOCK, DegradationType.STOPPING)
 
 
 class Node:
@@ -110,6 +112,7 @@ class Node:
             topics=topics,
             loaders=loaders,
             carrier=Carrier(access, topics, loaders, self._clock, self.metrics),
+            degradation=Degradations(access),
             clock=self._clock,
             timekeeper=Timekeeper(
                 wall_us_of(self._clock), is_trusted=lambda: not access.clock.problem
@@ -150,6 +153,8 @@ class Node:
 
     async def stop(self) -> None:
         """No new leases; what is under way is answered; streams are told to go. May be called twice."""
+        if self.parts is not None:
+            self.parts.degradation.stop()
         if self.grpc is not None:
             self.grpc.go_away()  # before HTTP, whose polls take their time to end
         await self._exits.aclose()
@@ -166,7 +171,8 @@ class Node:
         while True:
             await asyncio.sleep(_UPKEEP_EVERY_S)
             self.parts.loaders.tidy()
-            if self.parts.access.clock.problem:
+            await self.parts.degradation.keep_watch()
+            if any(each.type in _NO_PURGE for each in self.parts.degradation.current):
                 continue
             try:
                 await self._purge()
@@ -200,14 +206,14 @@ class Node:
             if latencies:
                 mean = sum(latencies) / len(latencies)
                 yield "network_broker_latency_ms", (partner, ""), mean
-        yield "broker_degradation_state", ("storage", ""), float(bool(self.parts.access.problem))
+        degraded = {each.type for each in self.parts.degradation.current}
+        for kind in DegradationType:
+            yield "broker_degradation_state", (kind.value, ""), float(kind in degraded)
         yield from self._clock_samples(self.parts.access.clock)
 
     @staticmethod
     def _clock_samples(clock: TrustedClock) -> Iterator[Sample]:
         """How far the store's clock is off, if it has one of its own."""
-        off = float(bool(clock.problem))
         if (ahead_ms := clock.ahead_ms) is not None:
-            yield "broker_active_timedrifts_count", ("storage", ""), off
+            yield "broker_active_timedrifts_count", ("storage", ""), float(bool(clock.problem))
             yield "broker_active_timedrifts_seconds_avg", ("storage", ""), abs(ahead_ms) / 1000
-        yield "broker_degradation_state", ("clock", ""), off

@@ -84,8 +84,8 @@ def test_a_node_is_ready_as_long_as_its_store_answers(
 def test_a_node_that_stops_is_not_ready(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
-            assert served.node.http is not None
-            served.node.http._readiness.stopping = True
+            assert served.node.parts is not None
+            served.node.parts.degradation.stopping = True
             check(await served.http.get("/readyz"), 503, "unavailable")
 
     asyncio.run(play())
