@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from chronoline.broker.access import StoreAccess
-from chronoline.core.errors import ChronolineError
+from chronoline.core.errors import ChronolineError, TopicNotFound
 from chronoline.core.message import Lease
 from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
@@ -33,6 +33,8 @@ async def give_back(access: StoreAccess, topic: Topic, leases: Sequence[Lease]) 
             await access.change(
                 "unreserve", lambda lanes: lanes.unreserve(topic.uid, leases), topic=topic.name
             )
+    except TopicNotFound:
+        pass  # it was dropped, and everything on it
     except ChronolineError as error:
         logger.warning(
             "%d messages of topic %r could not be given back, their leases will lapse: %s",

@@ -291,8 +291,8 @@ class Loader:
             subscription.agenda.reserved((), next_ts=next_ts, more=grant.more, now_ms=now_ms)
             if subscription.heard is not None:
                 subscription.agenda.noticed(subscription.heard)
-        except TopicNotFound as error:
-            self._end(str(error))
+        except TopicNotFound:
+            self.dropped()
         except ChronolineError as error:
             subscription.unanswered |= isinstance(error, OutcomeUnknown)
             rest_ms = error.retry_after_ms or _REST_MS
@@ -400,8 +400,12 @@ class Loader:
         self._giving.discard(task)
         self.noticed(None)
 
-    def _end(self, reason: str) -> None:
-        """The topic was dropped."""
+    def dropped(self) -> None:
+        """The topic was dropped: its consumers are told. May be called twice."""
+        if self.ended:
+            return
+        reason = f"topic {self.topic.name!r} was dropped"
+        logger.info(reason, extra={"action": "topic_dropped", "topic": self.topic.name})
         self.ended = True
         for subscription in self.subscriptions:
             subscription.closed = True

@@ -102,9 +102,9 @@ class Node:
         )
         self._exits.push_async_callback(access.stop)
         await compare_clocks(access.clock, access.compare_clocks)
-        topics = Topics(access, access.clock, self.metrics)
         loaders = Loaders(access, self._clock, self.metrics)
         self._exits.push_async_callback(loaders.stop)
+        topics = Topics(access, access.clock, self.metrics, dropped=loaders.dropped)
         self.parts = Parts(
             broker=self.broker,
             version=VERSION,

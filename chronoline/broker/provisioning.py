@@ -5,7 +5,6 @@ from __future__ import annotations
 from chronoline.broker.parts import Parts
 from chronoline.core.errors import InvalidInput
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
-from chronoline.stores.contract import Notice
 
 
 async def create_topic(
@@ -33,7 +32,4 @@ async def drop_topic(parts: Parts, uid: int) -> bool:
         dropped = await parts.topics.drop(uid)
     if dropped:
         parts.metrics.forget_topic(topic.name)
-    parts.loaders.noticed(
-        [Notice(topic_uid=uid)]
-    )  # its consumers are told now, not at the next look
     return dropped

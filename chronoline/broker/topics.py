@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.clock import Clock
@@ -14,7 +16,16 @@ _MOST_KNOWN = 10_000
 class Topics:
     """By uid, which every request names, and by name, with which clients begin."""
 
-    def __init__(self, access: StoreAccess, clock: Clock, metrics: BrokerMetrics) -> None:
+    def __init__(
+        self,
+        access: StoreAccess,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        *,
+        dropped: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`dropped` is told the uids of topics that were dropped, here or elsewhere."""
+        self._dropped = dropped
         self._access = access
         self._clock = clock
         self._metrics = metrics
@@ -39,9 +50,11 @@ class Topics:
         return self._learn(topic)
 
     async def list(self) -> list[Topic]:
-        """All that live. The metrics of others are forgotten, whoever dropped them."""
-        shown = self._metrics.topics
+        """All that live. Others are forgotten, and their metrics too, whoever dropped them."""
+        shown, known = self._metrics.topics, set(self._known)
         topics = await self._access.look("topics", lambda store: store.list_topics())
+        for uid in known - {topic.uid for topic in topics}:
+            self.forget(uid)
         for name in shown - {topic.name for topic in topics}:
             self._metrics.forget_topic(name)
         return topics
@@ -61,14 +74,16 @@ class Topics:
 
     async def drop(self, uid: int) -> bool:
         now_ms = self._clock.now_ms()
-        self._known.pop(uid, None)
-        return await self._access.look(
+        dropped = await self._access.look(
             "drop_topic", lambda store: store.drop_topic(uid, now_ms=now_ms), changes=True
         )
+        self.forget(uid)
+        return dropped
 
     def forget(self, uid: int) -> None:
         """It was dropped, as someone found out."""
         self._known.pop(uid, None)
+        self._dropped(uid)
 
     def _learn(self, topic: Topic) -> Topic:
         if len(self._known) >= _MOST_KNOWN:
