@@ -33,6 +33,7 @@ from chronoline.core.errors import ChronolineError
 from chronoline.core.version import VERSION
 from chronoline.naming import new_id
 from chronoline.stores.contract import Store
+from chronoline.stores.purge_pace import PurgePace
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ _SWITCH_S = 0.0005
 """Between threads: the event loop must not wait for 5 ms, which is Python's own, behind a storage lane."""
 _PURGE_ROWS = 1_000
 _UPKEEP_EVERY_S = 1.0
-"""So often what nobody needs any more is removed; nothing waits for it."""
+"""At most so often what nobody needs any more is removed; nothing waits for it."""
 _NO_PURGE = (DegradationType.CLOCK, DegradationType.STOPPING)
 
 
@@ -69,6 +70,7 @@ class Node:
         self.metrics = metrics or BrokerMetrics()
         self._patience_s = patience_s
         self._calls = calls
+        self._pace = PurgePace(_UPKEEP_EVERY_S)
         self.broker = f"b-{new_id()}"
         self._exits = AsyncExitStack()
         self.grpc: GrpcEdge | None = None
@@ -104,7 +106,7 @@ class Node:
         await compare_clocks(access.clock, access.compare_clocks)
         loaders = Loaders(access, self._clock, self.metrics)
         self._exits.push_async_callback(loaders.stop)
-        topics = Topics(access, access.clock, self.metrics, dropped=loaders.dropped)
+        topics = Topics(access, access.clock, self.metrics, dropped=self._dropped)
         self.parts = Parts(
             broker=self.broker,
             version=VERSION,
@@ -172,7 +174,8 @@ class Node:
             await asyncio.sleep(_UPKEEP_EVERY_S)
             self.parts.loaders.tidy()
             await self.parts.degradation.keep_watch()
-            if any(each.type in _NO_PURGE for each in self.parts.degradation.current):
+            blocked = any(each.type in _NO_PURGE for each in self.parts.degradation.current)
+            if blocked or not self._pace.is_due:
                 continue
             try:
                 await self._purge()
@@ -182,12 +185,20 @@ class Node:
     async def _purge(self) -> None:
         assert self.parts is not None
         purged = _PURGE_ROWS
+        removed = 0
         while purged == _PURGE_ROWS:
             now_ms = self.parts.access.clock.now_ms()
             purged = await self.parts.access.look(
                 "purge",
                 lambda store, now_ms=now_ms: store.purge(limit=_PURGE_ROWS, now_ms=now_ms),  # type: ignore[misc]  # of this turn
             )
+            removed += purged
+        self._pace.purged(removed)
+
+    def _dropped(self, topic_uid: int) -> None:
+        assert self.parts is not None
+        self._pace.hurry()
+        self.parts.loaders.dropped(topic_uid)
 
     def _samples(self) -> Iterable[Sample]:
         assert self.parts is not None
