@@ -28,7 +28,7 @@ def status(broker: Broker, as_json: AsJson = False) -> None:
 
     chronoline status
 
-    If the broker is not ready, that is said with the reasons, and the exit code is 1.
+    If the broker is not ready, it says why, and the exit code is 1.
     """
     info = broker.info()
     topics: Counted = []
