@@ -37,6 +37,8 @@ _OWN_LOOKS = frozenset(
     {"clock", "held", "members", "next_ts", "purge", "ready", "topic", "unreserve"}
 )
 """What the broker's own work waits for. Each is quick; everything else is a client's question."""
+_REMOVALS = frozenset({"purge"})
+"""They write, though a store that takes them may have no room for anything else."""
 # Together with the lanes, of which there are three at most, as many as PostgreSQL's pool has connections.
 _CLIENTS_LOOKERS = 3
 _OWN_LOOKERS = 2
@@ -117,12 +119,21 @@ class StoreAccess:
         late: StoreUnavailable | OutcomeUnknown = self._unknown()
         if not changes:
             late = StoreUnavailable(f"the store did not answer within {self.patience_s:g} s")
-        return await self._answer(
-            (query, topic),
-            lambda: lookers.submit(lambda: read(self._store)),
-            late,
-            may_last=not own,
-        )
+        asked: list[Future[Result]] = []
+
+        def submit() -> Future[Result]:
+            asked.append(lookers.submit(lambda: read(self._store)))
+            return asked[0]
+
+        try:
+            result = await self._answer((query, topic), submit, late, may_last=not own)
+        except (StoreBusy, StoreFull) as error:
+            if asked and (changes or query in _REMOVALS):  # else it is our own queue that is full
+                self._health.refused(error)
+            raise
+        if changes:
+            self._health.changed()
+        return result
 
     def _unknown(self) -> OutcomeUnknown:
         return OutcomeUnknown(

@@ -15,19 +15,20 @@ _REST_S = 0.2
 
 
 def contain(
-    what: str, work: Callable[[], Awaitable[None]], metrics: BrokerMetrics
+    what: str, work: Callable[[], Awaitable[None]], metrics: BrokerMetrics, *, topic: str = ""
 ) -> asyncio.Task[None]:
     """Runs `work` until it returns or is cancelled, again whenever it raises."""
+    name = f"{what} for topic {topic!r}" if topic else what
 
     async def run() -> None:
         while True:
             try:
                 await work()
             except Exception:
-                metrics.failed(what)
-                logger.exception("%s failed; it starts anew", what)
+                metrics.failed(what, topic)
+                logger.exception("%s failed; it starts anew", name)
                 await asyncio.sleep(_REST_S)
             else:
                 return
 
-    return asyncio.create_task(run(), name=what)
+    return asyncio.create_task(run(), name=name)

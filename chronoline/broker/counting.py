@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 
 from chronoline.broker.access import StoreAccess
-from chronoline.broker.metrics import Sample
+from chronoline.broker.metrics import BrokerMetrics, Sample
 from chronoline.broker.topics import Topics
 from chronoline.clock import Clock
-from chronoline.core.errors import ChronolineError
+from chronoline.core.errors import ChronolineError, TopicNotFound
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import Counts, ForecastStep, Store
 
@@ -26,17 +26,15 @@ _WINDOWS = 4
 class Backlog:
     """Owned by the event loop. Counting goes on beside it, in the threads that look."""
 
-    def __init__(self, access: StoreAccess, topics: Topics, clock: Clock) -> None:
+    def __init__(
+        self, access: StoreAccess, topics: Topics, clock: Clock, metrics: BrokerMetrics
+    ) -> None:
         self._access = access
         self._topics = topics
         self._clock = clock
-        self._samples: list[Sample] = []
+        self._metrics = metrics
         self._counted_s = -_EVERY_S
         self._counting: asyncio.Task[None] | None = None
-
-    def samples(self) -> Iterator[Sample]:
-        """As of the last count."""
-        yield from self._samples
 
     async def refresh(self) -> None:
         """Counts, unless that was done in the last ten seconds."""
@@ -52,13 +50,14 @@ class Backlog:
             self._counting.cancel()
 
     async def _count(self) -> None:
+        counted: dict[str, list[Sample]] = {}
         try:
-            samples: list[Sample] = []
             for topic in await self._topics.list():
-                samples += await self._count_topic(topic)
-            self._samples = samples
+                with suppress(TopicNotFound):  # it was dropped meanwhile
+                    counted[topic.name] = await self._count_topic(topic)
+            self._metrics.show_backlog(counted)
         except ChronolineError as error:
-            self._samples = []
+            self._metrics.show_backlog({})
             logger.warning("the messages of the topics could not be counted: %s", error)
         finally:
             self._counted_s = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from chronoline.core.errors import StoreUnavailable
@@ -13,8 +12,6 @@ PROBE_EVERY_S = 0.2
 """While it is away, one call in so long is let through, to see whether it is back."""
 
 _LATELY_S = 5.0
-
-logger = logging.getLogger(__name__)
 
 
 class StoreHealth:
@@ -51,8 +48,6 @@ class StoreHealth:
 
     def refused(self, error: BaseException) -> None:
         """It answered that it takes no change."""
-        if not self.refusal:
-            logger.warning("the store takes no changes: %s", error)
         self._refusal, self._refused_s = str(error), self._monotonic()
 
     def changed(self) -> None:

@@ -128,6 +128,12 @@ class Loaders:
             elif (loader_of := self._loaders.get(notice.topic_uid)) is not None:
                 loader_of.noticed(notice.due)
 
+    def dropped(self, topic_uid: int) -> None:
+        """The topic was dropped: its consumers are told."""
+        loader = self._loaders.get(topic_uid)
+        if loader is not None:
+            loader.dropped()
+
     def moved(self) -> None:
         """The clock was moved: who sleeps until a moment has to reckon anew."""
         for loader in self._loaders.values():

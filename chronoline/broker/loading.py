@@ -102,8 +102,7 @@ class Loader:
 
     def start(self) -> None:
         for name, work in (("reserving", self._reserving), ("pushing", self._pushing)):
-            task = contain(f"{name} for topic {self.topic.name!r}", work, self._metrics)
-            self._tasks.append(task)
+            self._tasks.append(contain(name, work, self._metrics, topic=self.topic.name))
 
     async def stop(self) -> None:
         """Gives back what was not pushed. May be called twice."""
@@ -357,8 +356,8 @@ class Loader:
             subscription.agenda.reserved((), next_ts=next_ts, more=grant.more, now_ms=now_ms)
             if subscription.heard is not None:
                 subscription.agenda.noticed(subscription.heard)
-        except TopicNotFound as error:
-            self._end(str(error))
+        except TopicNotFound:
+            self.dropped()
         except ChronolineError as error:
             rest_ms = error.retry_after_ms or _REST_MS
             logger.warning(
@@ -494,13 +493,17 @@ class Loader:
             await self._access.look(
                 "topic", lambda store: store.get_topic(self.topic.uid), topic=self.topic.name
             )
-        except TopicNotFound as error:
-            self._end(str(error))
+        except TopicNotFound:
+            self.dropped()
         except ChronolineError:
             pass  # it is asked again
 
-    def _end(self, reason: str) -> None:
-        """The topic was dropped."""
+    def dropped(self) -> None:
+        """The topic was dropped: its consumers are told. May be called twice."""
+        if self.ended:
+            return
+        reason = f"topic {self.topic.name!r} was dropped"
+        logger.info(reason, extra={"action": "topic_dropped", "topic": self.topic.name})
         self.ended = True
         for subscription in self.subscriptions:
             subscription.closed = True

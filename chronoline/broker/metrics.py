@@ -2,6 +2,9 @@
 
 Those names do not end as Prometheus' own client would have it, so the families are put together here. What is
 counted in the hot path is one addition in a dictionary.
+
+Everything of a topic is forgotten when the topic is dropped, wherever that was done. A scrape takes a copy of
+the figures in the event loop, which is cheap, and makes the text of it in a thread.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from chronoline.broker.exposition import expose
 from chronoline.core.lateness import LatenessHistogram
 from chronoline.core.message import LeasedMessage, content_bytes
 from chronoline.core.outcome import Grant, Outcome
@@ -115,8 +119,49 @@ _MESSAGE_OPS = {
     "reschedule": "rescheduled",
 }
 
+_OUTLIVE_TOPICS = ("topic_commands_count", "topic_commands_errors")
+"""Counted for topics that are gone all together: else nobody would see that a topic was deleted."""
+
 Sample = tuple[str, tuple[str, ...], float]
 """A name of `FAMILIES`, the values of its labels, and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Collector):
+    """The figures of one moment, for any thread."""
+
+    tags: Mapping[str, str]
+    samples: Sequence[Sample]
+    lateness: Mapping[str, LatenessHistogram]
+    """By topic."""
+
+    def text(self) -> bytes:
+        """In Prometheus' text format."""
+        return expose(self.collect())
+
+    def collect(self) -> Iterator[Metric]:
+        by_name: defaultdict[str, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+        for name, labels, value in self.samples:
+            by_name[name].append((labels, value))
+        for name, family in FAMILIES.items():
+            metric = Metric(name, family.help, "gauge" if family.gauge else "counter")
+            for labels, value in by_name[name]:
+                named = dict(zip(family.labels, labels, strict=True))
+                metric.add_sample(name, {**named, **self.tags}, value)
+            yield metric
+        yield self._lateness_family()
+
+    def _lateness_family(self) -> Metric:
+        late = HistogramMetricFamily(
+            "chronoline_lateness_seconds",
+            "Lateness of first deliveries, as they leave the broker.",
+            labels=["topic", *self.tags],
+        )
+        for topic, histogram in self.lateness.items():
+            late.add_metric(
+                [topic, *self.tags.values()], histogram.cumulative(), histogram.sum_ms / 1000
+            )
+        return late
 
 
 class BrokerMetrics(Collector):
@@ -124,8 +169,11 @@ class BrokerMetrics(Collector):
 
     def __init__(self, cluster: str = "default", tags: Mapping[str, str] | None = None) -> None:
         self._tags = {"cluster": cluster, **(tags or {})}
-        self._counted: defaultdict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
+        # By topic, which is the last label of everything that is counted.
+        self._counted: defaultdict[str, defaultdict[tuple[str, tuple[str, ...]], float]]
+        self._counted = defaultdict(lambda: defaultdict(float))
         self._lateness: defaultdict[str, LatenessHistogram] = defaultdict(LatenessHistogram)
+        self._backlog: dict[str, Sequence[Sample]] = {}
         self._watched: list[Callable[[], Iterable[Sample]]] = []
         # Shown from the start, so that the first one can be seen as a change.
         for partner in ("producer", "consumer"):
@@ -136,7 +184,26 @@ class BrokerMetrics(Collector):
         self._watched.append(part)
 
     def add(self, name: str, labels: tuple[str, ...], value: float = 1) -> None:
-        self._counted[name, labels] += value
+        self._counted[labels[-1]][name, labels] += value
+
+    def show_backlog(self, samples: Mapping[str, Sequence[Sample]]) -> None:
+        """Shows these figures of topics, by name, instead of those before."""
+        self._backlog = dict(samples)
+
+    # Topics that are gone
+
+    @property
+    def topics(self) -> set[str]:
+        """The names of topics that something is shown of."""
+        return {*self._counted, *self._lateness, *self._backlog} - {""}
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was dropped. If something is still counted of it, that can be forgotten again."""
+        for (name, labels), value in self._counted.pop(topic, {}).items():
+            if name in _OUTLIVE_TOPICS:
+                self.add(name, (*labels[:-1], ""), value)
+        self._lateness.pop(topic, None)
+        self._backlog.pop(topic, None)
 
     # What happens
 
@@ -150,12 +217,13 @@ class BrokerMetrics(Collector):
 
     @contextmanager
     def _counting(self, family: str, labels: tuple[str, ...]) -> Iterator[None]:
-        self.add(f"{family}_count", labels)
         try:
             yield
         except Exception:
             self.add(f"{family}_errors", labels)
             raise
+        finally:
+            self.add(f"{family}_count", labels)
 
     def changed(self, command: str, topic: str, outcomes: Sequence[Outcome]) -> None:
         """What a batch came to."""
@@ -199,33 +267,25 @@ class BrokerMetrics(Collector):
         self.add("storage_queries_count", labels)
         self.add("storage_queries_errors", labels)
 
-    def failed(self, what: str) -> None:
+    def failed(self, what: str, topic: str = "") -> None:
         """A part of the broker failed and was started anew."""
-        self.add("broker_commands_errors", (what, ""))
+        self.add("broker_commands_errors", (what, topic))
 
     # What is shown
 
-    def collect(self) -> Iterator[Metric]:
-        samples: defaultdict[str, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
-        for (name, labels), value in list(self._counted.items()):
-            samples[name].append((labels, value))
+    def snapshot(self) -> Snapshot:
+        """What is to be shown now. In the event loop, to which the watched parts belong."""
+        samples = [
+            (name, labels, value)
+            for counted in self._counted.values()
+            for (name, labels), value in counted.items()
+        ]
+        for shown in self._backlog.values():
+            samples += shown
         for part in self._watched:
-            for name, labels, value in part():
-                samples[name].append((labels, value))
-        for name, family in FAMILIES.items():
-            metric = Metric(name, family.help, "gauge" if family.gauge else "unknown")
-            for labels, value in samples[name]:
-                named = dict(zip(family.labels, labels, strict=True))
-                metric.add_sample(name, {**named, **self._tags}, value)
-            yield metric
-        yield self._lateness_family()
+            samples += part()
+        lateness = {topic: each.copy() for topic, each in self._lateness.items()}
+        return Snapshot(self._tags, samples, lateness)
 
-    def _lateness_family(self) -> Metric:
-        late = HistogramMetricFamily(
-            "chronoline_lateness_seconds",
-            "Lateness of first deliveries, as they leave the broker.",
-            labels=["topic", *self._tags],
-        )
-        for topic, histogram in list(self._lateness.items()):
-            late.add_metric([topic, *self._tags.values()], histogram.cumulative(), sum_value=None)
-        return late
+    def collect(self) -> Iterator[Metric]:
+        return self.snapshot().collect()

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.containing import contain
+from chronoline.broker.degradation import Degradations, DegradationType
 from chronoline.broker.doors import Door
 from chronoline.broker.drifting import TrustedClock, compare_clocks, watch_clock
 from chronoline.broker.grpc.serving import GrpcEdge
@@ -32,6 +33,7 @@ from chronoline.core.errors import ChronolineError
 from chronoline.core.version import VERSION
 from chronoline.naming import new_id
 from chronoline.stores.contract import Store
+from chronoline.stores.purge_pace import PurgePace
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +41,8 @@ _SWITCH_S = 0.0005
 """Between threads: the event loop must not wait for 5 ms, which is Python's own, behind a storage lane."""
 _PURGE_ROWS = 1_000
 _UPKEEP_EVERY_S = 1.0
-"""So often what nobody needs any more is removed; nothing waits for it."""
+"""At most so often what nobody needs any more is removed; nothing waits for it."""
+_NO_PURGE = (DegradationType.CLOCK, DegradationType.STOPPING)
 
 
 class Node:
@@ -67,6 +70,7 @@ class Node:
         self.metrics = metrics or BrokerMetrics()
         self._patience_s = patience_s
         self._calls = calls
+        self._pace = PurgePace(_UPKEEP_EVERY_S)
         self.broker = f"b-{new_id()}"
         self._exits = AsyncExitStack()
         self.grpc: GrpcEdge | None = None
@@ -100,9 +104,9 @@ class Node:
         )
         self._exits.push_async_callback(access.stop)
         await compare_clocks(access.clock, access.compare_clocks)
-        topics = Topics(access, access.clock)
         loaders = Loaders(access, self._clock, self.metrics)
         self._exits.push_async_callback(loaders.stop)
+        topics = Topics(access, access.clock, self.metrics, dropped=self._dropped)
         self.parts = Parts(
             broker=self.broker,
             version=VERSION,
@@ -110,6 +114,7 @@ class Node:
             topics=topics,
             loaders=loaders,
             carrier=Carrier(access, topics, loaders, self._clock, self.metrics),
+            degradation=Degradations(access),
             clock=self._clock,
             timekeeper=Timekeeper(
                 wall_us_of(self._clock), is_trusted=lambda: not access.clock.problem
@@ -150,6 +155,8 @@ class Node:
 
     async def stop(self) -> None:
         """No new leases; what is under way is answered; streams are told to go. May be called twice."""
+        if self.parts is not None:
+            self.parts.degradation.stop()
         if self.grpc is not None:
             self.grpc.go_away()  # before HTTP, whose polls take their time to end
         await self._exits.aclose()
@@ -166,7 +173,9 @@ class Node:
         while True:
             await asyncio.sleep(_UPKEEP_EVERY_S)
             self.parts.loaders.tidy()
-            if self.parts.access.clock.problem:
+            await self.parts.degradation.keep_watch()
+            blocked = any(each.type in _NO_PURGE for each in self.parts.degradation.current)
+            if blocked or not self._pace.is_due:
                 continue
             try:
                 await self._purge()
@@ -176,12 +185,20 @@ class Node:
     async def _purge(self) -> None:
         assert self.parts is not None
         purged = _PURGE_ROWS
+        removed = 0
         while purged == _PURGE_ROWS:
             now_ms = self.parts.access.clock.now_ms()
             purged = await self.parts.access.look(
                 "purge",
                 lambda store, now_ms=now_ms: store.purge(limit=_PURGE_ROWS, now_ms=now_ms),  # type: ignore[misc]  # of this turn
             )
+            removed += purged
+        self._pace.purged(removed)
+
+    def _dropped(self, topic_uid: int) -> None:
+        assert self.parts is not None
+        self._pace.hurry()
+        self.parts.loaders.dropped(topic_uid)
 
     def _samples(self) -> Iterable[Sample]:
         assert self.parts is not None
@@ -200,14 +217,14 @@ class Node:
             if latencies:
                 mean = sum(latencies) / len(latencies)
                 yield "network_broker_latency_ms", (partner, ""), mean
-        yield "broker_degradation_state", ("storage", ""), float(bool(self.parts.access.problem))
+        degraded = {each.type for each in self.parts.degradation.current}
+        for kind in DegradationType:
+            yield "broker_degradation_state", (kind.value, ""), float(kind in degraded)
         yield from self._clock_samples(self.parts.access.clock)
 
     @staticmethod
     def _clock_samples(clock: TrustedClock) -> Iterator[Sample]:
         """How far the store's clock is off, if it has one of its own."""
-        off = float(bool(clock.problem))
         if (ahead_ms := clock.ahead_ms) is not None:
-            yield "broker_active_timedrifts_count", ("storage", ""), off
+            yield "broker_active_timedrifts_count", ("storage", ""), float(bool(clock.problem))
             yield "broker_active_timedrifts_seconds_avg", ("storage", ""), abs(ahead_ms) / 1000
-        yield "broker_degradation_state", ("clock", ""), off

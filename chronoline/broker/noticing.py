@@ -11,7 +11,7 @@ from functools import partial
 
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.ending import end
-from chronoline.core.errors import ChronolineError, StoreClosed
+from chronoline.core.errors import ChronolineError, StoreClosed, TopicNotFound
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import Notice, Store
@@ -118,7 +118,11 @@ def _next(topics: Sequence[Topic], store: Store) -> list[Notice]:
     """When the next message of each is due, if there is one."""
     found = []
     for topic in topics:
-        due = store.next_ts(topic.uid, [BucketRange(0, topic.settings.buckets)])
+        try:
+            due = store.next_ts(topic.uid, [BucketRange(0, topic.settings.buckets)])
+        except TopicNotFound:  # it was dropped: whoever serves it finds out
+            found.append(Notice(topic_uid=topic.uid))
+            continue
         if due is not None:
             found.append(Notice(topic_uid=topic.uid, due=due))
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.alarms import Alarm
 from chronoline.broker.carrier import Carrier
+from chronoline.broker.degradation import Degradations
 from chronoline.broker.limits import Limits
 from chronoline.broker.loaders import Loaders
 from chronoline.broker.metrics import BrokerMetrics
@@ -25,6 +26,7 @@ class Parts:
     topics: Topics
     loaders: Loaders
     carrier: Carrier
+    degradation: Degradations
     clock: Clock
     """For looks. Who writes the time takes it from `access.clock`, which can refuse."""
     timekeeper: Timekeeper

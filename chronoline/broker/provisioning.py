@@ -5,7 +5,6 @@ from __future__ import annotations
 from chronoline.broker.parts import Parts
 from chronoline.core.errors import InvalidInput
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
-from chronoline.stores.contract import Notice
 
 
 async def create_topic(
@@ -31,7 +30,6 @@ async def drop_topic(parts: Parts, uid: int) -> bool:
     topic = await parts.topics.get(uid)
     with parts.metrics.topic_command("delete", topic.name):
         dropped = await parts.topics.drop(uid)
-    parts.loaders.noticed(
-        [Notice(topic_uid=uid)]
-    )  # its consumers are told now, not at the next look
+    if dropped:
+        parts.metrics.forget_topic(topic.name)
     return dropped

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from chronoline.broker.access import StoreAccess
+from chronoline.broker.metrics import BrokerMetrics
 from chronoline.clock import Clock
 from chronoline.core.errors import TopicNotFound
 from chronoline.core.topic import Topic, TopicSettings
@@ -13,9 +16,19 @@ _MOST_KNOWN = 10_000
 class Topics:
     """By uid, which every request names, and by name, with which clients begin."""
 
-    def __init__(self, access: StoreAccess, clock: Clock) -> None:
+    def __init__(
+        self,
+        access: StoreAccess,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        *,
+        dropped: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`dropped` is told the uids of topics that were dropped, here or elsewhere."""
+        self._dropped = dropped
         self._access = access
         self._clock = clock
+        self._metrics = metrics
         self._known: dict[int, Topic] = {}
 
     async def get(self, uid: int) -> Topic:
@@ -37,7 +50,14 @@ class Topics:
         return self._learn(topic)
 
     async def list(self) -> list[Topic]:
-        return await self._access.look("topics", lambda store: store.list_topics())
+        """All that live. Others are forgotten, and their metrics too, whoever dropped them."""
+        shown, known = self._metrics.topics, set(self._known)
+        topics = await self._access.look("topics", lambda store: store.list_topics())
+        for uid in known - {topic.uid for topic in topics}:
+            self.forget(uid)
+        for name in shown - {topic.name for topic in topics}:
+            self._metrics.forget_topic(name)
+        return topics
 
     async def create(self, name: str, settings: TopicSettings, *, if_missing: bool) -> Topic:
         now_ms = self._clock.now_ms()
@@ -54,14 +74,16 @@ class Topics:
 
     async def drop(self, uid: int) -> bool:
         now_ms = self._clock.now_ms()
-        self._known.pop(uid, None)
-        return await self._access.look(
+        dropped = await self._access.look(
             "drop_topic", lambda store: store.drop_topic(uid, now_ms=now_ms), changes=True
         )
+        self.forget(uid)
+        return dropped
 
     def forget(self, uid: int) -> None:
         """It was dropped, as someone found out."""
         self._known.pop(uid, None)
+        self._dropped(uid)
 
     def _learn(self, topic: Topic) -> Topic:
         if len(self._known) >= _MOST_KNOWN:

@@ -128,6 +128,7 @@ class Connection:
         give_up_s = loop.time() + timeout_s
         back_off = BackOff()
         known: ChronolineError
+        answered: ChronolineError | None = None
         while True:
             try:
                 found = await self._ask(method, question, answer, give_up_s - loop.time())
@@ -135,6 +136,13 @@ class Connection:
                 known, told = error, False
             except aio.AioRpcError as error:
                 known, told = self.error_of(error), _told(error) is not None
+                if told:
+                    answered = known
+                elif answered is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    # The last time there was hardly any time left: what was told before says more.
+                    known = type(known)(
+                        f"it was not done in time; {self.address} last answered: {answered}"
+                    )
             else:
                 self.reached = True
                 return found

@@ -26,7 +26,9 @@ class Request:
     sent: int = 0
     """How many parts of it left, and were not turned back: 0 means that nothing was changed."""
     last: ChronolineError | None = None
-    """Why it was not answered last."""
+    """Why it is not done yet: what the broker answered last, or why no answer came."""
+    was_told: bool = False
+    """Whether `last` is an answer of the broker."""
     again: bool = False
     """An earlier request for the same was not answered."""
 

@@ -151,8 +151,8 @@ class Stream(ABC):
         if request.done:
             return
         if why is None:
-            why = f"no answer came from {self._connection.address} within {self._timeout_s:g} s"
-        if request.last is not None:
+            why = self._why_late(request)
+        elif request.last is not None:
             why = f"{why}: {request.last}"
         error: ChronolineError
         if request.sent:
@@ -163,6 +163,13 @@ class Stream(ABC):
             error = BrokerUnavailable(f"nothing was changed: {why}")
         error.retry_after_ms = None if request.last is None else request.last.retry_after_ms
         request.fail(error)
+
+    def _why_late(self, request: Request) -> str:
+        address, last = self._connection.address, request.last
+        if last is not None and request.was_told:
+            return f"it was not done within {self._timeout_s:g} s; {address} last answered: {last}"
+        because = "" if last is None else f": {last}"
+        return f"no answer came from {address} within {self._timeout_s:g} s{because}"
 
     @property
     def _hello(self) -> pb.Hello:
@@ -307,7 +314,7 @@ class Stream(ABC):
         self._sent.clear()
         self._frames.clear()
         for part in self._line.parts:
-            part.request.last = error
+            part.request.last, part.request.was_told = error, False
 
     # Writing
 
@@ -450,7 +457,7 @@ class Stream(ABC):
             if failure.kind == Kind.REFUSED.value:
                 part.request.fail(error)
                 continue
-            part.request.last = error
+            part.request.last, part.request.was_told = error, True
             if failure.kind == Kind.TRY_AGAIN.value:
                 part.turned_back()
             rest_s = (failure.retry_after_ms or 100) / 1000

@@ -14,7 +14,9 @@ class DeathReason(StrEnum):
     ATTEMPTS = "attempts"
     """Too many attempts failed."""
     EXPIRED = "expired"
-    """Past its `expires`, or later than the topic's `max_lateness`."""
+    """Past its `expires`."""
+    MAX_LATENESS = "max_lateness"
+    """Later than the topic's `max_lateness_ms` allows."""
     REJECTED = "rejected"
     """It came in as a record that could be no message."""
 
@@ -29,5 +31,5 @@ def death_of(
         return DeathReason.EXPIRED
     lateness_ms = settings.max_lateness_ms
     if lateness_ms is not None and message.due + lateness_ms < now_ms:
-        return DeathReason.EXPIRED
+        return DeathReason.MAX_LATENESS
     return None

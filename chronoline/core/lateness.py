@@ -16,12 +16,19 @@ class LatenessHistogram:
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_BOUNDS_MS) + 1))
     """How many lie within each bound and above the one before; the last are later than all bounds."""
+    sum_ms: float = 0.0
+    """The lateness of all of them together."""
 
-    def add(self, counts: Sequence[int]) -> None:
+    def add(self, counts: Sequence[int], sum_ms: float) -> None:
         self.counts = [mine + more for mine, more in zip(self.counts, counts, strict=True)]
+        self.sum_ms += sum_ms
 
     def observe(self, late_ms: float) -> None:
         self.counts[bisect_left(LATENESS_BOUNDS_MS, late_ms)] += 1
+        self.sum_ms += late_ms
+
+    def copy(self) -> LatenessHistogram:
+        return LatenessHistogram(list(self.counts), self.sum_ms)
 
     @property
     def total(self) -> int:

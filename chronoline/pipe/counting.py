@@ -43,7 +43,8 @@ class Counters:
         for name in ("fired", "redelivered"):
             setattr(self, name, getattr(self, name) + (observed[name] or 0))
         places = range(len(LATENESS_BOUNDS_MS) + 1)
-        self.lateness.add([observed[f"late_{place}"] or 0 for place in places])
+        late = [observed[f"late_{place}"] or 0 for place in places]
+        self.lateness.add(late, observed["late_sum_ms"] or 0)
 
     def add(self, other: Counters) -> None:
         """Adds what another process counted; of clocks, the worst is kept."""
@@ -51,7 +52,7 @@ class Counters:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("clock_offset_ms", "kafka_clock_offset_ms"):
             setattr(self, name, max(getattr(self, name), getattr(other, name), key=abs))
-        self.lateness.add(other.lateness.counts)
+        self.lateness.add(other.lateness.counts, other.lateness.sum_ms)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -61,13 +62,14 @@ class Counters:
         """What a pipe said of itself; one of another version may say less, or more."""
         try:
             found = dict(json.loads(text))
-            late = list(found.pop("lateness")["counts"])
-        except (ValueError, KeyError, TypeError):
+            lateness = found.pop("lateness")
+            late, sum_ms = list(lateness["counts"]), float(lateness.get("sum_ms", 0))
+        except (ValueError, KeyError, TypeError, AttributeError):
             return cls()
         known = {name: found[name] for name in found if name in cls.__slots__}
         counters = cls(**known)
         if len(late) == len(counters.lateness.counts):
-            counters.lateness.add(late)
+            counters.lateness.add(late, sum_ms)
         return counters
 
 

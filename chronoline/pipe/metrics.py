@@ -81,7 +81,8 @@ class PipeCollector(Collector):
         late = HistogramMetricFamily(
             "chronoline_lateness_seconds", "Lateness of first deliveries.", labels=names
         )
-        late.add_metric(values, self._counters.lateness.cumulative(), sum_value=None)
+        lateness = self._counters.lateness.copy()  # another thread adds to it
+        late.add_metric(values, lateness.cumulative(), sum_value=lateness.sum_ms / 1000)
         yield late
 
     def _shared(self, status: PipeStatus) -> Iterator[Metric]:

@@ -22,6 +22,7 @@ from chronoline.pipe.outputs.opening import open_output
 from chronoline.pipe.settings import PipeSettings
 from chronoline.stores.contract import Store
 from chronoline.stores.members import pipe_members
+from chronoline.stores.purge_pace import PurgePace
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class PipeUpkeep:
         self._input = source
         self._node = node
         self._clock = SystemClock()
+        self._pace = PurgePace(_EVERY_S)
         bound_ms = settings.clock_bound_ms
         self._store_offset = Offset("the store", store.clock_ms, bound_ms=bound_ms)
         self._kafka_offset = Offset("Kafka", kafka_clock, bound_ms=bound_ms)
@@ -104,10 +106,13 @@ class PipeUpkeep:
             self._committed |= moved
 
     def _purge(self) -> None:
-        while not self._stop.is_set():
+        if not self._pace.is_due:
+            return
+        removed, purged = 0, _PURGE_ROWS
+        while purged == _PURGE_ROWS and not self._stop.is_set():
             purged = self._store.purge(limit=_PURGE_ROWS, now_ms=self._clock.now_ms())
-            if purged < _PURGE_ROWS:
-                return
+            removed += purged
+        self._pace.purged(removed)
 
     def _move_dead_letters(self, counters: Counters) -> None:
         if self._settings.dead_letters is None:

@@ -90,4 +90,5 @@ def observed(receipts: DataFrame) -> DataFrame:
         F.min("window").alias("first_window"),
         F.max("window").alias("window"),
         *histogram,
+        F.sum(F.when(first, F.greatest(late, F.lit(0)))).alias("late_sum_ms"),
     )

@@ -158,7 +158,10 @@ class Store(Inputs, Members, Closing):
     def ensure_topic(
         self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int
     ) -> Topic:
-        """The live topic with this name, made with these settings if there is none."""
+        """The live topic with this name, made with these settings if there is none.
+
+        Raises `TopicExists` while a topic of that name is still being dropped.
+        """
 
     @abstractmethod
     def get_topic(self, uid: int) -> Topic:
@@ -258,7 +261,8 @@ class Store(Inputs, Members, Closing):
 
         A message whose last lease lapsed has one attempt more. One that has used up the topic's
         `max_attempts`, is past its `expires` (or would be at its due) or later than `max_lateness_ms` goes
-        to the dead letters in the same write and is named in `refused`.
+        to the dead letters in the same write and is named in `refused`. The letter's reason is the first of
+        `attempts`, `expired` and `max_lateness` that is the case.
         """
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from chronoline.core.errors import InvalidInput, TopicExists, TopicNotFound
+from chronoline.core.errors import InvalidInput, StoreBusy, TopicExists, TopicNotFound
 from chronoline.core.ids import MAX_UID, UID_ENTROPY_BYTES, make_topic_uid
 from chronoline.core.limits import name_problem
 from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings, check_topic_name
@@ -40,8 +40,16 @@ class KnowsTopics(Primitives, Store):
             if self._insert_topic(topic):
                 return self._remember(topic)
             if self._is_name_taken(name):
-                break
-        raise TopicExists(f"a topic named {name!r} exists, or is still being dropped")
+                raise TopicExists(self._why_taken(name))
+        raise StoreBusy(f"no uid was free for topic {name!r}; nothing was changed. Try again")
+
+    def _why_taken(self, name: str) -> str:
+        if self.find_topic(name) is not None:
+            return f"a topic named {name!r} exists"
+        return (
+            f"the topic named {name!r} was dropped, and its messages are still being removed; its name is "
+            "free when that is done"
+        )
 
     def ensure_topic(
         self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int

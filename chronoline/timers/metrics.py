@@ -76,9 +76,14 @@ class TimersMetrics:
         """Asks for these whenever somebody looks."""
         self.registry.register(_Watched(gauges))
 
+    def snapshot(self) -> Callable[[], bytes]:
+        """The figures as they are now; they are made into text by calling it, in any thread."""
+        collected = list(self._labelled.collect())
+        return lambda: generate_latest(_Watched(lambda: collected))
+
     def text(self) -> bytes:
         """In the format of Prometheus."""
-        return generate_latest(self._labelled)
+        return self.snapshot()()
 
 
 class _Labelled(Collector):

@@ -132,8 +132,8 @@ class _Consumers:
 
 
 _COUNTED_AS = {
-    "reserve": "reserving for topic 'jobs'",
-    "next_ts": "reserving for topic 'jobs'",
+    "reserve": "reserving",
+    "next_ts": "reserving",
     "purge": "upkeep",
     "resume": "subscribe",
 }

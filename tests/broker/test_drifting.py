@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from chronoline.broker.drifting import TrustedClock
 from chronoline.broker.parts import Parts
@@ -30,6 +29,7 @@ from chronoline.testing.postgres import PostgresServer
 from tests.broker.clocks import WRITES, MovableClock, Recorded
 from tests.broker.http.served import Served, serving
 from tests.broker.nodes import running
+from tests.broker.scraping import scrape
 from tests.waiting import until
 
 _JUMPS_MS = [10_000, -10_000]
@@ -195,11 +195,9 @@ class _Scene:
         return (await self.served.http.get("/readyz")).status_code == 200
 
     async def samples(self) -> dict[tuple[str, str], float]:
-        text = (await self.served.http.get("/metrics")).text
         return {
             (each.name, each.labels.get("target") or each.labels.get("type", "")): each.value
-            for family in text_string_to_metric_families(text)
-            for each in family.samples
+            for each in await scrape(self.served.http)
         }
 
     async def compared_again(self) -> None:

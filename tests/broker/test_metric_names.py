@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from chronoline.broker.metrics import BrokerMetrics
@@ -18,6 +17,7 @@ from chronoline.broker.settings import NodeSettings
 from chronoline.stores.opening import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_watching import Away
+from tests.broker.scraping import scrape
 from tests.waiting import until
 
 _SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
@@ -70,11 +70,6 @@ def _parse(text: str) -> dict[str, Named]:
     return found
 
 
-async def _scrape(served: Served) -> list[Sample]:
-    text = (await served.http.get("/metrics")).text
-    return [each for one in text_string_to_metric_families(text) for each in one.samples]
-
-
 async def _do_everything(served: Served, away: Any) -> list[Sample]:
     """So that every metric has something to show; and what they show then."""
     async with served.client() as client:
@@ -97,7 +92,7 @@ async def _do_everything(served: Served, away: Any) -> list[Sample]:
         await served.http.put("/v1/topics/polled/messages/c", json={})
         away.away = False
         await until(lambda: _is_measured(served))
-        samples = await _scrape(served)
+        samples = await scrape(served.http)
         await leases.aclose()
     return samples
 
@@ -190,6 +185,14 @@ def test_lateness_is_a_histogram_for_each_topic(shown: list[Sample]) -> None:
         counts = [each.value for each in of_topic]
         assert counts == sorted(counts)
         assert (of_topic[-1].labels["le"], counts[-1]) == ("+Inf", deliveries)
+        (count,) = _of(shown, "chronoline_lateness_seconds_count", topic)
+        (sum_s,) = _of(shown, "chronoline_lateness_seconds_sum", topic)
+        assert count == deliveries
+        assert sum_s >= 0
+
+
+def _of(shown: list[Sample], name: str, topic: str) -> list[float]:
+    return [each.value for each in shown if (each.name, each.labels.get("topic")) == (name, topic)]
 
 
 def test_every_metric_has_the_cluster_and_the_tags_of_the_settings(shown: list[Sample]) -> None:

@@ -117,6 +117,20 @@ def test_what_is_known_is_told_as_it_is() -> None:
     run_scene(play)
 
 
+def test_a_dropped_topic_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        async with _noticing() as scene:
+            scene.store.drop_topic(scene.second.uid, now_ms=0)
+            scene.say([Notice()])
+            assert await scene.next() == [
+                Notice(topic_uid=scene.first.uid, due=1_000),
+                Notice(topic_uid=scene.second.uid),  # whoever serves it finds out
+            ]
+
+    run_scene(play)
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("named", [True, False], ids=["a topic is named", "it may be any topic"])
 def test_a_notice_of_unknown_place_is_looked_up_and_the_loop_is_asked_what_matters(
     named: bool,

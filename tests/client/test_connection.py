@@ -69,8 +69,9 @@ def test_a_topic_that_was_made_anew_is_found_by_its_name(chronoline_broker: str)
 class _Overseer:
     """Answers questions by a function that may abort."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, timeout_s: float = 5) -> None:
         self._answer = answer
+        self._timeout_s = timeout_s
         self.asked: list[str] = []
 
     async def __aenter__(self) -> AsyncClient:
@@ -104,7 +105,7 @@ class _Overseer:
         )
         port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
-        self._client = AsyncClient(f"127.0.0.1:{port}", timeout=5)
+        self._client = AsyncClient(f"127.0.0.1:{port}", timeout=self._timeout_s)
         return self._client
 
     async def __aexit__(self, *_: object) -> None:
@@ -134,6 +135,22 @@ def test_what_the_store_does_not_answer_now_is_asked_again(error: ChronolineErro
         async with overseer as client:
             assert await client.topics() == []
             assert overseer.asked == ["ListTopics"] * 4
+
+    asyncio.run(play())
+
+
+def test_an_answer_is_named_though_a_later_try_had_none() -> None:
+    async def play() -> None:
+        async def answer(*_: Any) -> Any:
+            if len(overseer.asked) == 1:
+                raise StoreUnavailable("the disk is gone")
+            await asyncio.Event().wait()
+
+        overseer = _Overseer(answer, timeout_s=0.5)
+        async with overseer as client:
+            with pytest.raises(BrokerUnavailable, match="last answered: the disk is gone"):
+                await client.topics()
+            assert overseer.asked == ["ListTopics"] * 2
 
     asyncio.run(play())
 

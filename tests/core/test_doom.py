@@ -41,7 +41,7 @@ def test_from_expires_on(now_ms: int, death: DeathReason | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now_ms", "death"), [(1_499, None), (1_500, None), (1_501, DeathReason.EXPIRED)]
+    ("now_ms", "death"), [(1_499, None), (1_500, None), (1_501, DeathReason.MAX_LATENESS)]
 )
 def test_later_than_max_lateness(now_ms: int, death: DeathReason | None) -> None:
     assert death_of(message(), 0, TopicSettings(max_lateness_ms=500), now_ms) is death
@@ -50,7 +50,7 @@ def test_later_than_max_lateness(now_ms: int, death: DeathReason | None) -> None
 def test_no_lateness_at_all_still_delivers_at_due() -> None:
     settings = TopicSettings(max_lateness_ms=0)
     assert death_of(message(), 0, settings, DUE) is None
-    assert death_of(message(), 0, settings, DUE + 1) is DeathReason.EXPIRED
+    assert death_of(message(), 0, settings, DUE + 1) is DeathReason.MAX_LATENESS
 
 
 def test_without_bounds_a_message_never_grows_too_old() -> None:

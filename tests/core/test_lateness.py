@@ -34,6 +34,7 @@ def test_histograms_are_added_and_shown_as_prometheus_wants_them() -> None:
     lateness.observe(1)
     more.observe(1.5)
     more.observe(1_000_000)
-    lateness.add(more.counts)
+    lateness.add(more.counts, more.sum_ms)
     shown = dict(lateness.cumulative())
+    assert lateness.sum_ms == 1_000_002.5
     assert (shown["0.001"], shown["0.002"], shown["60.0"], shown["+Inf"]) == (1, 2, 2, 3)

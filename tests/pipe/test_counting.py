@@ -8,16 +8,17 @@ from chronoline.pipe.counting import Counters, WindowCount
 
 def observed(**more: int | None) -> dict[str, int | None]:
     late: dict[str, int | None] = {f"late_{each}": 0 for each in range(len(LATENESS_BOUNDS_MS) + 1)}
-    return late | {"fired": 0, "redelivered": 0} | more
+    return late | {"fired": 0, "redelivered": 0, "late_sum_ms": None} | more
 
 
 def test_messages_add_up() -> None:
     counters = Counters()
-    counters.add_messages(observed(fired=3, late_0=2, late_4=1))
+    counters.add_messages(observed(fired=3, late_0=2, late_4=1, late_sum_ms=9))
     counters.add_messages(observed(fired=1, late_0=1, redelivered=None))
     assert (counters.fired, counters.redelivered) == (4, 0)
     assert counters.lateness.counts[0] == 3
     assert counters.lateness.percentile_ms(1.0) == 10
+    assert counters.lateness.sum_ms == 9
 
 
 LANES = 2
@@ -59,7 +60,7 @@ def test_a_window_counts_once_whoever_shared_it(
 
 def test_what_travels_arrives() -> None:
     counters = Counters(fired=3, lag=4, clock_offset_ms=-7, restarts=1)
-    counters.lateness.add(range(len(LATENESS_BOUNDS_MS) + 1))
+    counters.lateness.add(range(len(LATENESS_BOUNDS_MS) + 1), 7.5)
     assert Counters.from_json(counters.to_json()) == counters
 
 

@@ -34,7 +34,7 @@ def status() -> PipeStatus:
 
 def counters() -> Counters:
     found = Counters(fired=6, redelivered=1, clock_offset_ms=-250)
-    found.lateness.add([2, 1, *[0] * (len(LATENESS_BOUNDS_MS) - 2), 3])
+    found.lateness.add([2, 1, *[0] * (len(LATENESS_BOUNDS_MS) - 2), 3], 300_250)
     return found
 
 
@@ -60,6 +60,8 @@ def test_what_the_process_counted_and_what_the_store_says() -> None:
     assert found["chronoline_lateness_seconds_bucket", "0.002"] == 3
     assert found["chronoline_lateness_seconds_bucket", "60.0"] == 3
     assert found["chronoline_lateness_seconds_bucket", "+Inf"] == 6
+    assert found["chronoline_lateness_seconds_count",] == 6
+    assert found["chronoline_lateness_seconds_sum",] == 300.25
     assert found["chronoline_pipe_waiting",] == 3
     assert found["chronoline_pipe_ready",] == 2
     assert found["chronoline_pipe_overdue",] == 1

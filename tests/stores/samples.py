@@ -178,6 +178,8 @@ _NEWS = {
     "replace": True,
 }
 
+_DROPPED = _PURGE | {"topics": [TOPIC, 78], "before": NOW}
+
 POSTGRES: dict[str, dict[str, Any]] = {
     "insert_topic": {"uid": 78, "name": "other", "settings": "{}"},
     "topic": {"uid": TOPIC},
@@ -204,10 +206,10 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "purge_marks": _PURGE,
     "topics_without_dead_letters": {},
     "purge_dead": _PURGE,
-    "dropped_topics": {},
-    "purge_dropped": _PURGE,
-    "free_name": _PURGE | {"topic": 78},  # of which nothing is left
-    "forget_topic": {"topic": TOPIC, "before": NOW},
+    "dropped_topics": _DROPPED,
+    "purge_dropped": _DROPPED,
+    "free_names": _DROPPED,
+    "forget_topics": _DROPPED,
     "clock": {},
     "reject": _ITEMS,
     **_INPUTS,
@@ -220,11 +222,22 @@ _OF_BOTH: dict[str, frozenset[str]] = {
     "select_held": frozenset({"messages_held"}),
     "select_owned": frozenset({"messages_owned"}),
     "dead_letters": frozenset({"messages_dead"}),
+    "topics_without_dead_letters": frozenset({"messages_dead"}),
 }
 
 POSTGRES_INDEXES: dict[str, frozenset[str]] = {
     **dict.fromkeys(
-        [*_CHANGES, "rows", "bodies", "lookup", "lease", "reject", "purge_dropped", "free_name"],
+        [
+            *_CHANGES,
+            "rows",
+            "bodies",
+            "lookup",
+            "lease",
+            "reject",
+            "purge_dropped",
+            "free_names",
+            "forget_topics",
+        ],
         frozenset({"messages_pkey"}),
     ),
     **_OF_BOTH,

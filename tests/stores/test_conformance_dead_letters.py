@@ -193,7 +193,19 @@ def test_a_message_dies_that_is_later_than_max_lateness(
     line.now = NOW + 500 + offset
     grant = line.reserve() if by == "reserve" else line.lease(("a", NOW))
     assert words(grant.refused) == (["dead"] if dies else [])
-    assert [letter.reason for letter in line.dead()] == (["expired"] if dies else [])
+    assert [letter.reason for letter in line.dead()] == (["max_lateness"] if dies else [])
+
+
+def test_expires_is_named_before_max_lateness(make_line: MakeLine) -> None:
+    line = make_line(max_lateness_ms=500)
+    line.put("both", expires=NOW + 500)
+    line.put("late", expires=NOW + 502)
+    line.now = NOW + 501
+    line.reserve()
+    assert [(letter.message.id, letter.reason) for letter in line.dead()] == [
+        ("both", "expired"),
+        ("late", "max_lateness"),
+    ]
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_lateness_ms": 20}])

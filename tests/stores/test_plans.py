@@ -41,7 +41,7 @@ SIZES = [200, 2_000, 30_000, 500_000]
 OLD_ROWS = 100_000
 NEW_ROWS = 1_000
 LATEST = NOW + 10 * 3_600_000
-BY_TOPIC = {"purge_dropped", "free_name", "forget_topic"}
+BY_TOPIC = {"purge_dropped", "free_names", "forget_topics", "forget_topic"}
 """What is left of a topic is found by the beginning of the key."""
 
 

@@ -45,10 +45,11 @@ class Answering:
 
     async def Info(self, _: pb.InfoRequest) -> pb.Cluster:
         with self._command("info"):
-            return self._info()
+            return await self._info()
 
-    def _info(self) -> pb.Cluster:
+    async def _info(self) -> pb.Cluster:
         parts = self._parts
+        degraded = await parts.degradation.look()
         broker = pb.Broker(
             id=parts.broker, version=parts.version, roles=self._roles, address=self.address
         )
@@ -67,7 +68,10 @@ class Answering:
             now_us=parts.timekeeper.stamp()[0],
             brokers=[broker],
             subscribers=subscribers,
-            store_problem=parts.access.problem,
+            store_problem=parts.degradation.store_problem,
+            degradations=[
+                pb.Degradation(type=each.type.value, reason=each.reason) for each in degraded
+            ],
         )
 
     async def CreateTopic(self, asked: pb.CreateTopicRequest) -> pb.Topic:

@@ -21,7 +21,7 @@ from chronoline.broker.http.looking import Looking
 from chronoline.broker.http.polling import Pollers
 from chronoline.broker.http.producing import Producing
 from chronoline.broker.http.topics import TopicRoutes
-from chronoline.broker.http.watching import Readiness, Watching
+from chronoline.broker.http.watching import Watching
 from chronoline.broker.parts import Parts
 from chronoline.core.errors import InvalidInput
 
@@ -36,10 +36,9 @@ class HttpEdge:
     def __init__(self, parts: Parts, door: Door, *, roles: tuple[str, ...]) -> None:
         self._parts = parts
         self._door = door
-        self._readiness = Readiness(parts)
-        self._backlog = Backlog(parts.access, parts.topics, parts.clock)
+        self._backlog = Backlog(parts.access, parts.topics, parts.clock, parts.metrics)
         self._pollers = Pollers(parts)
-        self._watching = Watching(parts, self._readiness, self._backlog, roles=roles)
+        self._watching = Watching(parts, self._backlog, roles=roles)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port = 0
@@ -56,7 +55,6 @@ class HttpEdge:
         listener = _listen(host, port)
         self.port = listener.getsockname()[1]
         self._watching.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-        self._parts.metrics.watch(self._backlog.samples)
         self._pollers.start()
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
         up = asyncio.create_task(self._server.is_up.wait())
@@ -67,7 +65,6 @@ class HttpEdge:
 
     async def stop(self) -> None:
         """Answers who waits, and ends when that is done. May be called twice."""
-        self._readiness.stopping = True
         self._pollers.end_polls()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True

@@ -296,6 +296,13 @@ class SubscriberTold(BaseModel):
     busy: bool
 
 
+class DegradationTold(BaseModel):
+    """Why a broker does less than it should."""
+
+    type: str = Field(description="`storage`, `clock` or `stopping`; new types may come.")
+    reason: str
+
+
 class InfoTold(BaseModel):
     """Who is here."""
 
@@ -303,6 +310,7 @@ class InfoTold(BaseModel):
     now_ms: int
     brokers: list[BrokerTold]
     subscribers: list[SubscriberTold]
+    degradations: list[DegradationTold] = Field(description="Empty while the broker is ready.")
     store_problem: str = Field(description="Empty while the store answers.")
     clock_problem: str = Field(
         description="Empty while the broker's clock agrees with the store's."

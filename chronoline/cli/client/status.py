@@ -24,11 +24,11 @@ Counted = list[tuple[Topic, "Forecast"]]
 
 @asks_a_broker
 def status(broker: Broker, as_json: AsJson = False) -> None:
-    """Show the broker, whether its store answers, who consumes what, and what is on each topic.
+    """Show the broker, what is wrong with it, who consumes what, and what is on each topic.
 
     chronoline status
 
-    If the store does not answer, that is said and the exit code is 1.
+    If the broker is not ready, it says why, and the exit code is 1.
     """
     info = broker.info()
     topics: Counted = []
@@ -39,7 +39,7 @@ def status(broker: Broker, as_json: AsJson = False) -> None:
         print(json.dumps(_as_json(info, topics), indent=2))
     else:
         _print(info, topics)
-    if info.store_problem:
+    if info.store_problem or info.degradations:
         raise SystemExit(1)
 
 
@@ -54,6 +54,7 @@ def _as_json(info: pb.Cluster, topics: Counted) -> dict[str, Any]:
             }
             for each in info.brokers
         ],
+        "degradations": [{"type": each.type, "reason": each.reason} for each in info.degradations],
         "store_problem": info.store_problem or None,
         "subscribers": [
             {
@@ -76,9 +77,9 @@ def _print(info: pb.Cluster, topics: Counted) -> None:
             f"broker {each.id}, version {each.version}, {', '.join(each.roles)}, at {each.address}"
         )
         console.print(Text(printable(line)), soft_wrap=True)
+    for reason in _reasons(info):
+        console.print(Text(printable(reason), style="red"), soft_wrap=True)
     if info.store_problem:
-        words = Text(f"The store does not answer: {printable(info.store_problem)}", style="red")
-        console.print(words, soft_wrap=True)
         return
     console.print("The store answers.")
     if info.subscribers:
@@ -89,6 +90,13 @@ def _print(info: pb.Cluster, topics: Counted) -> None:
         print_table(topic_table(topics))
     else:
         console.print("There are no topics yet: `chronoline topic create NAME` makes one.")
+
+
+def _reasons(info: pb.Cluster) -> list[str]:
+    """Why the broker is not ready; one of an earlier version says of its store alone."""
+    away = [f"The store does not answer: {info.store_problem}"] if info.store_problem else []
+    others = [each for each in info.degradations if not (away and each.type == "storage")]
+    return away + [f"Not ready ({each.type}): {each.reason}" for each in others]
 
 
 def _subscribers(info: pb.Cluster) -> Table:

@@ -91,7 +91,7 @@ WITH cell AS MATERIALIZED (
         CASE
             WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
             WHEN m.expires <= greatest(m.due, %(now)s) THEN 'expired'
-            WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'expired'
+            WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'max_lateness'
         END AS death
     FROM candidate b JOIN chronoline.messages m
         ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
@@ -123,7 +123,7 @@ WITH chosen AS MATERIALIZED (
         CASE
             WHEN m.attempts + (m.lock_consumer IS NOT NULL)::integer >= %(max_attempts)s THEN 'attempts'
             WHEN m.expires <= greatest(m.due, %(now)s) THEN 'expired'
-            WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'expired'
+            WHEN m.due + %(max_lateness_ms)s::bigint < %(now)s THEN 'max_lateness'
         END AS death
     FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
         %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
@@ -443,9 +443,11 @@ WHERE m.topic = ANY (ARRAY[waste.topic]) AND m.bucket = waste.bucket AND m.id = 
 RETURNING m.topic;
 
 -- name: topics_without_dead_letters
--- Topics that keep no dead letters.
-SELECT uid FROM chronoline.topics
-WHERE dropped_at IS NULL AND NOT (settings::jsonb->>'dead_letters')::boolean;
+-- Topics that keep no dead letters, and have some.
+SELECT t.uid FROM chronoline.topics t
+WHERE t.dropped_at IS NULL AND NOT (t.settings::jsonb->>'dead_letters')::boolean
+    AND (SELECT true FROM chronoline.messages m WHERE m.topic + 0 = t.uid AND m.life = 2
+        ORDER BY m.ts LIMIT 1);
 
 -- name: purge_dead
 -- Removes dead letters of a topic that keeps none, when their versions are settled.
@@ -460,30 +462,45 @@ WHERE m.topic = ANY (ARRAY[waste.topic]) AND m.bucket = waste.bucket AND m.id = 
 RETURNING m.topic;
 
 -- name: dropped_topics
--- Topics of which something may be left.
-SELECT uid, emptied_at FROM chronoline.topics WHERE dropped_at IS NOT NULL;
+-- Topics that wait to be emptied, and those that can be forgotten: between the two there is nothing to do.
+(SELECT uid, emptied_at FROM chronoline.topics
+WHERE dropped_at IS NOT NULL AND emptied_at IS NULL LIMIT %(limit)s)
+UNION ALL
+(SELECT uid, emptied_at FROM chronoline.topics
+WHERE dropped_at IS NOT NULL AND emptied_at <= %(before)s LIMIT %(limit)s);
 
 -- name: purge_dropped
--- Removes what is left of a dropped topic.
+-- Removes what is left of dropped topics.
 WITH waste AS MATERIALIZED (
-    SELECT w.topic, w.bucket, w.id FROM chronoline.messages w
-    WHERE w.topic = %(topic)s
-    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    SELECT left_over.topic, left_over.bucket, left_over.id
+    FROM unnest(%(topics)b::bigint[]) AS dropped(topic)
+    CROSS JOIN LATERAL (
+        SELECT w.topic, w.bucket, w.id FROM chronoline.messages w
+        WHERE w.topic = dropped.topic
+        LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ) left_over
+    LIMIT %(limit)s
 )
 DELETE FROM chronoline.messages m
 USING waste
 WHERE m.topic = ANY (ARRAY[waste.topic]) AND m.bucket = waste.bucket AND m.id = waste.id
 RETURNING m.topic;
 
--- name: free_name
--- Frees the name of a dropped topic of which nothing is left.
-UPDATE chronoline.topics SET emptied_at = %(now)s
-WHERE uid = %(topic)s AND dropped_at IS NOT NULL AND emptied_at IS NULL
-    AND NOT EXISTS (SELECT 1 FROM chronoline.messages WHERE topic = %(topic)s);
+-- name: free_names
+-- Frees the names of dropped topics of which nothing is left.
+UPDATE chronoline.topics t SET emptied_at = %(now)s
+FROM unnest(%(topics)b::bigint[]) AS dropped(topic)
+WHERE t.uid = dropped.topic AND t.dropped_at IS NOT NULL AND t.emptied_at IS NULL
+    AND (SELECT true FROM chronoline.messages m WHERE m.topic = dropped.topic ORDER BY m.bucket LIMIT 1)
+        IS NULL;
 
--- name: forget_topic
--- Forgets a dropped topic when no statement can be on its way to it any more.
-DELETE FROM chronoline.topics WHERE uid = %(topic)s AND emptied_at <= %(before)s;
+-- name: forget_topics
+-- Forgets dropped topics when no statement can be on its way to them, and nothing is left of them.
+DELETE FROM chronoline.topics t
+USING unnest(%(topics)b::bigint[]) AS dropped(topic)
+WHERE t.uid = dropped.topic AND t.emptied_at <= %(before)s
+    AND (SELECT true FROM chronoline.messages m WHERE m.topic = dropped.topic ORDER BY m.bucket LIMIT 1)
+        IS NULL;
 
 -- name: claim_inputs
 -- Claims partitions that nobody has, and one's own again.

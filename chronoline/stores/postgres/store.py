@@ -62,6 +62,8 @@ _CHANGE_MS = 5_000
 _TRANSACTION_LOCK_MS = 900
 _LATE_STATEMENT_MS = 3_600_000
 """No statement is still on its way to a dropped topic after this time."""
+_TOPICS_AT_ONCE = 10_000
+"""The most dropped topics that a purge empties, and the most that it forgets."""
 
 
 class PostgresStore(SqlStore):
@@ -262,13 +264,23 @@ class PostgresStore(SqlStore):
                 "limit": limit - removed,
             }
             removed += len(self._run("purge_dead", values))
-        for topic, emptied_at in self._read("dropped_topics", {}):
-            removed += len(self._run("purge_dropped", {"topic": topic, "limit": limit - removed}))
-            if emptied_at is None:
-                self._run("free_name", {"topic": topic, "now": now_ms})
-            else:
-                before = now_ms - _LATE_STATEMENT_MS
-                self._run("forget_topic", {"topic": topic, "before": before})
+        return removed + self._purge_dropped(limit - removed, now_ms)
+
+    def _purge_dropped(self, limit: int, now_ms: int) -> int:
+        """An empty topic is left alone until no statement can be on its way to it, and then forgotten.
+
+        A statement that was late may have left messages that nobody can see; they go with the topic.
+        """
+        times = {"now": now_ms, "before": max(0, now_ms - _LATE_STATEMENT_MS)}
+        rows = self._read("dropped_topics", times | {"limit": _TOPICS_AT_ONCE})
+        if not rows:
+            return 0
+        topics = {"topics": sorted(uid for uid, _ in rows)}
+        removed = len(self._run("purge_dropped", topics | {"limit": limit}))
+        if any(emptied_at is None for _, emptied_at in rows):
+            self._run("free_names", topics | times)
+        if any(emptied_at is not None for _, emptied_at in rows):
+            self._run("forget_topics", topics | times)
         return removed
 
     def watch(self) -> Watch:

@@ -101,8 +101,11 @@ RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts,
 UPDATE messages NOT INDEXED SET
     life = 2, ts = :now, lock_consumer = NULL, lock_session = NULL, version = version + 1,
     attempts = attempts + (lock_consumer IS NOT NULL),
-    death = CASE WHEN attempts + (lock_consumer IS NOT NULL) >= :max_attempts
-        THEN 'attempts' ELSE 'expired' END
+    death = CASE
+        WHEN attempts + (lock_consumer IS NOT NULL) >= :max_attempts THEN 'attempts'
+        WHEN expires <= max(due, :now) THEN 'expired'
+        ELSE 'max_lateness'
+    END
 WHERE no = :no
 RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
     death;
@@ -302,9 +305,12 @@ DELETE FROM messages NOT INDEXED WHERE no IN (
 );
 
 -- name: topics_without_dead_letters
--- Topics that keep no dead letters.
+-- Topics that keep no dead letters, and have some.
 SELECT uid FROM topics
-WHERE dropped_at IS NULL AND json_extract(settings, '$.dead_letters') = 0;
+WHERE dropped_at IS NULL AND json_extract(settings, '$.dead_letters') = 0
+    AND EXISTS (
+        SELECT 1 FROM messages INDEXED BY messages_dead WHERE topic = topics.uid AND life = 2
+    );
 
 -- name: purge_dead
 -- Removes dead letters of a topic that keeps none, when their versions are settled.

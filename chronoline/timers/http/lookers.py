@@ -40,7 +40,8 @@ class ForLookers:
 
     async def _metrics(self, _: web.BaseRequest) -> web.Response:
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=self._node.metrics.text(), headers=headers)
+        text = await asyncio.to_thread(self._node.metrics.snapshot())  # clients can have many tags
+        return web.Response(body=text, headers=headers)
 
     async def _nodes(self, _: web.BaseRequest) -> web.Response:
         return answer_json(describe_nodes(self._node))

@@ -109,17 +109,27 @@ class Subscriber(_message.Message):
     busy: bool
     def __init__(self, consumer: _Optional[str] = ..., topic_uid: _Optional[int] = ..., topic: _Optional[str] = ..., start_bucket: _Optional[int] = ..., stop_bucket: _Optional[int] = ..., busy: _Optional[bool] = ...) -> None: ...
 
+class Degradation(_message.Message):
+    __slots__ = ("type", "reason")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    reason: str
+    def __init__(self, type: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Cluster(_message.Message):
-    __slots__ = ("now_us", "brokers", "subscribers", "store_problem")
+    __slots__ = ("now_us", "brokers", "subscribers", "store_problem", "degradations")
     NOW_US_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBERS_FIELD_NUMBER: _ClassVar[int]
     STORE_PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    DEGRADATIONS_FIELD_NUMBER: _ClassVar[int]
     now_us: int
     brokers: _containers.RepeatedCompositeFieldContainer[Broker]
     subscribers: _containers.RepeatedCompositeFieldContainer[Subscriber]
     store_problem: str
-    def __init__(self, now_us: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., subscribers: _Optional[_Iterable[_Union[Subscriber, _Mapping]]] = ..., store_problem: _Optional[str] = ...) -> None: ...
+    degradations: _containers.RepeatedCompositeFieldContainer[Degradation]
+    def __init__(self, now_us: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., subscribers: _Optional[_Iterable[_Union[Subscriber, _Mapping]]] = ..., store_problem: _Optional[str] = ..., degradations: _Optional[_Iterable[_Union[Degradation, _Mapping]]] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("name", "value")

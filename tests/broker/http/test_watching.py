@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from chronoline.core.errors import StoreUnavailable
 from chronoline.stores.opening import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
+from tests.broker.scraping import scrape
 from tests.waiting import until
 
 
@@ -36,12 +36,9 @@ class Away:
 
 async def samples(served: Served) -> dict[tuple[str, str, str], float]:
     """By name, topic, and what else tells them apart."""
-    answer = await served.http.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=")
     return {
         (each.name, each.labels.get("topic", ""), each.labels.get("le", "")): each.value
-        for family in text_string_to_metric_families(answer.text)
-        for each in family.samples
+        for each in await scrape(served.http)
     }
 
 
@@ -87,8 +84,8 @@ def test_a_node_is_ready_as_long_as_its_store_answers(
 def test_a_node_that_stops_is_not_ready(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
-            assert served.node.http is not None
-            served.node.http._readiness.stopping = True
+            assert served.node.parts is not None
+            served.node.parts.degradation.stopping = True
             check(await served.http.get("/readyz"), 503, "unavailable")
 
     asyncio.run(play())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from chronoline import __version__
@@ -21,7 +23,7 @@ def test_the_broker_its_consumers_and_its_topics_are_shown(
     assert broker["version"] == __version__
     assert broker["roles"] == ["overseer", "carrier"]
     assert broker["address"] == address  # which was asked for as port 0
-    assert found["store_problem"] is None
+    assert (found["store_problem"], found["degradations"]) == (None, [])
     (subscriber,) = (each for each in found["subscribers"] if each["topic"] == topic)
     assert subscriber == {
         "consumer": "me",
@@ -49,6 +51,22 @@ def test_a_store_that_does_not_answer_is_said(
     result = command.unhappy("status")
     assert result.stdout == "The store does not answer: it is� away\n"
     assert '"store_problem": "it is\\u001b away"' in command.unhappy("status", "--json").stdout
+
+
+def test_a_broker_that_is_not_ready_says_why(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = {"storage": "the store takes no changes: it is\x1b locked", "clock": "it is behind"}
+    info = pb.Cluster(
+        degradations=[pb.Degradation(type=each, reason=reasons[each]) for each in reasons]
+    )
+    monkeypatch.setattr(Broker, "info", lambda _: info)
+    shown = command.unhappy("status").stdout
+    assert "Not ready (storage): the store takes no changes: it is� locked\n" in shown
+    assert "Not ready (clock): it is behind\n" in shown
+    assert "The store answers.\n" in shown  # and what is in it is shown
+    found = json.loads(command.unhappy("status", "--json").stdout)
+    assert found["degradations"] == [{"type": each, "reason": reasons[each]} for each in reasons]
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def test_each_unit_runs_once(spark: SparkSession, tmp_path: Path, archived: bool
         assert observed["windows"] <= count <= observed["windows"] + 2
     assert observed["fired"] == observed["served"] == observed["windows"] * RANGES
     assert observed["late"] == observed["fired"]
+    assert observed["late_sum_ms"] == 1.5 * observed["fired"]
     assert observed["first_window"] == observed["window"] == WINDOW * observed["windows"]
     if archived:
         rows = spark.read.parquet(cast(str, receipts)).select("id", "outcome").collect()
@@ -79,5 +80,6 @@ def _observed(progress: Any) -> Counter[str]:
         row = each.observedMetrics[OBSERVED].asDict()
         late = row["late_1"]  # 1.5 ms is above the first bound and within the second
         counted.update(windows=1, fired=row["fired"], served=row["served"], late=late)
+        counted.update(late_sum_ms=row["late_sum_ms"] or 0)
         counted.update(first_window=row["first_window"], window=row["window"])
     return counted

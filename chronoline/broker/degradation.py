@@ -1,0 +1,140 @@
+"""Degradation: whether the broker does less than it should, and why.
+
+One place answers that: `/readyz`, `status`, the metric `broker_degradation_state`, the log and the purge ask
+here. A type of degradation is entered and left by measured conditions alone:
+
+- storage: the store does not answer, or takes no changes (no room, or another process writes);
+- clock: the broker's clock is too far from the store's;
+- stopping: the node was told to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+
+from chronoline.broker.access import StoreAccess
+from chronoline.core.errors import BrokerUnavailable, ChronolineError, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+_ASK_EVERY_S = 0.5
+_PATIENCE_S = 2.0
+_AWAY = "the store does not answer; the log and /v1/info say more"
+_NO_CHANGES = "the store takes no changes: it is full, or others keep it busy; the log says more"
+
+
+class DegradationType(StrEnum):
+    STOPPING = "stopping"
+    STORAGE = "storage"
+    CLOCK = "clock"
+
+
+@dataclass(frozen=True, slots=True)
+class Degradation:
+    """One thing that is wrong."""
+
+    type: DegradationType
+    reason: str
+    """For the log and for those whom the door lets in."""
+    public: str
+    """For everybody who asks: what the store's driver says may name hosts, and `/readyz` needs no token."""
+
+
+class Degradations:
+    """What is wrong with a node at the moment. Owned by the event loop."""
+
+    def __init__(self, access: StoreAccess) -> None:
+        self._access = access
+        self._asked_s = -_ASK_EVERY_S
+        self._asking: asyncio.Task[None] | None = None
+        self._unanswered = ""
+        self._told: frozenset[DegradationType] = frozenset()
+        self.stopping = False
+
+    @property
+    def store_problem(self) -> str:
+        """Why the store does not answer; empty while it does."""
+        return self._access.problem or self._unanswered
+
+    @property
+    def current(self) -> tuple[Degradation, ...]:
+        """What is known to be wrong; nobody is asked for that. Empty while all is well."""
+        found = []
+        if self.stopping:
+            words = "the broker is stopping"
+            found.append(Degradation(DegradationType.STOPPING, words, words))
+        if problem := self.store_problem:
+            found.append(Degradation(DegradationType.STORAGE, problem, _AWAY))
+        elif refusal := self._access.refusal:
+            words = f"the store takes no changes: {refusal}"
+            found.append(Degradation(DegradationType.STORAGE, words, _NO_CHANGES))
+        if problem := self._access.clock.problem:
+            found.append(Degradation(DegradationType.CLOCK, problem, problem))
+        return tuple(found)
+
+    async def look(self) -> tuple[Degradation, ...]:
+        """What is wrong, after the store was asked whether it answers: at most twice a second, for 2 s."""
+        due = time.monotonic() - self._asked_s >= _ASK_EVERY_S
+        if self._asking is None and due and not self.stopping:
+            self._asking = asyncio.create_task(self._ask(), name="asking the store")
+        if (asking := self._asking) is not None:
+            await asyncio.wait([asking])
+            if not asking.cancelled():
+                asking.result()
+        self.tell()
+        return self.current
+
+    async def check(self) -> None:
+        """Raises `BrokerUnavailable` or `StoreUnavailable`, with as much of the reasons as all may know."""
+        found = await self.look()
+        if not found:
+            return
+        words = "; ".join(each.public for each in found)
+        if found[0].type is DegradationType.STORAGE:
+            raise StoreUnavailable(words)
+        raise BrokerUnavailable(words)
+
+    async def keep_watch(self) -> None:
+        """Now and then: has the log say what changed, also if nobody asks."""
+        if self.current:
+            await self.look()
+        else:
+            self.tell()
+
+    def stop(self) -> None:
+        """The node stops: nobody asks the store any more. May be called twice."""
+        self.stopping = True
+        if self._asking is not None:
+            self._asking.cancel()
+
+    def tell(self) -> None:
+        """Logs it when something went wrong, or when all is well again."""
+        # That a node stops is logged by whoever stops it.
+        found = [each for each in self.current if each.type is not DegradationType.STOPPING]
+        types = frozenset(each.type for each in found)
+        before, self._told = self._told, types
+        if types - before:
+            logger.warning(
+                "not ready: %s",
+                "; ".join(each.reason for each in found),
+                extra={"action": "not_ready", "degraded": sorted(types)},
+            )
+        elif before and not types:
+            logger.warning("ready again", extra={"action": "ready"})
+
+    async def _ask(self) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._access.look("ready", lambda store: store.find_topic("-"))
+            self._unanswered = ""
+        except TimeoutError:
+            self._unanswered = f"the store did not answer within {_PATIENCE_S:g} s"
+        except ChronolineError as error:
+            self._unanswered = str(error)
+        finally:
+            self._asked_s = time.monotonic()
+            self._asking = None

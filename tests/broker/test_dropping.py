@@ -1,0 +1,70 @@
+"""Dropping a topic that is consumed, here and at another broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from chronoline.broker.targets import targets
+from chronoline.core.errors import TopicNotFound
+from chronoline.core.topic import TopicSettings
+from tests.broker.nodes import Running, running
+from tests.waiting import until
+
+_MESSAGES = 5
+
+
+async def _drop_under_consumers(dropper: Running, server: Running) -> None:
+    """One consumer holds all that it may and asks for no more, another has nothing to do."""
+    async with dropper.client() as client, server.client() as consumers:
+        for topic in ("full", "idle"):
+            await client.create_topic(topic, TopicSettings(window_ms=100))
+        full = consumers.consume("full", consumer="f", prefetch=2)
+        idle = consumers.consume("idle", consumer="i", prefetch=2)
+        waiting = asyncio.ensure_future(anext(idle))
+        for number in range(_MESSAGES):
+            await client.send("full", b"x", id=str(number))
+        held = [await anext(full), await anext(full)]
+        await until(lambda: len(server.subscriptions) == 2)
+        for topic in ("full", "idle"):
+            await client.drop_topic(topic)
+        for ended, topic in ((waiting, "idle"), (asyncio.ensure_future(anext(full)), "full")):
+            with pytest.raises(TopicNotFound, match=f"^topic '{topic}' was dropped$"):
+                await asyncio.wait_for(ended, 20)
+        assert len(held) == 2
+        assert server.subscriptions == []
+
+
+def _check_log(caplog: pytest.LogCaptureFixture) -> None:
+    assert [each.getMessage() for each in caplog.records if each.levelno > logging.INFO] == []
+    told = {each.getMessage() for each in caplog.records if hasattr(each, "topic")}
+    assert told == {"topic 'full' was dropped", "topic 'idle' was dropped"}
+
+
+def test_consumers_of_this_broker_are_told_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        async with running(tmp_path) as node:
+            await _drop_under_consumers(node, node)
+
+    with caplog.at_level(logging.INFO, logger="chronoline"):
+        asyncio.run(play())
+    _check_log(caplog)
+
+
+def test_consumers_of_another_broker_are_told_and_nobody_is_warned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "_LOOK_EVERY_S", 0.2)  # so often the topics are looked at
+
+    async def play() -> None:
+        async with running(tmp_path) as one, running(tmp_path) as other:
+            await _drop_under_consumers(one, other)
+
+    with caplog.at_level(logging.INFO, logger="chronoline"):
+        asyncio.run(play())
+    _check_log(caplog)

@@ -1,0 +1,92 @@
+"""Purging dropped topics: what a round costs, and when a topic is forgotten."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from chronoline.core.limits import SETTLED_AFTER_MS
+from chronoline.core.topic import TopicSettings
+from chronoline.databases.postgres import Row
+from chronoline.stores.postgres import PostgresStore
+from tests.stores.line import NOW, Line, MakeLine
+
+HOUR_MS = 3_600_000
+LATE = (
+    "INSERT INTO chronoline.messages (topic, bucket, stripe, id, ts, due, version, producer_group) "
+    "SELECT %s, n, 0, 'late' || n, %s, %s, %s, 'owners' FROM generate_series(1, 3) AS n"
+)
+
+
+class CountedStore(PostgresStore):
+    """Counts its statements."""
+
+    statements = 0
+
+    def _run(self, query: str, values: dict[str, Any], *, turn_ms: int | None = None) -> list[Row]:
+        self.statements += 1
+        return super()._run(query, values, turn_ms=turn_ms)
+
+    def _read(self, query: str, values: dict[str, Any]) -> list[Row]:
+        self.statements += 1
+        return super()._read(query, values)
+
+    def purge_statements(self, now_ms: int) -> int:
+        """How many statements one purge takes."""
+        before = self.statements
+        self.purge(now_ms=now_ms)
+        return self.statements - before
+
+
+@pytest.fixture
+def counted(new_url: str) -> Iterator[CountedStore]:
+    with CountedStore(new_url) as store:
+        yield store
+
+
+def test_dropped_topics_are_emptied_and_forgotten_together(counted: CountedStore) -> None:
+    make_line = MakeLine(counted)
+    idle = counted.purge_statements(NOW)
+    for line in [make_line() for _ in range(20)]:
+        line.put("a")
+        line.drop()
+    assert counted.purge_statements(NOW) <= idle + 2
+    assert counted.purge_statements(NOW) == idle  # they are empty, and wait to be forgotten
+    assert counted.purge_statements(NOW + HOUR_MS) <= idle + 2
+    assert topics(counted) == []
+
+
+def test_topics_without_dead_letters_cost_nothing_while_there_are_none(
+    counted: CountedStore,
+) -> None:
+    make_line = MakeLine(counted)
+    idle = counted.purge_statements(NOW)
+    lines = [make_line(dead_letters=False, max_attempts=1) for _ in range(5)]
+    assert counted.purge_statements(NOW) == idle
+    lines[3].put("a")
+    lines[3].bury(lines[3].take(), "no use")
+    assert counted.purge_statements(NOW + 2 * SETTLED_AFTER_MS) == idle + 1
+    assert lines[3].dead() == []
+
+
+def test_late_messages_go_with_their_topic(counted: CountedStore) -> None:
+    line = Line(counted, counted.create_topic("t", TopicSettings(), now_ms=NOW))
+    line.drop()
+    line.purge()
+    with psycopg.connect(counted._database.url, autocommit=True) as connection:
+        connection.execute(
+            LATE, [line.uid, NOW, NOW, NOW]
+        )  # a statement that was under way for long
+    line.now += HOUR_MS - 1
+    assert line.purge() == 0
+    line.now += 1
+    assert line.purge(limit=2) == 2
+    assert topics(counted) == [line.uid]  # or nobody would know of the third
+    assert line.purge() == 1
+    assert topics(counted) == []
+
+
+def topics(store: PostgresStore) -> list[int]:
+    with psycopg.connect(store._database.url) as connection:
+        return [uid for (uid,) in connection.execute("SELECT uid FROM chronoline.topics")]

@@ -1,0 +1,45 @@
+"""How long a process rests between two rounds of purging."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronoline.stores.purge_pace import PurgePace
+
+
+class Ticks:
+    """A caller that comes once a second."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.pace = PurgePace(1.0, monotonic=lambda: self.now_s)
+
+    def rounds(self, seconds: int, removed: int) -> list[int]:
+        """In which of the next seconds it purges."""
+        found = []
+        for second in range(seconds):
+            self.now_s += 1
+            if self.pace.is_due:
+                found.append(second)
+                self.pace.purged(removed)
+        return found
+
+
+def test_rounds_become_rarer_while_there_is_nothing_to_remove() -> None:
+    ticks = Ticks()
+    assert ticks.rounds(17, removed=0) == [0, 2, 6, 11, 16]
+
+
+def test_while_there_is_something_each_is_a_round() -> None:
+    ticks = Ticks()
+    ticks.rounds(17, removed=0)
+    ticks.pace.purged(1)
+    assert ticks.rounds(5, removed=1) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("rested_s", [0, 17])
+def test_who_hurries_has_the_next_round_at_once(rested_s: int) -> None:
+    ticks = Ticks()
+    ticks.rounds(rested_s, removed=0)
+    ticks.pace.hurry()
+    assert ticks.rounds(3, removed=0) == [0, 2]
