@@ -143,7 +143,8 @@ def _two_holders(history: History, message: Message, older: Delivery, newer: Del
             older.door == "http"
         )  # it gets its leases again from a broker that was started anew
         if not (polled and history.broker_started(message.topic, older.at_ms, newer.at_ms)):
-            yield RUN_TWICE, f"{older}, then {newer}"
+            rule = TAKEN_AWAY if history.has_twins(older) else RUN_TWICE
+            yield rule, f"{older}, then {newer}"
     elif newer.consumer != older.consumer:
         rule = TAKEN_AWAY if history.has_twins(older) else OVERLAP
         yield rule, f"{older}, then {newer}"
@@ -176,8 +177,8 @@ def _refusal(history: History, message: Message, delivery: Delivery, call: Call)
     _, ahead_ms = history.ahead_ms(message.topic, delivery.at_ms, call.ended_ms)
     left_ms = call.asked["until"] - call.ended_ms - ahead_ms
     why = f"{delivery}: {call} with {left_ms:.0f} ms left"
-    if left_ms <= _ROUNDING_MS:
-        return
+    if left_ms <= _ROUNDING_MS or (delivery.lost and delivery.lost.since_ms <= call.began_ms):
+        return  # its holder knew that it is lost, which is judged by itself
     if call.reason == "too_soon":
         yield TOO_SOON, why
     elif _explained(history, message, delivery, call.ended_ms):

@@ -366,8 +366,8 @@ def _unknown_cost_lease(tale: Tale) -> None:
 
 
 def _run_twice(tale: Tale) -> None:
-    given = tale.event("acked", DELIVERY)
-    tale.add(given, after=given, delivery="one.1/ada/99", version=given["version"] + 1)
+    given = tale.event("solo", DELIVERY)
+    tale.add(given, after=given, delivery="three.1/bob/99", version=given["version"] + 1)
 
 
 def _lost_without_reason(tale: Tale) -> None:
