@@ -43,6 +43,7 @@ CHANGED_CONTENT = "11 content or owner changed"
 NOT_ALLOWED = "12 done without permission"
 STARVED = "13 due message not served"
 OLD_VERSION_RETURNED = "14 lease returned under an old version"
+WRONG_CLOCK = "16 written by a clock beyond the bound"
 DROPPED_RETURNED = "19 message of a dropped topic came back"
 REFUSED_HAPPENED = "36 refused change happened"
 DONE_UNSEEN = "36 done change is not visible"
@@ -366,6 +367,18 @@ def _asked_dues(history: History, message: Message) -> Iterator[tuple[float, flo
         yield call.began_ms + delay_ms + least_ms - _ROUNDING_MS, last_ms + _ROUNDING_MS
 
 
+def _clocks(history: History, message: Message) -> Found:
+    """16: nothing is written by a clock that is beyond the bound; a first version is a time."""
+    made = [call for call in message.of(*CREATING) if not call.refused]
+    for call in made:
+        if not call.done or call.version is None or len(made) > 1:
+            continue
+        least_ms, most_ms = history.ahead_ms(message.topic, call.began_ms, call.ended_ms)
+        first_ms, last_ms = call.began_ms + least_ms, call.ended_ms + most_ms
+        if not first_ms - _ROUNDING_MS <= call.version <= last_ms + _ROUNDING_MS:
+            yield WRONG_CLOCK, f"{call} as v{call.version}"
+
+
 def _reschedules(history: History, message: Message) -> Found:
     """36: after a reschedule that is done, the message comes by its new due."""
     movers = [
@@ -482,6 +495,7 @@ _RULES = (
     _one_message,
     _repeated_deletes,
     _dues,
+    _clocks,
     _reschedules,
     _contents,
     _attempts,

@@ -30,7 +30,7 @@ from chronoline.testing.postgres import PostgresServer
 from tests.torture.brokers.doors import answer_of, digest
 from tests.torture.history import DONE, Recorder
 
-LEASE_S = 3.0
+LEASE_S = 2.5
 _LOOK_EVERY_S = 0.02
 _PATIENCE_S = 60.0
 _SETTINGS = ("patience_ms=1s", "limits.ping_timeout_ms=8s")
@@ -178,7 +178,7 @@ class Stage:
     # Starting
 
     async def set_up(self) -> None:
-        """Store, brokers and topics."""
+        """Starts the store and the brokers."""
         if self.postgres is not None:
             await asyncio.to_thread(self.postgres.start)
             self.store = self.postgres.create_database("torture")
@@ -194,13 +194,13 @@ class Stage:
             broker.is_up = partial(_listens, self._ports[-1][0])
             self.brokers.append(broker)
             self.start_broker(number)
+
+    async def all_ready(self) -> None:
+        """Makes the topics, and waits until all processes have begun to work."""
         for number in range(self.brokers_wanted):
             await self.answering(number)
         for topic in self.topics:
             await self.create_topic(topic)
-
-    async def all_ready(self) -> None:
-        """Waits until all processes have begun to work."""
         children = (*self.brokers, *self.producers, *self.consumers)
         await self.until(lambda: all(child.ready for child in children), _PATIENCE_S)
 

@@ -334,6 +334,11 @@ def _starved(tale: Tale) -> None:
     tale.change("waiting", "row", ts=int(drained.wall_ms) - 60_000)
 
 
+def _wrong_clock(tale: Tale) -> None:
+    told = tale.event("acked", OUTCOME, op="create")
+    tale.change("acked", OUTCOME, op="create", version=told["version"] - 10_000)
+
+
 def _old_version_returned(tale: Tale) -> None:
     tale.change("left", DELIVERY, 1, version=tale.event("left", DELIVERY)["version"])
 
@@ -409,6 +414,7 @@ _INJECTIONS: Sequence[tuple[Callable[[Tale], None], str]] = [
     (_not_allowed, rules.NOT_ALLOWED),
     (_acked_as_another, rules.NOT_ALLOWED),
     (_starved, rules.STARVED),
+    (_wrong_clock, rules.WRONG_CLOCK),
     (_old_version_returned, rules.OLD_VERSION_RETURNED),
     (_dropped_returned, rules.DROPPED_RETURNED),
     (_refused_happened, rules.REFUSED_HAPPENED),
