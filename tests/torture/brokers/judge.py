@@ -196,8 +196,9 @@ def _loss(history: History, message: Message, delivery: Delivery) -> Found:
     _, ahead_ms = history.ahead_ms(message.topic, delivery.at_ms, lost.since_ms)
     left_ms = lost.until_ms - lost.since_ms - ahead_ms
     refused = any(call.refused and call.ended_ms <= lost.since_ms for call in delivery.own_calls)
-    if left_ms <= _CLIENT_CLOCK_MS or refused:
-        return  # a refusal is judged by itself
+    held = any(call.done and call.began_ms >= lost.since_ms for call in delivery.own_calls)
+    if left_ms <= _CLIENT_CLOCK_MS or refused or held:
+        return  # a refusal is judged by itself; a lease that is served afterwards was not lost
     if not _explained(history, message, delivery, lost.since_ms):
         rule = TAKEN_AWAY if history.has_twins(delivery) else UNKNOWN_COST_LEASE
         yield rule, f"{delivery}: lost at {lost.since_ms:.0f} with {left_ms:.0f} ms left"

@@ -379,9 +379,14 @@ def _lost_without_reason(tale: Tale) -> None:
     given = tale.event("solo", DELIVERY)
     lost = {each: given[each] for each in ("delivery", "version", "until")}
     tale.add(replace(given, kind="lost", fields=lost), after=given)
+    tale.change("solo", OUTCOME, op="ack", outcome=REFUSED, reason="stale")
 
 
 def _taken_away(tale: Tale) -> None:
+    """The twin is refused, although the first has been frozen for long."""
+    for place, event in enumerate(tale):
+        if event.kind == "life" and event["who"] == "one.1":
+            tale[place] = replace(event, mono_ns=event.mono_ns - 10_000_000_000)
     tale.change("left", OUTCOME, op="ack", outcome=REFUSED, reason="stale")
 
 
