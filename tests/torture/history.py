@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -118,11 +118,3 @@ def _read_file(path: Path) -> Iterator[Event]:
         fields = json.loads(line)
         kind, wall_ms, mono_ns = (fields.pop(name) for name in ("kind", "wall_ms", "mono_ns"))
         yield Event(kind, path.name.removesuffix(_SUFFIX), wall_ms, mono_ns, fields)
-
-
-def write_history(path: Path, events: Iterable[Event]) -> None:
-    """Stores events of one process in a file that `read_history` reads."""
-    with path.open("w") as file:
-        for each in events:
-            times = {"wall_ms": each.wall_ms, "mono_ns": each.mono_ns}
-            file.write(json.dumps({"kind": each.kind, **times, **each.fields}) + "\n")

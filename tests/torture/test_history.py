@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.history import DONE, Recorder, read_history, write_history
+from tests.torture.history import DONE, Recorder, read_history
 
 
 def test_events_of_all_processes_come_in_order(tmp_path: Path) -> None:
@@ -36,11 +36,3 @@ def test_torn_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "damaged.jsonl").write_bytes(b'{"kind":"deliv\n{}\n')
     with pytest.raises(ValueError, match="Unterminated"):
         read_history(tmp_path)
-
-
-def test_stored_history_reads_the_same(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, "one")
-    recorder.outcome(recorder.call("send"), DONE)
-    events = read_history(tmp_path)
-    write_history(tmp_path / "one.jsonl", events)
-    assert read_history(tmp_path) == events

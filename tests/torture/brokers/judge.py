@@ -432,11 +432,10 @@ def _attempts(history: History, message: Message) -> Found:
         if message.topic.endswith("-poison") and delivery.attempts >= _MOST_ATTEMPTS:
             yield ATTEMPTS, f"{delivery} has {delivery.attempts} attempts"
     for one, two in pairwise(ordered):
-        if message.made_anew(one.at_ms - _HEARD_WITHIN_MS, two.at_ms):
+        between = (one.at_ms - _HEARD_WITHIN_MS, two.at_ms)
+        if message.made_anew(*between) or history.dropped(message.topic, *between):
             continue
         counted, changes = two.attempts - one.attempts, two.version - one.version
-        if history.dropped(message.topic, one.at_ms, two.at_ms):
-            continue
         if not 0 <= counted <= changes:
             yield ATTEMPTS, f"{one.attempts} of {one}, then {two.attempts} of {two}"
         for call in one.own_calls:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import random
-import signal
 import socket
 import sqlite3
 import subprocess
@@ -19,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
 import psycopg
 
 from chronoline import AsyncClient
@@ -27,10 +25,12 @@ from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline.core.topic import TopicSettings
 from chronoline.testing.faketime import FakeTime
 from chronoline.testing.postgres import PostgresServer
+from chronoline.testing.processes import pause_family, resume_family
 from tests.torture.brokers.doors import answer_of, digest
 from tests.torture.history import DONE, Recorder
 
 LEASE_S = 2.5
+_ROOT = Path(__file__).parents[3]
 _LOOK_EVERY_S = 0.02
 _PATIENCE_S = 60.0
 _SETTINGS = ("patience_ms=1s", "limits.ping_timeout_ms=8s")
@@ -87,6 +87,7 @@ class Child:
 
     def start(self, command: Sequence[str]) -> None:
         """Starts it; it ends with us, which it sees by its stdin."""
+        self.kill()  # it may have ended by itself
         self._starts += 1
         self.stopped = False
         self._note("running")
@@ -97,6 +98,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 env=os.environ | self.environment,
+                cwd=_ROOT,
                 start_new_session=True,
             )
 
@@ -120,22 +122,17 @@ class Child:
         self.kill()
 
     async def freeze(self) -> None:
-        if not self.runs:
-            return
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self._process.pid)
-            while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
-                await asyncio.sleep(_LOOK_EVERY_S)  # a stop tells nobody
-        self.stopped = True
-        self._note("stopped")
+        """By SIGSTOP; when it returns the process does nothing any more."""
+        if self._process is not None:
+            await asyncio.to_thread(pause_family, self._process.pid)
+            self.stopped = True
+            self._note("stopped")
 
     def thaw(self) -> None:
         if self.stopped and self._process is not None:
             self.stopped = False
             self._note("running")
-            self._process.send_signal(signal.SIGCONT)
+            resume_family(self._process.pid)
 
     def _has_history(self) -> bool:
         return (self._history / f"{self.process}.jsonl").exists()
