@@ -74,7 +74,8 @@ class Producer:
                     letter = self._letter(letter.id)
                     await self.create(topic, [letter], "replace")
                 case "reschedule":
-                    await self.reschedule(topic, letter.id)
+                    ahead_ms = int(self._chance.uniform(-200, 2_500))
+                    await self.reschedule(topic, letter.id, ahead_ms)
                 case "cancel":
                     await self.cancel(topic, letter.id)
 
@@ -139,9 +140,9 @@ class Producer:
         for call, answer in zip(calls, answers, strict=True):
             self._recorder.outcome(call, answer.outcome, answer.reason, version=answer.version)
 
-    async def reschedule(self, topic: str, id: str) -> None:
-        """To a moment in the next seconds."""
-        due_ms = now_ms() + int(self._chance.uniform(-200, 2_500))
+    async def reschedule(self, topic: str, id: str, ahead_ms: int) -> None:
+        """Records the call, and how it ended."""
+        due_ms = now_ms() + ahead_ms
         call = self._recorder.call("reschedule", topic=topic, id=id, group=self._group, due=due_ms)
         answer = await self._door.reschedule(topic, id, due_ms)
         self._recorder.outcome(call, answer.outcome, answer.reason, version=answer.version)

@@ -33,6 +33,7 @@ _LEASE_S = 30.0
 _DAY_MS = 86_400_000
 _SETTINGS = TopicSettings(window_ms=50, dedupe_ms=_DAY_MS)
 _GROUP = "grpc"
+_AT_ONCE = ("acked", "retried", "released", "extended", "buried", "natural", "replaced")
 
 
 # The play
@@ -59,7 +60,7 @@ class _Play:
         await self._create_topics()
         await self._send(producer)
         self.note("one.1", "running", "ada")
-        await self._consume("one.1", "ada", _MAIN, leave_after="left")
+        await self._consume("one.1", "ada", _MAIN, producer)
         self.note("one.1", "stopped", "ada")
         self.note("two.1", "running", "ada")
         await self._consume("two.1", "ada", _MAIN)
@@ -79,8 +80,7 @@ class _Play:
                 self.director.outcome(call, DONE, uid=made.uid)
 
     async def _send(self, producer: Producer) -> None:
-        at_once = ("acked", "retried", "released", "extended", "buried", "natural", "replaced")
-        await producer.create(_MAIN, [self._letter(each) for each in at_once])
+        await producer.create(_MAIN, [self._letter(each) for each in _AT_ONCE])
         await producer.create(_MAIN, [self._letter("natural", b"another")])
         await producer.create(_MAIN, [self._letter("replaced", b"another")], "replace")
         await producer.create(_MAIN, [self._letter("waiting", ahead_ms=_DAY_MS)])
@@ -88,8 +88,7 @@ class _Play:
             await producer.create(_MAIN, [self._letter(id, ahead_ms=_DAY_MS)])
         await producer.cancel(_MAIN, "cancelled")
         await producer.cancel(_MAIN, "cancelled")
-        await producer.reschedule(_MAIN, "rescheduled")
-        await producer.create(_MAIN, [self._letter("left", ahead_ms=3_500)])
+        await producer.reschedule(_MAIN, "rescheduled", 100)
         await producer.create(_FLEETING, [self._letter("dropped", ahead_ms=_DAY_MS)])
         async with AsyncClient(self._address) as client:
             call = self.director.call("drop_topic", topic=_FLEETING)
@@ -116,29 +115,34 @@ class _Play:
         return Letter(id=id, due_ms=now_ms() + ahead_ms, body=body)
 
     async def _consume(
-        self, process: str, consumer: str, topic: str, leave_after: str = ""
+        self, process: str, consumer: str, topic: str, producer: Producer | None = None
     ) -> None:
-        """Settles what comes; ends with the message that is left, or when there is no more."""
+        """Settles what comes. The first one ends with a message in hand, the others with the last one."""
         hand = Hand(self._program(process), consumer)
         client = AsyncClient(self._address)
-        seen = set[str]()
+        seen, settled = set[str](), set[str]()
         async for lease in client.consume(topic, consumer=consumer, lease=_LEASE_S):
             delivery, held = hand.took_lease(lease), SdkHeld(lease)
-            if lease.id == leave_after:
+            if producer is not None and lease.id == "left":
                 break
             match lease.id if lease.id not in seen else "again":
                 case "retried":
-                    await hand.settle(delivery, held, "retry", delay_s=0.0)
+                    await hand.settle(delivery, held, "retry", delay_s=0.3)
                 case "released":
-                    await hand.settle(delivery, held, "release", delay_s=0.1)
+                    await hand.settle(delivery, held, "release", delay_s=0.3)
                 case "buried":
                     await hand.settle(delivery, held, "bury")
+                    settled.add(lease.id)
                 case "extended":
                     await hand.settle(delivery, held, "extend", delay_s=2 * _LEASE_S)
                     await hand.settle(delivery, held, "ack")
+                    settled.add(lease.id)
                 case _:
                     await hand.settle(delivery, held, "ack")
+                    settled.add(lease.id)
             seen.add(lease.id)
+            if producer is not None and settled == {*_AT_ONCE, "rescheduled"}:
+                await producer.create(_MAIN, [self._letter("left")])
             if lease.id in ("left", "fresh", "solo"):
                 break
         await client.close()
