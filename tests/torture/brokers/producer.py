@@ -26,6 +26,7 @@ _MOST_LIVES = 150
 """Messages that one producer looks after at a time: the store may be away."""
 _NATURAL_PER_S = 2
 _TURN_S = 0.1
+_REST_S = 0.5
 
 
 class Producer:
@@ -38,12 +39,16 @@ class Producer:
         self._door = door
         self._group = group
         self._made = 0
+        self._unavailable = False
         self._lives: set[asyncio.Task[None]] = set()
 
     async def produce(self) -> None:
         """Until the faults are over."""
         rate: float = self._program.given["rate"]
+        while not self._program.opened:
+            await asyncio.sleep(_TURN_S)  # another process opens
         while not self._program.calm:
+            await self._rest()
             wanted = rate * _TURN_S
             count = int(wanted) + (self._chance.random() < wanted % 1)
             for _ in range(count):
@@ -54,6 +59,12 @@ class Producer:
             await asyncio.sleep(_TURN_S)
         if self._lives:
             await asyncio.wait(self._lives, timeout=_TIMEOUT_S)
+
+    async def _rest(self) -> None:
+        """After a refusal for want of a broker or a store."""
+        if self._unavailable:
+            self._unavailable = False
+            await asyncio.sleep(_REST_S)
 
     async def _life(self) -> None:
         topic = self._chance.choices(self._program.given["topics"], (12, 1, 2))[0]
@@ -139,6 +150,7 @@ class Producer:
         answers = await self._door.create(topic, letters, if_exists)
         for call, answer in zip(calls, answers, strict=True):
             self._recorder.outcome(call, answer.outcome, answer.reason, version=answer.version)
+        self._unavailable |= any(answer.reason == "unavailable" for answer in answers)
 
     async def reschedule(self, topic: str, id: str, ahead_ms: int) -> None:
         """Records the call, and how it ended."""

@@ -24,6 +24,11 @@ class Program:
     given: dict[str, Any]
 
     @property
+    def opened(self) -> bool:
+        """Whether brokers and topics are there."""
+        return Path(self.given["opened"]).exists()
+
+    @property
     def calm(self) -> bool:
         """Whether the faults are over: nothing more is sent, and everything is acked."""
         return Path(self.given["calm"]).exists()

@@ -166,6 +166,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed} {self.name}")
         self.topics = [f"{self.name}-{each}" for each in ("main", "poison", "fleeting")]
+        self.opened = self.folder / f"{self.name}.opened"
         self.calm = self.folder / f"{self.name}.calm"
         self.logs = self.folder / f"{self.name}-logs"
         self.logs.mkdir()
@@ -198,6 +199,7 @@ class Stage:
             await self.answering(number)
         for topic in self.topics:
             await self.create_topic(topic)
+        self.opened.touch()
         children = (*self.brokers, *self.producers, *self.consumers)
         await self.until(lambda: all(child.ready for child in children), _PATIENCE_S)
 
@@ -273,6 +275,7 @@ class Stage:
             "folder": str(self.folder),
             "process": child.next_process(),
             "seed": self.seed,
+            "opened": str(self.opened),
             "calm": str(self.calm),
             "topics": self.topics,
             "grpc": grpc,
