@@ -206,7 +206,8 @@ class Hand:
                 await settle(delivery, held, given_back, delay_s=delay_s)
             case "extend":
                 for _ in range(chance.randrange(1, 4)):
-                    longer_s = self.lease_s * chance.uniform(0.8, 1.5)
+                    least = chance.choice((1.0, 1.0, 1.0, 0.8))  # now and then it shortens
+                    longer_s = self.lease_s * chance.uniform(least, 1.5)
                     if (await settle(delivery, held, "extend", delay_s=longer_s)).outcome != DONE:
                         break
                     await self.linger(delivery, held, chance.uniform(0, self.lease_s / 2))

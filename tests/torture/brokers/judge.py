@@ -81,13 +81,23 @@ Found = Iterator[tuple[str, str]]
 # Leases
 
 
-def _lives_at(
-    history: History, message: Message, delivery: Delivery, at_ms: float, slack_ms: float = 0
-) -> bool:
-    """Whether a lease lives at a moment by every clock, and its holder has not given it up."""
-    _, ahead_ms = history.ahead_ms(message.topic, delivery.at_ms, at_ms)
-    left_ms = delivery.view(at_ms).until_ms - at_ms - ahead_ms
-    return left_ms > _ROUNDING_MS + slack_ms and not delivery.given_up(at_ms)
+def _left_ms(
+    history: History, message: Message, delivery: Delivery, at_ms: float, until_ms: float
+) -> float:
+    """For how long a lease lives at least, by every clock; an extension may have shortened it."""
+    least_ms, most_ms = history.ahead_ms(message.topic, delivery.at_ms, at_ms)
+    ends_ms: list[float] = [
+        call.began_ms + call.asked["delay_s"] * 1000 + least_ms
+        for call in delivery.extensions_under_way(at_ms)
+    ]
+    return min([until_ms, *ends_ms]) - at_ms - most_ms
+
+
+def _lives_at(history: History, message: Message, delivery: Delivery, at_ms: float) -> bool:
+    """Whether a lease lives at a moment, and its holder has not given it up."""
+    until_ms = delivery.view(at_ms).until_ms
+    left_ms = _left_ms(history, message, delivery, at_ms, until_ms)
+    return left_ms > _ROUNDING_MS and not delivery.given_up(at_ms)
 
 
 def _came_too_late(history: History, message: Message, delivery: Delivery) -> bool:
@@ -175,8 +185,7 @@ def _refusal(history: History, message: Message, delivery: Delivery, call: Call)
     ]
     if any(each.op in SETTLING and not each.refused for each in earlier):
         return  # it may have been settled; a repeated ack is another rule's
-    _, ahead_ms = history.ahead_ms(message.topic, delivery.at_ms, call.ended_ms)
-    left_ms = call.asked["until"] - call.ended_ms - ahead_ms
+    left_ms = _left_ms(history, message, delivery, call.ended_ms, call.asked["until"])
     why = f"{delivery}: {call} with {left_ms:.0f} ms left"
     if left_ms <= _ROUNDING_MS or (delivery.lost and delivery.lost.since_ms <= call.began_ms):
         return  # its holder knew that it is lost, which is judged by itself
@@ -193,8 +202,7 @@ def _refusal(history: History, message: Message, delivery: Delivery, call: Call)
 def _loss(history: History, message: Message, delivery: Delivery) -> Found:
     assert delivery.lost is not None
     lost = delivery.lost
-    _, ahead_ms = history.ahead_ms(message.topic, delivery.at_ms, lost.since_ms)
-    left_ms = lost.until_ms - lost.since_ms - ahead_ms
+    left_ms = _left_ms(history, message, delivery, lost.since_ms, lost.until_ms)
     refused = any(call.refused and call.ended_ms <= lost.since_ms for call in delivery.own_calls)
     held = any(call.done and call.began_ms >= lost.since_ms for call in delivery.own_calls)
     if left_ms <= _CLIENT_CLOCK_MS or refused or held:

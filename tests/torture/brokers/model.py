@@ -95,6 +95,13 @@ class Delivery:
             key=lambda view: view.since_ms,
         )
 
+    def extensions_under_way(self, at_ms: float) -> Iterator[Call]:
+        """Extensions that may have been made at a moment without its holder knowing."""
+        for call in self.own_calls:
+            known = call.done and call.ended_ms <= at_ms
+            if call.op == "extend" and call.began_ms <= at_ms and not call.refused and not known:
+                yield call
+
     def given_up(self, at_ms: float) -> bool:
         """Whether its holder had begun to settle it, or had been told that it is lost."""
         if self.lost is not None and self.lost.since_ms <= at_ms:
