@@ -255,7 +255,9 @@ def _returned(history: History, message: Message) -> Found:
         if one.consumer != two.consumer or one.process == two.process:
             continue
         before, after = sorted((one, two), key=lambda each: history.began.get(each.process, 0))
-        if after.version <= before.version and before.at_ms < after.at_ms:
+        older = after.version <= before.version and before.at_ms < after.at_ms
+        # Two that run at once take the lease from each other.
+        if older and not history.rivals(after, after.at_ms, after.at_ms):
             yield OLD_VERSION_RETURNED, f"{before}, then {after}"
 
 

@@ -217,6 +217,12 @@ class Tale(list[Event]):
         told = replace(asked, kind=OUTCOME, fields={"call": "other:1", "reason": ""})
         self.add(told, after=asked, outcome=outcome)
 
+    def freeze_earlier(self, process: str) -> None:
+        """Lets a process have run, and been frozen, ten seconds before."""
+        for place, event in enumerate(self):
+            if event.kind == "life" and event["who"] == process:
+                self[place] = replace(event, mono_ns=event.mono_ns - 10_000_000_000)
+
 
 def _stale_success(tale: Tale) -> None:
     """The frozen twin acks after its lease went to another."""
@@ -344,6 +350,7 @@ def _wrong_clock(tale: Tale) -> None:
 
 
 def _old_version_returned(tale: Tale) -> None:
+    tale.freeze_earlier("one.1")
     tale.change("left", DELIVERY, 1, version=tale.event("left", DELIVERY)["version"])
 
 
@@ -388,9 +395,7 @@ def _lost_without_reason(tale: Tale) -> None:
 
 def _taken_away(tale: Tale) -> None:
     """The twin is refused, although the first has been frozen for long."""
-    for place, event in enumerate(tale):
-        if event.kind == "life" and event["who"] == "one.1":
-            tale[place] = replace(event, mono_ns=event.mono_ns - 10_000_000_000)
+    tale.freeze_earlier("one.1")
     tale.change("left", OUTCOME, op="ack", outcome=REFUSED, reason="stale")
 
 
