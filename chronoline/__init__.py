@@ -26,6 +26,7 @@ from chronoline.core.errors import (
     TooMuch,
     TopicExists,
     TopicNotFound,
+    TopicPiped,
     Unauthenticated,
 )
 from chronoline.core.message import DeadLetter, Lease, LeasedMessage, Message, NewMessage
@@ -83,6 +84,7 @@ __all__ = [
     "Topic",
     "TopicExists",
     "TopicNotFound",
+    "TopicPiped",
     "TopicSettings",
     "Unauthenticated",
     "Worker",

@@ -18,7 +18,7 @@ from chronoline.broker.topics import Topics
 from chronoline.clock import Clock
 from chronoline.core.errors import TopicNotFound
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.core.message import DeadLetter, Lease, Message, NewMessage
+from chronoline.core.message import DeadLetter, Lease, LeaseTime, Message, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Actor
 from chronoline.core.topic import Topic
@@ -59,55 +59,83 @@ class Carrier:
         )
 
     async def reschedule(
-        self, topic_uid: int, moves: Sequence[tuple[str, int]], *, producer_group: str
+        self,
+        topic_uid: int,
+        moves: Sequence[tuple[str, int]],
+        *,
+        producer_group: str,
+        again: bool = False,
     ) -> list[Outcome]:
         return await self._change(
             "reschedule",
             topic_uid,
-            lambda lanes: lanes.reschedule(topic_uid, moves, producer_group=producer_group),
+            lambda lanes: lanes.reschedule(
+                topic_uid, moves, producer_group=producer_group, again=again
+            ),
         )
 
     async def cancel(
-        self, topic_uid: int, ids: Sequence[str], *, producer_group: str
+        self, topic_uid: int, ids: Sequence[str], *, producer_group: str, again: bool = False
     ) -> list[Outcome]:
         return await self._change(
             "cancel",
             topic_uid,
-            lambda lanes: lanes.cancel(topic_uid, ids, producer_group=producer_group),
+            lambda lanes: lanes.cancel(topic_uid, ids, producer_group=producer_group, again=again),
         )
 
-    # Consumers
+    # Consumers. With `again` an earlier attempt of the same call was not answered.
 
-    async def ack(self, topic_uid: int, leases: Sequence[Lease]) -> list[Outcome]:
-        outcomes = await self._change("ack", topic_uid, lambda lanes: lanes.ack(topic_uid, leases))
+    async def ack(
+        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
+    ) -> list[Outcome]:
+        named = self._loaders.with_sessions(topic_uid, leases)
+        outcomes = await self._change(
+            "ack", topic_uid, lambda lanes: lanes.ack(topic_uid, named, again=again)
+        )
         self._loaders.settled(topic_uid, leases, outcomes)
         return outcomes
 
     async def move(
-        self, move: Move, topic_uid: int, leases: Sequence[tuple[Lease, int]]
+        self,
+        move: Move,
+        topic_uid: int,
+        moves: Sequence[tuple[Lease, LeaseTime]],
+        *,
+        again: bool = False,
     ) -> list[Outcome]:
-        """Extends leases to a moment, or gives messages back to be due at it."""
+        """Extends leases to a time, or gives messages back to be due at it. Outcomes say which it was."""
+        leases = [lease for lease, _ in moves]
+        named = self._loaders.with_sessions(topic_uid, leases)
+        timed = [(lease, to) for lease, (_, to) in zip(named, moves, strict=True)]
         outcomes = await self._change(
-            move, topic_uid, lambda lanes: getattr(lanes, move)(topic_uid, leases)
+            move, topic_uid, lambda lanes: getattr(lanes, move)(topic_uid, timed, again=again)
         )
         if move == "extend":
             self._loaders.extended(topic_uid, leases, outcomes)
         else:
-            self._loaders.settled(topic_uid, [lease for lease, _ in leases], outcomes)
+            self._loaders.settled(topic_uid, leases, outcomes)
         return outcomes
 
-    async def bury(self, topic_uid: int, leases: Sequence[tuple[Lease, str]]) -> list[Outcome]:
+    async def bury(
+        self, topic_uid: int, burials: Sequence[tuple[Lease, str]], *, again: bool = False
+    ) -> list[Outcome]:
         """Sends messages to the dead letters, each for a reason."""
+        leases = [lease for lease, _ in burials]
+        named = self._loaders.with_sessions(topic_uid, leases)
+        reasoned = [(lease, reason) for lease, (_, reason) in zip(named, burials, strict=True)]
         outcomes = await self._change(
-            "bury", topic_uid, lambda lanes: lanes.bury(topic_uid, leases)
+            "bury", topic_uid, lambda lanes: lanes.bury(topic_uid, reasoned, again=again)
         )
-        self._loaders.settled(topic_uid, [lease for lease, _ in leases], outcomes)
+        self._loaders.settled(topic_uid, leases, outcomes)
         return outcomes
 
-    async def unreserve(self, topic_uid: int, leases: Sequence[Lease]) -> list[Outcome]:
+    async def unreserve(
+        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
+    ) -> list[Outcome]:
         """Gives messages back that were not begun: as if they had never been taken."""
+        named = self._loaders.with_sessions(topic_uid, leases)
         outcomes = await self._change(
-            "unreserve", topic_uid, lambda lanes: lanes.unreserve(topic_uid, leases)
+            "unreserve", topic_uid, lambda lanes: lanes.unreserve(topic_uid, named, again=again)
         )
         self._loaders.settled(topic_uid, leases, outcomes)
         self._loaders.noticed([Notice(topic_uid=topic_uid)])  # no store tells of it

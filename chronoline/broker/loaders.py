@@ -8,25 +8,14 @@ from collections.abc import Iterable, Sequence
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.loading import Loader
 from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.pipes import PipeWatch
 from chronoline.broker.subscribing import NOTHING_HELD, Holding, Receiver, Subscription
 from chronoline.clock import Clock
-from chronoline.core.errors import InvalidInput, NotSubscribed
+from chronoline.core.errors import InvalidInput, NotSubscribed, TopicPiped
 from chronoline.core.message import Lease
-from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.outcome import LEASE_IS_OVER, Outcome
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import Notice
-
-_LEASE_IS_OVER = frozenset(
-    {
-        Refusal.NOT_FOUND,
-        Refusal.DELETED,
-        Refusal.DEAD,
-        Refusal.NOT_HOLDER,
-        Refusal.LAPSED,
-        Refusal.STALE,
-    }
-)
-"""Refusals that say so; others leave the lease as it was."""
 
 
 class Loaders:
@@ -38,6 +27,7 @@ class Loaders:
         self._metrics = metrics
         self._loaders: dict[int, Loader] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._pipes = PipeWatch(access, metrics, lambda: tuple(self._loaders.values()))
 
     @property
     def subscriptions(self) -> list[Subscription]:
@@ -52,36 +42,35 @@ class Loaders:
         credit: int,
         holding: Holding = NOTHING_HELD,
         for_target: bool = False,
+        returning: bool = False,
     ) -> tuple[Subscription, list[Lease]]:
-        """Raises `AlreadySubscribed`, and `InvalidInput` for a topic that a pipe serves, or has a target."""
+        """Raises `AlreadySubscribed`, `TopicPiped`, and `InvalidInput` for a topic that has a target.
+
+        One that is `returning` was subscribed before, and is taken although a pipe fires the topic: it
+        is given nothing until the pipe has ended. So is a target.
+        """
         if topic.settings.target is not None and not for_target:
             raise InvalidInput(
                 f"topic {topic.name!r} has a target, which gets its messages instead of consumers; "
                 f"`chronoline topic show {topic.name}` says which"
             )
-        await self._check_not_piped(topic)
+        paused = await self._pipes.why_paused(topic)
+        if paused and not (returning or for_target):
+            raise TopicPiped(paused)
         loader = self._loaders.get(topic.uid)
         if loader is None or loader.ended:
             loader = self._loaders[topic.uid] = Loader(
                 topic, self._access, self._clock, self._metrics, ended=self._retire
             )
             loader.start()
+            self._pipes.loader_added()
+        loader.pause(paused)
         try:
             return await loader.subscribe(
                 receiver, lease_ms=lease_ms, credit=credit, holding=holding
             )
         finally:
             self._retire(loader)
-
-    async def _check_not_piped(self, topic: Topic) -> None:
-        members = await self._access.look(
-            "members", lambda store: store.members(topic.name), topic=topic.name
-        )
-        if members:
-            raise InvalidInput(
-                f"topic {topic.name!r} is fired by a pipe, which takes no consumers beside it; read the "
-                "pipe's output topic"
-            )
 
     def unsubscribe(self, subscription: Subscription) -> None:
         loader = self._loaders.get(subscription.topic.uid)
@@ -101,6 +90,11 @@ class Loaders:
             raise NotSubscribed
         return loader
 
+    def with_sessions(self, topic_uid: int, leases: Sequence[Lease]) -> list[Lease]:
+        """The same leases, each with the session it was granted to, where this broker granted it."""
+        loader = self._loaders.get(topic_uid)
+        return [each if loader is None else loader.with_session(each) for each in leases]
+
     def settled(self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> None:
         """Leases that are over by that; one whose settling was refused for another reason lives on."""
         loader = self._loaders.get(topic_uid)
@@ -108,24 +102,27 @@ class Loaders:
             return
         for lease, outcome in zip(leases, outcomes, strict=True):
             subscription = loader.find(lease.consumer)
-            if subscription is not None and (outcome.done or outcome.refusal in _LEASE_IS_OVER):
+            if subscription is not None and (outcome.done or outcome.refusal in LEASE_IS_OVER):
                 subscription.settled(lease)
 
     def extended(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], outcomes: Sequence[Outcome]
+        self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]
     ) -> None:
         loader = self._loaders.get(topic_uid)
         if loader is None:
             return
-        for (lease, until_ms), outcome in zip(leases, outcomes, strict=True):
+        for lease, outcome in zip(leases, outcomes, strict=True):
             subscription = loader.find(lease.consumer)
             if subscription is not None and outcome.done:
-                subscription.moved(lease.id, outcome.version, until_ms)
+                subscription.moved(lease.id, outcome.version, outcome.at)
 
     def noticed(self, notices: Iterable[Notice]) -> None:
         """What the store's watch saw. A topic that is not known may be any."""
         for notice in notices:
-            if notice.topic_uid is None:
+            if notice.returned is not None:
+                for loader in self._loaders.values():
+                    loader.returned(notice.returned)
+            elif notice.topic_uid is None:
                 for loader in self._loaders.values():
                     loader.noticed(notice.due)
             elif (loader_of := self._loaders.get(notice.topic_uid)) is not None:
@@ -144,6 +141,7 @@ class Loaders:
                 subscription.forget_lapsed(now_ms)
 
     async def stop(self) -> None:
+        self._pipes.stop()
         loaders, self._loaders = list(self._loaders.values()), {}
         await asyncio.gather(*(loader.stop() for loader in loaders), *self._ending)
 

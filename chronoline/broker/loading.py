@@ -17,18 +17,22 @@ its lease is over; if it comes back under its name, it gets its live leases firs
 as may be held; the rest is given back.
 
 Failures. If the store fails, reserving waits a moment; what is held is pushed as long as its leases live. If
-a reservation was not answered, what the store holds for the consumer and nobody knows of is given back, also
-when it is made later. While our clock is too far from the store's nothing is reserved or pushed, and what is
+a reservation was not answered, what it took is given back: the rows name it, and nothing else is touched.
+While our clock is too far from the store's nothing is reserved or pushed, and what is
 held is given back.
+
+Pausing. While a pipe fires the topic nothing is reserved or pushed, what was not pushed is given back, and
+the consumers are told. They stay subscribed, keep what they have, and are served again when the pipe ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from typing import Any
 
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.alarms import Alarm
@@ -41,19 +45,24 @@ from chronoline.core.dealing import deal_ranges
 from chronoline.core.errors import (
     AlreadySubscribed,
     ChronolineError,
-    OutcomeUnknown,
+    StoreUnavailable,
     TopicNotFound,
 )
+from chronoline.core.limits import WRITE_BOUND_MS
 from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.outcome import Grant
 from chronoline.core.ranges import BucketRange
+from chronoline.core.session import instance_of
 from chronoline.core.topic import Topic
 from chronoline.lanes.storage import StorageLanes
+from chronoline.stores.contract import Returned
 
 logger = logging.getLogger(__name__)
 
 _REST_MS = 200
 """After the store failed, without saying when to try again; or while our clock is off."""
+_LOOK_WHEN_PAUSED_MS = 2_000
+"""So often a topic that is paused is looked up."""
 _PAGE = 1_000
 _AT_ONCE = 4
 """For so many consumers of a topic is reserved at a time."""
@@ -86,9 +95,10 @@ class Loader:
         self._to_reserve = Alarm()
         self._to_push = Alarm()
         self._tasks: list[asyncio.Task[None]] = []
-        self._giving: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self.ended = False
         self._stopped = False
+        self._paused = ""
 
     def start(self) -> None:
         for name, work in (("reserving", self._reserving), ("pushing", self._pushing)):
@@ -109,8 +119,11 @@ class Loader:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        if self._giving:
-            await asyncio.gather(*self._giving, return_exceptions=True)
+        if self._background:
+            await asyncio.wait(self._background, timeout=_LAST_RESERVATION_S)
+        for task in list(self._background):
+            task.cancel()  # what it would give back lapses
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     @property
     def subscriptions(self) -> Sequence[Subscription]:
@@ -118,6 +131,11 @@ class Loader:
 
     def find(self, consumer: str) -> Subscription | None:
         return self._subscriptions.get(consumer)
+
+    def with_session(self, lease: Lease) -> Lease:
+        """A lease with the session it was granted to, if it was granted here."""
+        subscription = self._subscriptions.get(lease.consumer)
+        return lease if subscription is None else subscription.with_session(lease)
 
     # Who is served
 
@@ -131,8 +149,8 @@ class Loader:
     ) -> tuple[Subscription, list[Lease]]:
         """Also answers the leases that live among what the consumer says that it holds.
 
-        A lease in a version that is not its own was in other hands meanwhile. That one and its other
-        live leases are pushed to it first. Raises `AlreadySubscribed`.
+        A lease in a version or of an instance that is not its own was in other hands meanwhile. That one and
+        its other live leases are pushed to it first. Raises `AlreadySubscribed`.
         """
         if receiver.name in self._subscriptions:
             raise AlreadySubscribed(
@@ -152,31 +170,40 @@ class Loader:
             self._subscriptions.pop(receiver.name, None)
             raise
         subscription.joined = True
+        if self._paused:
+            self._pause(subscription)
         self.changed()
         return subscription, kept
 
     async def _resume(self, subscription: Subscription, holding: Holding) -> list[Lease]:
         kept: list[Lease] = []
         too_many: list[Lease] = []
+        session = subscription.session.new_grant()
         after, more = "", True
         while more:
             now_ms = self._clock.now_ms()
             grant = await self._access.change(
                 "resume",
                 lambda lanes, after=after: lanes.resume(  # type: ignore[misc]  # of this turn
-                    self.topic.uid, subscription.name, after=after, limit=subscription.page
+                    self.topic.uid,
+                    subscription.name,
+                    after=after,
+                    limit=subscription.page,
+                    session=session,
                 ),
                 topic=self.topic.name,
             )
             for each in grant.leased:
                 lease = each.lease
-                if lease.version - 1 in holding.get(lease.id, ()):  # the resumption made one more
+                if _is_its_own(each, subscription, holding):
                     kept.append(lease)
                     subscription.outstanding[lease.id] = lease
                 elif subscription.agenda.has_room_for(each):
                     subscription.agenda.reserved([each], next_ts=None, more=True, now_ms=now_ms)
                 else:
                     too_many.append(lease)
+            if not after:
+                subscription.returned = Returned(grant.at, session, subscription.name)
             more = grant.more
             if grant.leased:
                 after = grant.leased[-1].lease.id
@@ -201,11 +228,47 @@ class Loader:
         self._to_reserve.ring()
         self._to_push.ring()
 
+    def returned(self, other: Returned) -> None:
+        """A consumer has subscribed under this name, here or at another broker: the latest one keeps it.
+
+        Another stream of the same instance is the same consumer, which is at home in one place at a time.
+        """
+        subscription = self._subscriptions.get(other.consumer)
+        if subscription is None or not subscription.joined:
+            return
+        is_twin = instance_of(other.session) != subscription.session.instance
+        if is_twin and subscription.returned < other:
+            subscription.receiver.replaced(self.topic)
+
     def noticed(self, due: int | None) -> None:
         """Someone put a message at `due`; None if nobody knows where."""
         for subscription in self._subscriptions.values():
             subscription.noticed(due)
         self._to_reserve.ring()
+
+    def pause(self, reason: str) -> None:
+        """Nothing is given to anybody as long as there is a reason; an empty one ends it."""
+        if reason == self._paused:
+            return
+        self._paused = reason
+        logger.warning(
+            "%s",
+            reason or f"no pipe fires topic {self.topic.name!r} any more: its consumers are served",
+            extra={
+                "action": "topic_paused" if reason else "topic_resumed",
+                "topic": self.topic.name,
+            },
+        )
+        self._dealt, self._changed_in = frozenset(), None  # when it ends, shares are dealt at once
+        for subscription in self.subscriptions:
+            if subscription.joined:
+                self._pause(subscription)
+        self.changed()
+
+    def _pause(self, subscription: Subscription) -> None:
+        subscription.paused, subscription.share = self._paused, NO_BUCKETS
+        self._give_back(subscription.agenda.give_back())
+        subscription.receiver.paused(self.topic, self._paused)
 
     # Dealing
 
@@ -255,6 +318,10 @@ class Loader:
             if self._access.clock.problem:
                 await self._to_reserve.sleep(_REST_MS / 1000)  # or until it is told
                 continue
+            if self._paused:
+                await self._end_if_dropped()
+                await self._to_reserve.sleep(_LOOK_WHEN_PAUSED_MS / 1000)
+                continue
             self._deal(now_ms)
             if ready := self._ready(now_ms):
                 await asyncio.gather(*(self._reserve(each, now_ms) for each in ready))
@@ -278,8 +345,6 @@ class Loader:
     async def _reserve(self, subscription: Subscription, now_ms: int) -> None:
         subscription.heard = None
         try:
-            if subscription.unanswered:
-                await self._recover(subscription)
             grant = await self._take(subscription, now_ms)
             next_ts: int | None = now_ms  # where there was one, the next is most likely not far
             if not grant.leased:
@@ -295,7 +360,6 @@ class Loader:
         except TopicNotFound as error:
             self._end(str(error))
         except ChronolineError as error:
-            subscription.unanswered |= isinstance(error, OutcomeUnknown)
             rest_ms = error.retry_after_ms or _REST_MS
             logger.warning(
                 "reserving for topic %r failed, going on in %d ms: %s",
@@ -304,12 +368,10 @@ class Loader:
                 error,
             )
             subscription.agenda.postponed(now_ms + rest_ms, now_ms=now_ms)
-        except Exception:
-            subscription.unanswered = True  # nobody knows how far it came
-            raise
 
     async def _take(self, subscription: Subscription, now_ms: int) -> Grant:
         agenda, share = subscription.agenda, subscription.share
+        session = subscription.session.new_grant()
         asked: list[Future[Grant]] = []
 
         def submit(lanes: StorageLanes) -> Future[Grant]:
@@ -321,18 +383,20 @@ class Loader:
                     limit=subscription.wanted,
                     lease_ms=subscription.lease_ms,
                     reserve_ahead_ms=agenda.reserve_ahead_ms,
+                    session=session,
                 )
             )
             return asked[0]
 
         try:
             grant = await self._access.change("reserve", submit, topic=self.topic.name)
-        except OutcomeUnknown:
-            for future in asked:
-                self._give_back_when_it_comes(future)
+        except BaseException as error:
+            # Also when the waiting was cancelled, or something failed that nobody foresaw.
+            if asked and not isinstance(error, StoreUnavailable):
+                self._in_background(self._recover(subscription, session, asked[0]))
             raise
         self._metrics.leased(self.topic.name, grant)
-        if subscription.closed:
+        if subscription.closed or self._paused:
             self._give_back([each.lease for each in grant.leased])
             return grant
         # At once: what is due already must not wait for the next look.
@@ -345,61 +409,95 @@ class Loader:
             )
         return grant
 
-    async def _recover(self, subscription: Subscription) -> None:
-        """Gives back what an unanswered reservation took."""
+    async def _recover(
+        self, subscription: Subscription, session: str, reservation: Future[Grant]
+    ) -> None:
+        """Gives back what an unanswered reservation took, and nothing else: the rows name it.
+
+        Its answer may still come. If it fails instead, the server may still carry it out for a moment, so the
+        store is asked twice.
+        """
+        lapses_s = time.monotonic() + subscription.lease_ms / 1000
+        try:
+            grant = await asyncio.wrap_future(reservation)
+        except Exception:
+            await self._give_back_session(subscription, session, lapses_s)
+            await asyncio.sleep(WRITE_BOUND_MS / 1000)  # after that no statement takes effect
+            await self._give_back_session(subscription, session, lapses_s)
+        else:
+            await self._returned([each.lease for each in grant.leased])
+
+    async def _give_back_session(
+        self, subscription: Subscription, session: str, lapses_s: float
+    ) -> None:
+        """Gives back the leases of one reservation, as soon as the store tells which they are."""
+        while time.monotonic() < lapses_s:
+            try:
+                leases = await self._granted(subscription.name, session)
+            except TopicNotFound:
+                return
+            except ChronolineError as error:
+                rest_ms = error.retry_after_ms or _REST_MS
+                await asyncio.sleep(rest_ms / 1000)  # nobody says when the store is back
+            else:
+                await self._returned(leases)
+                return
+
+    async def _granted(self, consumer: str, session: str) -> list[Lease]:
+        """The live leases that the store holds for one reservation."""
         now_ms = self._clock.now_ms()
+        found: list[Lease] = []
         after, more = "", True
         while more:
             page = await self._access.look(
                 "held",
                 lambda store, after=after: store.select_held(  # type: ignore[misc]  # of this turn
-                    self.topic.uid, subscription.name, after=after, limit=_PAGE
+                    self.topic.uid, consumer, session=session, after=after, limit=_PAGE
                 ),
                 topic=self.topic.name,
             )
-            held = {lease.id for lease in subscription.agenda.leases()} | set(
-                subscription.outstanding
-            )
-            self._give_back(
-                [
-                    Lease(
-                        id=each.id,
-                        consumer=subscription.name,
-                        version=each.version,
-                        until=each.ts,
-                    )
-                    for each in page.messages
-                    if each.id not in held and each.ts > now_ms
-                ]
-            )
+            found += [
+                Lease(
+                    id=each.id,
+                    consumer=consumer,
+                    version=each.version,
+                    until=each.ts,
+                    session=session,
+                    since=each.version,
+                )
+                for each in page.messages
+                if each.ts > now_ms
+            ]
             more = page.more
             if page.messages:
                 after = page.messages[-1].id
-        subscription.unanswered = False
-
-    def _give_back_when_it_comes(self, late: Future[Grant]) -> None:
-        """A reservation that nobody waits for any longer may still be made."""
-        loop = asyncio.get_running_loop()
-
-        def came(done: Future[Grant]) -> None:
-            if done.exception() is None:
-                leases = [each.lease for each in done.result().leased]
-                with suppress(RuntimeError):  # the loop is closed: the leases lapse
-                    loop.call_soon_threadsafe(self._give_back, leases)
-
-        late.add_done_callback(came)
+        return found
 
     def _give_back(self, leases: Sequence[Lease]) -> None:
-        """In the background: if it fails, the leases lapse."""
         if leases:
-            task = asyncio.ensure_future(give_back(self._access, self.topic, leases))
-            self._giving.add(task)
-            task.add_done_callback(self._given_back)
+            self._in_background(self._returned(leases))
 
-    def _given_back(self, task: asyncio.Task[None]) -> None:
-        """It lies in the store again, perhaps behind a reservation that has passed by."""
-        self._giving.discard(task)
-        self.noticed(None)
+    async def _returned(self, leases: Sequence[Lease]) -> None:
+        """Gives leases back. Their messages may lie behind a reservation that has passed by."""
+        if leases:
+            await give_back(self._access, self.topic, leases)
+            self.noticed(None)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _end_if_dropped(self) -> None:
+        """While nothing is reserved, nothing else notices it."""
+        try:
+            await self._access.look(
+                "topic", lambda store: store.get_topic(self.topic.uid), topic=self.topic.name
+            )
+        except TopicNotFound as error:
+            self._end(str(error))
+        except ChronolineError:
+            pass  # it is asked again
 
     def _end(self, reason: str) -> None:
         """The topic was dropped."""
@@ -418,6 +516,9 @@ class Loader:
             if self._access.clock.problem:
                 self._give_all_back()
                 await self._to_push.sleep(_REST_MS / 1000)  # or until it is told
+                continue
+            if self._paused:
+                await self._to_push.sleep(None)
                 continue
             for subscription in self.subscriptions:
                 self._push(subscription, now_ms)
@@ -448,3 +549,14 @@ class Loader:
             )
         if was_full and subscription.wanted > 0:
             self._to_reserve.ring()
+
+
+def _is_its_own(resumed: LeasedMessage, subscription: Subscription, holding: Holding) -> bool:
+    """Whether a consumer held a resumed lease itself: the resumption made one version more.
+
+    A twin adds to the version too, so the instance counts as well, where the row named one.
+    """
+    lease, before = resumed.lease, resumed.resumed_from
+    if before is not None and instance_of(before) != subscription.session.instance:
+        return False
+    return lease.version - 1 in holding.get(lease.id, ())

@@ -91,9 +91,10 @@ class Noticing:
     def _heard(self, notices: Sequence[Notice]) -> None:
         if self._stopped.is_set():
             return
-        if known := [each for each in notices if each.due is not None]:
+        known = [each for each in notices if each.due is not None or each.returned is not None]
+        if known:
             self._tell(known)
-        unknown = {each.topic_uid for each in notices if each.due is None}
+        unknown = {each.topic_uid for each in notices if each.due is None and each.returned is None}
         if unknown:
             for topic in self._served():
                 if None in unknown or topic.uid in unknown:

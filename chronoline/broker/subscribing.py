@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -10,7 +11,10 @@ from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS, Agenda
 from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES
 from chronoline.core.message import Lease, LeasedMessage, content_bytes
 from chronoline.core.ranges import BucketRange
+from chronoline.core.session import Session
 from chronoline.core.topic import Topic
+from chronoline.naming import new_id
+from chronoline.stores.contract import Returned
 
 MAX_CREDIT = 10_000
 RESERVE_ROWS = 500
@@ -37,6 +41,10 @@ class Receiver(Protocol):
         """The consumer."""
 
     @property
+    def instance(self) -> str:
+        """The consumer's process: another one under the same name is its twin."""
+
+    @property
     def busy(self) -> bool:
         """It wants nothing for now."""
 
@@ -54,8 +62,14 @@ class Receiver(Protocol):
     def shared(self, topic: Topic, share: BucketRange) -> None:
         """From now on it serves these buckets."""
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        """From now on it is given nothing; with an empty reason it is served again."""
+
     def ended(self, topic: Topic, reason: str) -> None:
         """The topic is gone."""
+
+    def replaced(self, topic: Topic) -> None:
+        """Another consumer has taken its name, at another broker."""
 
 
 class Subscription:
@@ -81,10 +95,13 @@ class Subscription:
         # not tell from those.
         self.joined = False
         self.closed = False
+        # Why nothing is reserved for it or pushed to it; empty while it is served.
+        self.paused = ""
         # The earliest that was noticed since the last reservation began, whose answer knows nothing of it.
         self.heard: int | None = None
-        # A reservation was asked for and not answered: it may hold messages that nobody knows of.
-        self.unanswered = False
+        self.session = Session(receiver.instance, new_id())
+        # When it took its name; of two that have it the later one keeps it.
+        self.returned = Returned(0, "", receiver.name)
 
     @property
     def name(self) -> str:
@@ -157,6 +174,13 @@ class Subscription:
             return None
         due = self.agenda.deliver_at()
         return None if due is None else due - self.receiver.advance_ms
+
+    def with_session(self, lease: Lease) -> Lease:
+        """A lease with its session, if it is one of those that were pushed here, or was extended since."""
+        known = self.outstanding.get(lease.id)
+        if known is None or lease.version < known.since:
+            return lease
+        return replace(lease, session=known.session)
 
     def settled(self, lease: Lease) -> None:
         """It is over. A later lease of the same message, which the consumer has as well, is not."""

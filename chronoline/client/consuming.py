@@ -16,7 +16,6 @@ from chronoline.client.connection import Connection
 from chronoline.client.leases import AsyncLease, Settled
 from chronoline.client.requests import Part
 from chronoline.client.settling import (
-    Move,
     Settling,
     settling_answers,
     settling_bytes,
@@ -30,8 +29,10 @@ from chronoline.core.errors import (
     ClientClosed,
     ConsumerReplaced,
     NotSubscribed,
+    OutcomeUnknown,
     TopicNotFound,
 )
+from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
 from chronoline.wire.codes import Kind, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -54,6 +55,8 @@ class _Subscription:
     """Pushed to us and not settled: those that wait for their due, for a hand, or are worked on."""
     to_grant: int = 0
     share: tuple[int, int] | None = None
+    paused: str = ""
+    """Why the broker pushes nothing to anybody for now, as it said."""
     asked: bool = False
     """The broker was asked, on this stream."""
     resting: asyncio.TimerHandle | None = None
@@ -87,6 +90,7 @@ class ConsumerStream(Stream):
         self._last: ChronolineError | None = None
         self.busy = False
         self._rests = False
+        self._giving: set[asyncio.Task[None]] = set()
 
     # For those who consume
 
@@ -151,20 +155,18 @@ class ConsumerStream(Stream):
         """Everything that is not settled."""
         return [each for one in self._subscriptions.values() for each in one.held.values()]
 
-    def ack(self, lease: AsyncLease) -> Any:
-        return self._settle(Settling("ack", lease.topic_uid), (lease, None))
+    async def settle(
+        self, what: str, lease: AsyncLease, said: When | str | None = None, *, again: bool = False
+    ) -> Settled:
+        """Says what is to become of a lease. Raises `OutcomeUnknown` also if the store cannot tell it.
 
-    def move(self, move: Move, lease: AsyncLease, at: When) -> Any:
-        return self._settle(Settling(move, lease.topic_uid), (lease, at))
-
-    def bury(self, lease: AsyncLease, reason: str) -> Any:
-        return self._settle(Settling("bury", lease.topic_uid), (lease, reason))
-
-    def unreserve(self, lease: AsyncLease) -> Any:
-        return self._settle(Settling("unreserve", lease.topic_uid), (lease, None))
-
-    async def _settle(self, kind: Settling, item: tuple[AsyncLease, When | str | None]) -> Settled:
-        (answer,) = await self.request(kind, [item])
+        `said` is the new time of an extension, a release or a retry, or the reason of a burial.
+        """
+        kind = Settling(what, lease.topic_uid)
+        (answer,) = await self.request(kind, [(lease, said)], again=again)
+        outcome: Outcome = answer[0]
+        if outcome.unknown:
+            raise OutcomeUnknown(f"the {what} of message {lease.id!r}: {outcome.reason}")
         return answer  # type: ignore[no-any-return]  # what `_answers` made
 
     def done_with(self, lease: AsyncLease) -> None:
@@ -243,10 +245,17 @@ class ConsumerStream(Stream):
             for subscription in self._subscriptions.values():
                 self._grant(subscription)
 
-    async def _give_back_unbegun(self) -> None:
-        unbegun = [*(each for _, _, each in self._early), *self._due]
-        self._early.clear()
-        self._due.clear()
+    async def _give_back_unbegun(self, topic_uid: int | None = None) -> None:
+        """Of one topic, or of all."""
+
+        def leaves(lease: AsyncLease) -> bool:
+            return topic_uid in (None, lease.topic_uid)
+
+        waiting = [*(each for _, _, each in self._early), *self._due]
+        unbegun = list(filter(leaves, waiting))
+        self._early = [each for each in self._early if not leaves(each[2])]
+        heapq.heapify(self._early)
+        self._due = deque(each for each in self._due if not leaves(each))
         with suppress(TimeoutError):  # then they lapse
             async with asyncio.timeout(_LEAVING_S):
                 await asyncio.gather(*map(self._give_back, filter(_is_live, unbegun)))
@@ -277,14 +286,16 @@ class ConsumerStream(Stream):
     def _frame(self, **fields: Any) -> pb.ConsumerFrame:
         return pb.ConsumerFrame(**fields)
 
-    def _request_frame(self, kind: Settling, items: Sequence[Any], seq: int) -> pb.ConsumerFrame:
-        return settling_frame(kind, items, seq)
+    def _request_frame(
+        self, kind: Settling, items: Sequence[Any], seq: int, *, again: bool
+    ) -> pb.ConsumerFrame:
+        return settling_frame(kind, items, seq, again=again)
 
     def _size_bytes(self, kind: Settling, item: Any) -> int:
         return settling_bytes(kind, item)
 
     def _answers(self, reply: pb.ConsumerReply, parts: Sequence[Part]) -> list[Any]:
-        return settling_answers(reply, parts)
+        return settling_answers(reply)
 
     async def _welcomed(self) -> None:
         """Subscribes again; what is held is told, and comes back under new versions.
@@ -336,6 +347,7 @@ class ConsumerStream(Stream):
                 credit=max(0, free),
                 holding=[each.held for each in subscription.held.values()],
                 unanswered=subscription.unanswered - 1,
+                returning=subscription.told,
             ),
             seq=-subscription.topic.uid,
         )
@@ -347,16 +359,29 @@ class ConsumerStream(Stream):
             case "subscribed":
                 self._subscribed(reply.subscribed)
             case "share":
-                share = reply.share
-                subscription = self._subscriptions.get(share.topic_uid)
-                if subscription is not None:
-                    subscription.share = (share.start_bucket, share.stop_bucket)
+                self._shared(reply.share)
             case "topic_ended":
                 self._end(reply.topic_ended.topic_uid, TopicNotFound(reply.topic_ended.message))
             case "failure":
                 self._failed(reply)
             case "outcomes":
                 self._left(reply.seq)
+
+    def _shared(self, share: pb.Share) -> None:
+        """Which buckets are ours. With a reason nobody has any: what was not handed over is given back."""
+        subscription = self._subscriptions.get(share.topic_uid)
+        if subscription is None:
+            return
+        subscription.share = (share.start_bucket, share.stop_bucket)
+        before, subscription.paused = subscription.paused, share.reason
+        if share.reason:
+            giving = asyncio.create_task(self._give_back_unbegun(share.topic_uid))
+            self._giving.add(giving)
+            giving.add_done_callback(self._giving.discard)
+        if share.reason and not before:
+            logger.warning("nothing is pushed until this ends: %s", share.reason)
+        elif before and not share.reason:
+            logger.warning("topic %r is served again", subscription.topic.name)
 
     def _left(self, seq: int) -> bool:
         """Whether it was the answer to an unsubscribe."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chronoline.client.times import Delay, When, lease_length_ms, when
-from chronoline.core.errors import ChronolineError, ClientClosed, InvalidInput, Refused
+from chronoline.core.errors import (
+    ChronolineError,
+    ClientClosed,
+    InvalidInput,
+    OutcomeUnknown,
+    Refused,
+)
 from chronoline.core.limits import reason_problem
 from chronoline.core.message import Header
-from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.outcome import LEASE_IS_OVER, Outcome, Refusal
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -29,6 +34,9 @@ class AsyncLease:
 
     Settle it with one of `ack`, `retry`, `release`, `bury`. Until then `extend` keeps it; when the lease is
     over, or was lost, `is_lost` is true and the message is served again, perhaps to another.
+
+    To say the same again is done, and changes nothing; to say something else after it raises
+    `ChronolineError`. A lease that was over when it was settled is refused with the same reason ever after.
     """
 
     def __init__(
@@ -43,10 +51,17 @@ class AsyncLease:
         self._until_ms = delivery.until_ms
         self.lost = asyncio.Event()
         """Set when it is known that the message is not ours any more."""
-        self._settled = False
+        # What settles it, with its time or reason: asked for, or done.
+        self._said: tuple[object, ...] | None = None
+        # The answer to it, unless that leaves the lease as it was.
+        self._outcome: Outcome | None = None
         # An extension gives the lease another version: what is said of it next has to wait for the answer.
         self._turn = asyncio.Lock()
         self._extending = False
+        # An extension was not answered: it is settled before anything else is said, which needs the version.
+        self._extension_unknown = False
+        # Something else was not answered: what is said next may have been done already.
+        self._settling_unknown = False
         self.handed_over_us: int | None = None
         self.in_hand = False
         """Somebody has it, and settles it."""
@@ -150,31 +165,29 @@ class AsyncLease:
     @property
     def is_lost(self) -> bool:
         """The message is not ours any more: what is done for it now, another may do too."""
-        return self.lost.is_set() or (not self._settled and self.seconds_left == 0)
+        return self.lost.is_set() or (not self.is_settled and self.seconds_left == 0)
 
     @property
     def is_live(self) -> bool:
-        return self.seconds_left > 0 and not self._settled
+        return self.seconds_left > 0 and not self.is_settled
 
     async def ack(self) -> None:
         """Done: the message is deleted. Raises `Refused` if the lease was over."""
-        await self._settle(lambda: self._stream.ack(self))
+        await self._settle("ack")
 
     async def retry(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
         """Failed: to be tried again, at once if nothing is said, and counted as an attempt."""
-        at = _ahead(when(due, delay))
-        await self._settle(lambda: self._stream.move("retry", self, at))
+        await self._settle("retry", when(due, delay))
 
     async def release(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
         """Not now: to be served again, at once if nothing is said, and not counted."""
-        at = _ahead(when(due, delay))
-        await self._settle(lambda: self._stream.move("release", self, at))
+        await self._settle("release", when(due, delay))
 
     async def bury(self, reason: str) -> None:
         """Given up: the message goes to the dead letters, and is not tried again."""
         if problem := reason_problem(reason):
             raise InvalidInput(problem)
-        await self._settle(lambda: self._stream.bury(self, reason))
+        await self._settle("bury", reason)
 
     async def extend(self, lease: Delay | None = None) -> None:
         """More time: the lease ends so much after now; as long as at first if nothing is said."""
@@ -182,61 +195,84 @@ class AsyncLease:
             self._stream.lease_ms(self.topic_uid) if lease is None else lease_length_ms(lease)
         )
         async with self._turn:
-            self._check_unsettled()
-            self._extending = True
-            try:
-                outcome, until_ms = await self._stream.move("extend", self, When(None, lease_ms))
-            finally:
-                self._extending = False
-            if not outcome.done:
+            self._check_not_settled_but()
+            await self._extend(lease_ms)
+
+    async def _extend(self, lease_ms: int) -> None:
+        self._extending = True
+        try:
+            outcome, until_ms = await self._stream.settle(
+                "extend", self, When(None, lease_ms), again=self._extension_unknown
+            )
+        except (OutcomeUnknown, asyncio.CancelledError):
+            self._extension_unknown = True
+            raise
+        finally:
+            self._extending = False
+        if not outcome.done:
+            if outcome.refusal in LEASE_IS_OVER:
                 self._stream.lose(self)
-                raise Refused([outcome])
-            self.renewed(outcome.version, until_ms)
+            raise Refused([outcome])
+        self.renewed(outcome.version, until_ms)
 
     @property
     def held(self) -> pb.HeldLease:
         """The stream's: how a broker is told of it when the stream was opened anew."""
-        return pb.HeldLease(id=self.id, version=self.version, extending=self._extending)
+        extending = self._extending or self._extension_unknown
+        return pb.HeldLease(id=self.id, version=self.version, extending=extending)
 
     def renewed(self, version: int, until_ms: int) -> None:
         """The stream's: the lease has a new version and a new end."""
         self.version, self._until_ms = version, until_ms
+        self._extension_unknown = False
 
     async def give_back(self) -> None:
-        """The stream's: it was not handed over, and is served again as if it had never been taken."""
-        await self._settle(lambda: self._stream.unreserve(self))
+        """It was not worked on, and is served again as if it had never been taken, with its due.
 
-    async def _settle(self, ask: Callable[[], Awaitable[Settled]]) -> None:
-        self._check_unsettled()
-        self._settled = True
+        The stream gives back what was not handed over; `chronoline receive` what it only showed.
+        """
+        await self._settle("unreserve")
+
+    async def _settle(self, *said: When | str) -> None:
+        """Says what is to become of it: ack, or retry with a time, and so on. The same twice is done."""
+        self._check_not_settled_but(said)
+        self._said = said  # at once: from now on it is not renewed
+        async with self._turn:
+            self._check_not_settled_but(said)
+            if self._outcome is None:
+                self._said = said
+                await self._ask(*said)
+
+    async def _ask(self, what: Any, detail: When | str | None = None) -> None:
         try:
-            async with self._turn:
-                outcome, _ = await ask()
+            if self._extension_unknown:  # it is settled first, since it says which version is ours
+                await self._extend(self._stream.lease_ms(self.topic_uid))
+            outcome, _ = await self._stream.settle(what, self, detail, again=self._settling_unknown)
         except BaseException as error:
-            self._settled = False
+            self._said = None
+            self._settling_unknown |= isinstance(error, OutcomeUnknown | asyncio.CancelledError)
             if isinstance(error, ClientClosed) and self.lost.is_set():
                 raise Refused([Outcome(id=self.id, refusal=Refusal.LAPSED)]) from None
             raise
+        if not outcome.done and outcome.refusal not in LEASE_IS_OVER:
+            self._said = None
+            raise Refused([outcome])
+        self._outcome = outcome
         self._stream.done_with(self)
         if not outcome.done:
             self.lost.set()
             raise Refused([outcome])
 
-    def _check_unsettled(self) -> None:
-        if self._settled:
-            raise ChronolineError(f"message {self.id!r} was settled already")
+    def _check_not_settled_but(self, said: tuple[object, ...] | None = None) -> None:
+        """It may be settled by what is said again."""
+        if self._outcome is not None and not self._outcome.done:
+            raise Refused([self._outcome])
+        if self._said is not None and self._said != said:
+            raise ChronolineError(f"message {self.id!r} was settled already, by {self._said[0]}")
 
     @property
     def is_settled(self) -> bool:
-        return self._settled
-
-
-def _ahead(at: When) -> When:
-    """A consumer's new time lies at least 10 ms ahead; who says nothing means as soon as may be."""
-    return When(None, _SOONEST_MS) if at.delay_ms is not None and at.delay_ms < _SOONEST_MS else at
-
-
-_SOONEST_MS = 20
+        return self._said is not None
 
 
 def _moment(ms: int) -> datetime:

@@ -55,18 +55,20 @@ class ProducerStream(Stream):
     def _frame(self, **fields: Any) -> pb.ProducerFrame:
         return pb.ProducerFrame(**fields)
 
-    def _request_frame(self, kind: _Kind, items: Sequence[Any], seq: int) -> pb.ProducerFrame:
+    def _request_frame(
+        self, kind: _Kind, items: Sequence[Any], seq: int, *, again: bool
+    ) -> pb.ProducerFrame:
         frame = pb.ProducerFrame(seq=seq)
         if kind.what == "create":
             frame.create.topic_uid, frame.create.replace = kind.topic_uid, kind.replace
             frame.create.messages.extend(new_to_wire(each.message, each.delay_ms) for each in items)
         elif kind.what == "reschedule":
-            frame.reschedule.topic_uid = kind.topic_uid
+            frame.reschedule.topic_uid, frame.reschedule.again = kind.topic_uid, again
             frame.reschedule.moves.extend(
                 pb.Move(id=each, due_ms=at.at_ms, delay_ms=at.delay_ms) for each, at in items
             )
         else:
-            frame.cancel.topic_uid = kind.topic_uid
+            frame.cancel.topic_uid, frame.cancel.again = kind.topic_uid, again
             frame.cancel.ids.extend(items)
         return frame
 

@@ -11,7 +11,7 @@ import logging
 
 from chronoline.client.consuming import ConsumerStream
 from chronoline.client.leases import AsyncLease
-from chronoline.core.errors import ChronolineError, Refused
+from chronoline.core.errors import ChronolineError
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +51,10 @@ async def _extend(stream: ConsumerStream, lease: AsyncLease, left_s: float) -> N
     await asyncio.wait([extending], timeout=left_s)
     if lease.is_settled:
         return  # its ack is under way, and says what became of it
-    if not extending.done() or isinstance(extending.exception(), Refused):
+    if not extending.done():
         _lose(stream, lease)
+    elif lease.lost.is_set():
+        logger.warning("the lease of message %r was lost: %s", lease.id, extending.exception())
     elif isinstance(error := extending.exception(), ChronolineError):
         logger.warning("the lease of message %r could not be renewed: %s", lease.id, error)
 

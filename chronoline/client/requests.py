@@ -27,6 +27,8 @@ class Request:
     """How many parts of it left, and were not turned back: 0 means that nothing was changed."""
     last: ChronolineError | None = None
     """Why it was not answered last."""
+    again: bool = False
+    """An earlier request for the same was not answered."""
 
     def __post_init__(self) -> None:
         self.unanswered = len(self.items)
@@ -54,6 +56,16 @@ class Part:
     @property
     def items(self) -> Sequence[Any]:
         return self.request.items[self.begin : self.end]
+
+    @property
+    def again(self) -> bool:
+        """An earlier attempt was not answered, and may have been carried out."""
+        return self.sent > 0 or self.request.again
+
+    @property
+    def key(self) -> tuple[Any, bool]:
+        """Parts that share it may share a frame."""
+        return self.request.kind, self.again
 
     def left(self) -> None:
         self.sent += 1
@@ -92,7 +104,7 @@ class Line:
     """Parts that wait until they leave. Kinds take turns: a large request does not keep others waiting."""
 
     def __init__(self) -> None:
-        # By kind, and then by request: what is given up has to be found among many.
+        # By the key of a part, and then by request: what is given up has to be found among many.
         self._waiting: dict[Any, OrderedDict[Request, list[Part]]] = {}
 
     def __bool__(self) -> bool:
@@ -108,24 +120,24 @@ class Line:
         ]
 
     def add(self, part: Part) -> None:
-        waiting = self._waiting.setdefault(part.request.kind, OrderedDict())
+        waiting = self._waiting.setdefault(part.key, OrderedDict())
         waiting.setdefault(part.request, []).append(part)
 
     def add_first(self, parts: Iterable[Part]) -> None:
         """Parts that have waited before; in their order."""
         for part in reversed(list(parts)):
-            waiting = self._waiting.setdefault(part.request.kind, OrderedDict())
+            waiting = self._waiting.setdefault(part.key, OrderedDict())
             waiting.setdefault(part.request, []).insert(0, part)
             waiting.move_to_end(part.request, last=False)
 
     def drop(self, request: Request) -> None:
         """Nobody waits for it any more. It may have left already."""
-        waiting = self._waiting.get(request.kind)
-        if waiting is None or request not in waiting:
-            return
-        del waiting[request]
-        if not waiting:
-            del self._waiting[request.kind]
+        for key in ((request.kind, False), (request.kind, True)):
+            waiting = self._waiting.get(key)
+            if waiting is not None and request in waiting:
+                del waiting[request]
+                if not waiting:
+                    del self._waiting[key]
 
     def clear(self) -> None:
         self._waiting.clear()

@@ -86,8 +86,11 @@ class Stream(ABC):
 
     # For those who ask
 
-    async def request(self, kind: Any, items: Sequence[Any]) -> list[Any]:
-        """An answer for each item. Raises what the broker says is wrong with all of them."""
+    async def request(self, kind: Any, items: Sequence[Any], *, again: bool = False) -> list[Any]:
+        """An answer for each item. Raises what the broker says is wrong with all of them.
+
+        `again` says that an earlier request for the same was not answered.
+        """
         if self._closed:
             raise ClientClosed
         if self.failure is not None:
@@ -96,7 +99,7 @@ class Stream(ABC):
             return []
         loop = asyncio.get_running_loop()
         sizes_bytes = [self._size_bytes(kind, item) for item in items]
-        request = Request(kind, items, sizes_bytes, loop.create_future())
+        request = Request(kind, items, sizes_bytes, loop.create_future(), again=again)
         self._enqueue(Part(request, 0, len(items)))
         self.open()
         timer = loop.call_later(self._timeout_s, self._give_up, request)
@@ -169,8 +172,8 @@ class Stream(ABC):
         """A frame with these fields."""
 
     @abstractmethod
-    def _request_frame(self, kind: Any, items: Sequence[Any], seq: int) -> Any:
-        """The frame that asks for these items."""
+    def _request_frame(self, kind: Any, items: Sequence[Any], seq: int, *, again: bool) -> Any:
+        """The frame that asks for these items. `again` says that an earlier attempt was not answered."""
 
     @abstractmethod
     def _size_bytes(self, kind: Any, item: Any) -> int:
@@ -344,7 +347,8 @@ class Stream(ABC):
             return []
         items = [item for part in parts for item in part.items]
         try:
-            frame = self._request_frame(parts[0].request.kind, items, self._seq + 1)
+            kind, again = parts[0].key
+            frame = self._request_frame(kind, items, self._seq + 1, again=again)
         except Exception as error:  # what cannot be said must not end the stream for all others
             for part in parts:
                 part.request.fail(InvalidInput(f"it cannot be sent: {error}"))

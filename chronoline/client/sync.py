@@ -37,6 +37,9 @@ class Lease:
 
     Settle it with one of `ack`, `retry`, `release`, `bury`. Until then `extend` keeps it; when the lease is
     over, or was lost, `is_lost` is true and the message is served again, perhaps to another.
+
+    To say the same again is done, and changes nothing; to say something else after it raises
+    `ChronolineError`. A lease that was over when it was settled is refused with the same reason ever after.
     """
 
     def __init__(self, lease: AsyncLease, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,10 +1,12 @@
 """A worker: handlers for topics, called when messages are due, in as many hands as there is concurrency.
 
 What a handler returns from is acked. What it raises from is given back by `retry`, later each time, unless
-the error is final: then the message is buried among the dead letters. While a handler works its lease is
-renewed; if it is lost all the same, `lease.is_lost` is true, and whatever the handler then says of the
-message is refused. SIGTERM and SIGINT drain: nothing new is begun, what is begun is finished, the rest is
-given back.
+the error is final: then the message is buried among the dead letters. That holds for whatever it raises: what
+ends a program (`sys.exit()`) or a task (`CancelledError`) is a failure of that message alone.
+
+While a handler works its lease is renewed; if it is lost all the same, `lease.is_lost` is true, and whatever
+the handler then says of the message is refused. SIGTERM and SIGINT drain: nothing new is begun, what is begun
+is finished, the rest is given back.
 """
 
 from __future__ import annotations
@@ -19,22 +21,36 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
 from chronoline.client.aio import AsyncClient
+from chronoline.client.connection import is_cancelled
 from chronoline.client.consuming import ConsumerStream
 from chronoline.client.leases import AsyncLease
 from chronoline.client.looping import run_here
 from chronoline.client.sync import Lease
 from chronoline.client.times import Delay, check_count, lease_length_ms
 from chronoline.client.tracing import continued
-from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    InvalidInput,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TooMuch,
+)
 
 logger = logging.getLogger(__name__)
 
 _MOST_REASON = 1_000
 _PATIENCE_S = 1.0
+_REST_MS = 500
+"""Before the broker is asked again, if it did not say when."""
+_PASSING = (BrokerUnavailable, OutcomeUnknown, StoreUnavailable, TooMuch)
+"""Errors after which asking again may help."""
 """So long messages wait here for a free hand, before others get them."""
 
 
@@ -237,35 +253,41 @@ class Worker:
     ) -> None:
         handler = self._handlers[lease.topic]
         try:
-            try:
-                with continued(lease.traceparent, lease.tracestate):
-                    await self._call(handler.handle, lease, threads)
-            except Exception as error:
+            with continued(lease.traceparent, lease.tracestate):
+                error = await self._call(handler.handle, lease, threads)
+            if error is not None:
                 await self._failed(handler, lease, error)
-            else:
-                if not lease.is_settled:
-                    await _say(lease, "ack", lease.ack())
+            elif not lease.is_settled:
+                await _say(lease, "ack", lease.ack)
         finally:
             if not lease.is_settled:  # nobody works on it: it must not be renewed for ever
                 stream.lose(lease)
 
-    async def _call(self, handle: Handle, lease: AsyncLease, threads: ThreadPoolExecutor) -> None:
+    async def _call(
+        self, handle: Handle, lease: AsyncLease, threads: ThreadPoolExecutor
+    ) -> BaseException | None:
+        """What the handler raised; None if it returned. Raises `CancelledError` if the worker is ended."""
         if inspect.iscoroutinefunction(handle):
-            await handle(lease)
-            return
+            return await _await(lambda: handle(lease))
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
-        answer = await loop.run_in_executor(threads, context.run, handle, Lease(lease, loop))
-        if isinstance(answer, Awaitable):
-            await answer
+        try:
+            answer, error = await loop.run_in_executor(
+                threads, context.run, _run, handle, Lease(lease, loop)
+            )
+        except Exception as no_thread:
+            return no_thread
+        return await _await(lambda: answer) if isinstance(answer, Awaitable) else error
 
-    async def _failed(self, handler: _Handler, lease: AsyncLease, error: Exception) -> None:
+    async def _failed(self, handler: _Handler, lease: AsyncLease, error: BaseException) -> None:
         if lease.is_settled:
-            logger.exception("the handler of message %r failed after it had settled it", lease.id)
+            logger.error(
+                "the handler of message %r failed after it had settled it", lease.id, exc_info=error
+            )
             return
         if isinstance(error, tuple(handler.retry.final)):
             logger.error("message %r is buried: %r", lease.id, error, exc_info=error)
-            await _say(lease, "bury", lease.bury(_reason(error)))
+            await _say(lease, "bury", partial(lease.bury, _reason(error)))
             return
         delay_s = handler.retry.delay_s(lease.attempts, random.random())
         logger.warning(
@@ -275,7 +297,42 @@ class Worker:
             error,
             exc_info=error,
         )
-        await _say(lease, "retry", lease.retry(delay=delay_s))
+        await _say(lease, "retry", partial(lease.retry, delay=delay_s))
+
+
+def _run(handle: Handle, lease: Lease) -> tuple[object, BaseException | None]:
+    """What a plain handler returned or raised. Nothing is raised here: some errors would end the event loop,
+    and one, `StopIteration`, never arrives there."""
+    try:
+        return handle(lease), None
+    except BaseException as error:
+        return None, error
+
+
+async def _await(begin: Callable[[], Any]) -> BaseException | None:
+    """What an async handler raised; None if it returned.
+
+    It has a task of its own: one that is cancelled from within is told from a worker that is.
+    """
+    task = asyncio.ensure_future(_finish(begin))
+    try:
+        return await task
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        return error
+
+
+async def _finish(begin: Callable[[], Any]) -> BaseException | None:
+    try:
+        await begin()
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+            raise  # of whoever runs the program
+        return error
+    return None
 
 
 async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:
@@ -289,14 +346,31 @@ async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:
         await asyncio.gather(work, return_exceptions=True)
 
 
-async def _say(lease: AsyncLease, what: str, asked: Awaitable[None]) -> None:
-    try:
-        await asked
-    except ChronolineError as error:
-        logger.warning("the %s of message %r was not taken: %s", what, lease.id, error)
+async def _say(lease: AsyncLease, what: str, ask: Callable[[], Awaitable[None]]) -> None:
+    """Until it is done, refused, or the lease is over, which is renewed meanwhile: else the work is repeated."""
+    while True:
+        try:
+            await ask()
+            return
+        except _PASSING as error:
+            problem, rest_s = error, (error.retry_after_ms or _REST_MS) / 1000
+        except ChronolineError as error:
+            logger.warning("the %s of message %r was not taken: %s", what, lease.id, error)
+            return
+        going_on = lease.is_live
+        logger.warning(
+            "the %s of message %r was not answered, %s: %s",
+            what,
+            lease.id,
+            "it is said again" if going_on else "and its lease is over",
+            problem,
+        )
+        if not going_on:
+            return
+        await asyncio.sleep(rest_s)  # nobody says when the store is back
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """In words that every store can keep."""
     text = f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode()
     return text.replace("\0", "")[:_MOST_REASON]

@@ -35,6 +35,10 @@ class TopicExists(ChronolineError):
     """A topic of that name exists already, or is still being dropped."""
 
 
+class TopicPiped(InvalidInput):
+    """A pipe fires the topic, which takes no consumers beside it."""
+
+
 class Refused(ChronolineError):
     """Some of the batch were refused."""
 

@@ -36,6 +36,14 @@ def id_problem(value: object) -> str | None:
     return name_problem("id", value, MAX_ID_BYTES)
 
 
+MAX_SESSION_BYTES = 400
+
+
+def session_problem(value: object) -> str | None:
+    """The session of a lease (`core.session`): empty, or text of at most 400 bytes."""
+    return None if value == "" else name_problem("session", value, MAX_SESSION_BYTES)
+
+
 def name_problem(what: str, value: object, most_bytes: int = MAX_NAME_BYTES) -> str | None:
     """Producer groups, consumers and topics: text of 1 to 255 bytes in UTF-8, kept as given."""
     if not isinstance(value, str):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 Header = tuple[str, bytes | None]
 """A header's name and value. Headers keep their order, and names may repeat."""
@@ -67,10 +68,27 @@ class Lease:
     version: int
     until: int
     """At this millisecond the lease is over."""
+    session: str = field(default="", compare=False)
+    """Which session it was granted to (`core.session`): a repeated change of its is recognized."""
+    since: int = field(default=0, compare=False)
+    """The version at which it was granted. Extensions of the lease keep it."""
 
     def extended(self, version: int, until: int) -> Lease:
         """The lease from now on, after an `extend` was answered with this version."""
         return replace(self, version=version, until=until)
+
+
+class After(NamedTuple):
+    """A new time relative to the store's write, which makes it absolute and answers it in `Outcome.at`.
+
+    A message that is given back becomes due at the soonest moment the rules allow if that is later.
+    """
+
+    delay_ms: int
+
+
+LeaseTime = int | After
+"""A new end of a lease, or a new due: UTC ms, or relative to the write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +102,8 @@ class LeasedMessage:
     """An earlier lease on it lapsed since it fell due; its lateness is counted apart."""
     taken_from: str | None = None
     """Who held the lease that lapsed, and may have failed."""
+    resumed_from: str | None = None
+    """Which session held the lease before it was resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

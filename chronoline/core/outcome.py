@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from chronoline.core.errors import Refused
+from chronoline.core.errors import OutcomeUnknown, Refused
 from chronoline.core.message import LeasedMessage
 
 
@@ -48,26 +48,45 @@ REASONS = {
     Refusal.INVALID: "the input is not valid",
 }
 
+LEASE_IS_OVER = frozenset(
+    {
+        Refusal.NOT_FOUND,
+        Refusal.DELETED,
+        Refusal.DEAD,
+        Refusal.NOT_HOLDER,
+        Refusal.LAPSED,
+        Refusal.STALE,
+    }
+)
+"""Refusals that say so to the holder of a lease; others leave the lease as it was."""
+
+
+_UNKNOWN = "an earlier attempt was not answered, and what the store holds does not tell whether it was done"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one id: done if there is no refusal, and then `version` is the new one."""
+    """What became of one id: done (then `version` is the new one), refused, or unknown."""
 
     id: str
     refusal: Refusal | None = None
     version: int = 0
     detail: str = ""
+    at: int = 0
+    """The time that the change set: the end of the lease, or the new due; 0 where it set none."""
+    unknown: bool = False
+    """An earlier attempt was not answered, and the store cannot tell whether it was or will be done."""
 
     @property
     def done(self) -> bool:
-        return self.refusal is None
+        return self.refusal is None and not self.unknown
 
     @property
     def reason(self) -> str:
-        """The refusal in words; empty when done."""
-        if self.refusal is None:
-            return ""
-        return self.detail or REASONS[self.refusal]
+        """Why it was not done, in words; empty when done."""
+        if self.refusal is not None:
+            return self.detail or REASONS[self.refusal]
+        return self.detail or _UNKNOWN if self.unknown else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +99,17 @@ class Grant:
     """Ids that were asked for and not given, and messages that went to the dead letters instead."""
     more: bool = False
     """The limit was reached, so there may be more to lease right now."""
+    at: int = 0
+    """When it was granted, by the clock that granted it."""
 
 
 def raise_for_refused(outcomes: Iterable[Outcome]) -> None:
-    """Raises `Refused` if any outcome is a refusal."""
-    refused = [outcome for outcome in outcomes if not outcome.done]
+    """Raises `Refused` if any outcome is a refusal, else `OutcomeUnknown` if any is unknown."""
+    not_done = [outcome for outcome in outcomes if not outcome.done]
+    refused = [outcome for outcome in not_done if outcome.refusal is not None]
     if refused:
         raise Refused(refused)
+    if not_done:
+        first, others = not_done[0], len(not_done) - 1
+        more = f", and {others} more" if others else ""
+        raise OutcomeUnknown(f"message {first.id!r}{more}: {first.reason}")

@@ -13,8 +13,8 @@ waits behind it is given back before its lease ends, without counting an attempt
 it; and nothing more is reserved until the delivery is over.
 
 Failures. If the store fails, the lane waits a moment and goes on; what it holds is delivered as long as its
-leases live. If a reservation is not answered, the lane asks what it holds and gives back what it did not know
-of; if an extension is not, it looks the message up. If the topic is dropped, the lane ends.
+leases live. If a reservation is not answered, the lane gives back what it took; if an extension is not, it
+asks for it again, and the store recognizes it. If the topic is dropped, the lane ends.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from typing import Self
 
 from chronoline.clock import Clock
 from chronoline.core.agenda import Agenda
-from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreClosed, TopicNotFound
-from chronoline.core.message import Lease, LeasedMessage
+from chronoline.core.errors import InvalidInput, StoreClosed, StoreUnavailable, TopicNotFound
+from chronoline.core.message import After, Lease, LeasedMessage
+from chronoline.core.outcome import Outcome
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.lanes.holding import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS, RESERVE_ROWS, Holding
@@ -88,8 +89,8 @@ class FiringLane:
         self._changed = self._holding.changed  # guards all below too
         self._delivering: Lease | None = None  # of the message in delivery, unless it was lost
         self._begun_ms: int | None = None  # since when something is in delivery
-        # The storing thread's own: which lease should have got which end when an extension was not answered.
-        self._unanswered_extension: tuple[Lease, int] | None = None
+        # The storing thread's own: the lease whose extension was not answered.
+        self._unanswered_extension: Lease | None = None
         self._tries_left = 0  # to finish; after that all leases are over
         self._stopped = True
         self._storing: threading.Thread | None = None
@@ -229,20 +230,29 @@ class FiringLane:
             self._holding.give_back(self._agenda.ending(half_ms))
         if lease is None or lease.until > half_ms:
             return
-        until_ms = now_ms + self._holding.hold_ms
-        store, topic = self._holding.store, self._holding.topic
-        try:
-            (outcome,) = store.extend(topic.uid, [(lease, until_ms)], now_ms=now_ms)
-        except OutcomeUnknown:
-            self._unanswered_extension = (lease, until_ms)
-            raise
+        outcome = self._extend(lease, now_ms)
         if outcome.done:
-            self._rename(lease, lease.extended(outcome.version, until_ms))
             return
         with self._changed:
             if self._delivering is lease:  # else it was over before we were
                 logger.warning("the lease of message %r was lost: %s", lease.id, outcome.reason)
                 self._delivering = None
+
+    def _extend(self, lease: Lease, now_ms: int, *, again: bool = False) -> Outcome:
+        store, topic = self._holding.store, self._holding.topic
+        self._unanswered_extension = lease
+        try:
+            (outcome,) = store.extend(
+                topic.uid, [(lease, After(self._holding.hold_ms))], again=again, now_ms=now_ms
+            )
+        except StoreUnavailable:
+            if not again:
+                self._unanswered_extension = None  # nothing was changed
+            raise
+        self._unanswered_extension = None
+        if outcome.done:
+            self._rename(lease, lease.extended(outcome.version, outcome.at))
+        return outcome
 
     def _rename(self, old: Lease, new: Lease) -> None:
         """A lease was extended: what is to be said of its delivery, under way or over, names the new one."""
@@ -255,24 +265,8 @@ class FiringLane:
     def _recover(self) -> None:
         """Finds out what became of changes that were not answered."""
         if self._unanswered_extension is not None:
-            self._recover_extension(*self._unanswered_extension)
-            self._unanswered_extension = None
-        self._holding.recover(self._in_hand)
-
-    def _in_hand(self) -> Sequence[Lease]:
-        return () if self._delivering is None else (self._delivering,)
-
-    def _recover_extension(self, lease: Lease, until_ms: int) -> None:
-        """Goes by the lease that the extension made, if it did."""
-        version = lease.version + 1
-        store, topic = self._holding.store, self._holding.topic
-        for found in store.lookup(topic.uid, [lease.id]).values():
-            if (found.lock_consumer, found.version, found.ts) == (
-                lease.consumer,
-                version,
-                until_ms,
-            ):
-                self._rename(lease, lease.extended(version, until_ms))
+            self._extend(self._unanswered_extension, self._clock.now_ms(), again=True)
+        self._holding.recover()
 
     def _reserve(self) -> None:
         now_ms = self._clock.now_ms()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from chronoline.core.agenda import Agenda
-from chronoline.core.message import Lease, LeasedMessage, content_bytes
+from chronoline.core.message import LeasedMessage, content_bytes
 
 _MANY = 1_000
 """So many confirmations do not wait for their time."""
@@ -71,9 +71,6 @@ class Flight:
 
     def end_all(self) -> None:
         self.end(list(self._in_flight))
-
-    def leases(self) -> list[Lease]:
-        return [each.message.lease for each in self._in_flight]
 
     def ending(self, until_ms: int) -> list[Handover]:
         """Those under a lease that ends by a moment."""

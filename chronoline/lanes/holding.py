@@ -7,25 +7,35 @@ the next `flush`, which says it in batches.
 Threads. `changed` guards the agenda and everything that waits, and tells the firing thread of news. The
 methods that talk to the store are called by the storing thread alone, and without `changed`.
 
-Failures. Whatever a flush could not say is said again: a repeated ack changes nothing. A reservation that was
-not answered may have leased messages that nobody knows of; `recover` looks them up and gives them back.
+Failures. Whatever a flush could not say is said again, and the store recognizes it. A reservation that was
+not answered may have leased messages that nobody knows of: `recover` finds them by the session that their
+rows name, and gives them back. It looks at once, and again when the server can no longer carry it out.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.agenda import Agenda
 from chronoline.core.errors import InvalidInput, OutcomeUnknown
-from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES, MIN_LEASE_MS, name_problem
-from chronoline.core.message import Lease, Message
+from chronoline.core.limits import (
+    MAX_HEADER_BYTES,
+    MAX_KEY_BYTES,
+    MIN_LEASE_MS,
+    WRITE_BOUND_MS,
+    name_problem,
+)
+from chronoline.core.message import After, Lease, Message
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange, merge_ranges
+from chronoline.core.session import Session
 from chronoline.core.topic import Topic
+from chronoline.naming import new_id
 from chronoline.stores.contract import MAX_BATCH, Store, Watch
 
 DEFAULT_HOLD_MS = 5_000
@@ -34,6 +44,15 @@ RESERVE_ROWS = 500
 _SHORTEST_HOLD_MS = 10 * MIN_LEASE_MS
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Unanswered:
+    """A reservation of unknown outcome."""
+
+    session: str
+    asked_ms: int
+    looked: bool = False
 
 
 class Holding:
@@ -73,10 +92,10 @@ class Holding:
         self._ranges = merge_ranges(wanted, topic.settings.buckets)
         self._retry_ms = retry_ms
         self._rest_ms = rest_ms
-        # When a reservation was asked for that the store did not answer.
-        self._unanswered: tuple[int, Sequence[BucketRange]] | None = (
-            None  # when, and of which buckets
-        )
+        self._session = Session(new_id(), "lane")
+        self._unanswered: list[_Unanswered] = []
+        # A flush was not answered: what it said is said again.
+        self._again = False
         self._watch: Watch | None = None
 
     def cover(self, ranges: Sequence[BucketRange]) -> None:
@@ -111,7 +130,7 @@ class Holding:
         if self._watch is None or timeout_s <= 0:
             return
         for notice in self._watch.wait(timeout_s):
-            if notice.topic_uid in (None, self.topic.uid):
+            if notice.returned is None and notice.topic_uid in (None, self.topic.uid):
                 self._notice(notice.due)
 
     def _notice(self, due: int | None) -> None:
@@ -149,23 +168,26 @@ class Holding:
             retries, self.to_retry = self.to_retry, []
             unwanted, self.unwanted = self.unwanted, []
             self.flush_at = None
+        uid, again = self.topic.uid, self._again
+        ack = partial(self.store.ack, uid, again=again, now_ms=now_ms)
+        unreserve = partial(self.store.unreserve, uid, again=again, now_ms=now_ms)
         try:
-            _say("ack", acks, partial(self.store.ack, self.topic.uid, now_ms=now_ms))
-            _say("retry", retries, partial(self._retry, now_ms=now_ms))
-            _say(
-                "unreserve", unwanted, partial(self.store.unreserve, self.topic.uid, now_ms=now_ms)
-            )
-        except BaseException:
-            with self.changed:  # all can be said again: a repeated ack changes nothing
+            _say("ack", acks, ack)
+            _say("retry", retries, partial(self._retry, again=again, now_ms=now_ms))
+            _say("unreserve", unwanted, unreserve)
+            self._again = False
+        except BaseException as error:
+            self._again = self._again or isinstance(error, OutcomeUnknown)
+            with self.changed:  # all can be said again: the store recognizes what it has done
                 self.to_ack[:0] = acks
                 self.to_retry[:0] = retries
                 self.unwanted[:0] = unwanted
                 self.flush_at = now_ms + self._rest_ms
             raise
 
-    def _retry(self, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
-        moves = [(lease, now_ms + self._retry_ms) for lease in leases]
-        return self.store.retry(self.topic.uid, moves, now_ms=now_ms)
+    def _retry(self, leases: Sequence[Lease], *, again: bool, now_ms: int) -> list[Outcome]:
+        moves = [(lease, After(self._retry_ms)) for lease in leases]
+        return self.store.retry(self.topic.uid, moves, again=again, now_ms=now_ms)
 
     # Reserving
 
@@ -174,6 +196,7 @@ class Holding:
         with self.changed:
             room = self.agenda.room()
             reach_ms = self.agenda.reach_ms(now_ms)
+        session = self._session.new_grant()
         try:
             grant = self.store.reserve(
                 self.topic.uid,
@@ -182,10 +205,11 @@ class Holding:
                 limit=min(room, most),
                 lease_ms=self.hold_ms,
                 reserve_ahead_ms=reach_ms,
+                session=session,
                 now_ms=now_ms,
             )
         except OutcomeUnknown:
-            self._unanswered = now_ms, self._ranges
+            self._unanswered.append(_Unanswered(session, now_ms))
             raise
         with self.changed:
             # At once: a message that is due already must not wait for the next look-up.
@@ -198,33 +222,39 @@ class Holding:
             self.agenda.reserved((), next_ts=next_ts, more=grant.more, now_ms=now_ms)
         return grant
 
-    def recover(self, in_hand: Callable[[], Iterable[Lease]]) -> None:
-        """Gives back what an unanswered reservation took, to be reserved again.
+    def recover(self) -> None:
+        """Gives back what unanswered reservations took, to be reserved again."""
+        for each in list(self._unanswered):
+            now_ms = self.clock.now_ms()
+            last = not each.asked_ms <= now_ms < each.asked_ms + WRITE_BOUND_MS
+            if each.looked and not last:
+                continue
+            found = [
+                Lease(
+                    id=message.id,
+                    consumer=self._consumer,
+                    version=message.version,
+                    until=message.ts,
+                    session=each.session,
+                    since=message.version,
+                )
+                for message in self._held(each.session)
+            ]
+            with self.changed:
+                self.give_back([lease for lease in found if lease not in self.unwanted])
+            each.looked = True
+            if last:
+                self._unanswered.remove(each)
 
-        Its leases are those that the lane does not know, with the end that was asked for; their versions
-        fence whatever happened to them since. `in_hand` is called with `changed`: the leases that have
-        left the agenda, and of which nothing waits to be said.
-        """
-        if self._unanswered is None:
-            return
-        asked_ms, ranges = self._unanswered
-        with self.changed:
-            leases = [*self.agenda.leases(), *self.to_ack, *self.to_retry, *self.unwanted]
-            known = {lease.id for lease in (*leases, *in_hand())}
-        found = [
-            Lease(id=each.id, consumer=self._consumer, version=each.version, until=each.ts)
-            for each in self._held()
-            if each.id not in known
-            and each.ts == max(each.due, asked_ms) + self.hold_ms
-            and any(start <= each.bucket < stop for start, stop in ranges)
-        ]
-        with self.changed:
-            self.give_back(found)
-        self._unanswered = None
-
-    def _held(self) -> Iterator[Message]:
-        """Everything that names the lane as its holder."""
-        look = partial(self.store.select_held, self.topic.uid, self._consumer, limit=RESERVE_ROWS)
+    def _held(self, session: str) -> Iterator[Message]:
+        """Everything that names one reservation of the lane."""
+        look = partial(
+            self.store.select_held,
+            self.topic.uid,
+            self._consumer,
+            session=session,
+            limit=RESERVE_ROWS,
+        )
         page = look()
         yield from page.messages
         while page.more:
@@ -235,7 +265,7 @@ class Holding:
     def settled(self) -> bool:
         """Nothing waits to be said or found out. To be read with `changed`."""
         waits = self.to_ack or self.to_retry or self.unwanted
-        return not waits and self._unanswered is None
+        return not waits and all(each.looked for each in self._unanswered)
 
 
 def _check(consumer: str, hold_ms: int, retry_ms: int) -> None:

@@ -271,7 +271,7 @@ class PublishingLane(Closing):
         self._settle()
         self._look_for_the_end(stopping)
         self._holding.open_watch()
-        self._holding.recover(self._flight.leases)
+        self._holding.recover()
         self._keep()
         with self._changed:
             last = self._ending and not self._agenda and not self._flight

@@ -19,7 +19,7 @@ from typing import Any
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.closing import Closing
 from chronoline.core.errors import InvalidInput
-from chronoline.core.message import Lease, NewMessage
+from chronoline.core.message import Lease, LeaseTime, NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange
 from chronoline.grouping import DEFAULT_MOST_BYTES, Lane, Queue, Result, Write, only
@@ -73,44 +73,64 @@ class StorageLanes(Closing):
         return self._submit(self._bulk, kind, write, messages, _message_bytes)
 
     def reschedule(
-        self, topic_uid: int, moves: Sequence[tuple[str, int]], *, producer_group: str
+        self,
+        topic_uid: int,
+        moves: Sequence[tuple[str, int]],
+        *,
+        producer_group: str,
+        again: bool = False,
     ) -> Future[list[Outcome]]:
         def write(items: Sequence[tuple[str, int]], now_ms: int) -> list[Outcome]:
             return self._store.reschedule(
-                topic_uid, items, producer_group=producer_group, now_ms=now_ms
+                topic_uid, items, producer_group=producer_group, again=again, now_ms=now_ms
             )
 
-        return self._submit(self._bulk, ("reschedule", topic_uid, producer_group), write, moves)
+        kind = ("reschedule", topic_uid, producer_group, again)
+        return self._submit(self._bulk, kind, write, moves)
 
     def cancel(
-        self, topic_uid: int, ids: Sequence[str], *, producer_group: str
+        self, topic_uid: int, ids: Sequence[str], *, producer_group: str, again: bool = False
     ) -> Future[list[Outcome]]:
         def write(items: Sequence[str], now_ms: int) -> list[Outcome]:
             return self._store.cancel(
-                topic_uid, items, producer_group=producer_group, now_ms=now_ms
+                topic_uid, items, producer_group=producer_group, again=again, now_ms=now_ms
             )
 
-        return self._submit(self._bulk, ("cancel", topic_uid, producer_group), write, ids)
+        return self._submit(self._bulk, ("cancel", topic_uid, producer_group, again), write, ids)
 
     # Deadline work
 
-    def ack(self, topic_uid: int, leases: Sequence[Lease]) -> Future[list[Outcome]]:
-        return self._on_leases("ack", self._store.ack, topic_uid, leases)
+    def ack(
+        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
+    ) -> Future[list[Outcome]]:
+        return self._on_leases(self._store.ack, topic_uid, leases, again=again)
 
-    def unreserve(self, topic_uid: int, leases: Sequence[Lease]) -> Future[list[Outcome]]:
-        return self._on_leases("unreserve", self._store.unreserve, topic_uid, leases)
+    def unreserve(
+        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
+    ) -> Future[list[Outcome]]:
+        return self._on_leases(self._store.unreserve, topic_uid, leases, again=again)
 
-    def extend(self, topic_uid: int, leases: Sequence[tuple[Lease, int]]) -> Future[list[Outcome]]:
-        return self._on_leases("extend", self._store.extend, topic_uid, leases)
+    def extend(
+        self, topic_uid: int, leases: Sequence[tuple[Lease, LeaseTime]], *, again: bool = False
+    ) -> Future[list[Outcome]]:
+        return self._on_leases(self._store.extend, topic_uid, leases, again=again)
 
-    def release(self, topic_uid: int, leases: Sequence[tuple[Lease, int]]) -> Future[list[Outcome]]:
-        return self._on_leases("release", self._store.release, topic_uid, leases)
+    def release(
+        self, topic_uid: int, leases: Sequence[tuple[Lease, LeaseTime]], *, again: bool = False
+    ) -> Future[list[Outcome]]:
+        return self._on_leases(self._store.release, topic_uid, leases, again=again)
 
-    def retry(self, topic_uid: int, leases: Sequence[tuple[Lease, int]]) -> Future[list[Outcome]]:
-        return self._on_leases("retry", self._store.retry, topic_uid, leases)
+    def retry(
+        self, topic_uid: int, leases: Sequence[tuple[Lease, LeaseTime]], *, again: bool = False
+    ) -> Future[list[Outcome]]:
+        return self._on_leases(self._store.retry, topic_uid, leases, again=again)
 
-    def bury(self, topic_uid: int, leases: Sequence[tuple[Lease, str]]) -> Future[list[Outcome]]:
-        return self._on_leases("bury", self._store.bury, topic_uid, leases, _reason_bytes)
+    def bury(
+        self, topic_uid: int, leases: Sequence[tuple[Lease, str]], *, again: bool = False
+    ) -> Future[list[Outcome]]:
+        return self._on_leases(
+            self._store.bury, topic_uid, leases, again=again, item_bytes=_reason_bytes
+        )
 
     def reserve(
         self,
@@ -121,6 +141,7 @@ class StorageLanes(Closing):
         limit: int,
         lease_ms: int,
         reserve_ahead_ms: int = 0,
+        session: str = "",
     ) -> Future[Grant]:
         """A reservation in its turn. It is not grouped: each is one statement already."""
 
@@ -133,6 +154,7 @@ class StorageLanes(Closing):
                     limit=limit,
                     lease_ms=lease_ms,
                     reserve_ahead_ms=reserve_ahead_ms,
+                    session=session,
                     now_ms=now_ms,
                 )
             ]
@@ -140,13 +162,15 @@ class StorageLanes(Closing):
         return only(self._submit(self._reserving, object(), write, [None]))
 
     def resume(
-        self, topic_uid: int, consumer: str, *, after: str = "", limit: int
+        self, topic_uid: int, consumer: str, *, after: str = "", limit: int, session: str = ""
     ) -> Future[Grant]:
         """What `Store.resume` answers, in its turn."""
 
         def write(_: Sequence[None], now_ms: int) -> list[Grant]:
             return [
-                self._store.resume(topic_uid, consumer, after=after, limit=limit, now_ms=now_ms)
+                self._store.resume(
+                    topic_uid, consumer, after=after, limit=limit, session=session, now_ms=now_ms
+                )
             ]
 
         return only(self._submit(self._deadline, object(), write, [None]))
@@ -158,16 +182,18 @@ class StorageLanes(Closing):
 
     def _on_leases(
         self,
-        name: str,
         method: Callable[..., list[Outcome]],
         topic_uid: int,
         leases: Sequence[Any],
+        *,
+        again: bool,
         item_bytes: Callable[[Any], int] = lambda _: 0,
     ) -> Future[list[Outcome]]:
         def write(items: Sequence[Any], now_ms: int) -> list[Outcome]:
-            return method(topic_uid, items, now_ms=now_ms)
+            return method(topic_uid, items, again=again, now_ms=now_ms)
 
-        return self._submit(self._deadline, (name, topic_uid), write, leases, item_bytes)
+        kind = (method.__name__, topic_uid, again)
+        return self._submit(self._deadline, kind, write, leases, item_bytes)
 
     @staticmethod
     def _submit(

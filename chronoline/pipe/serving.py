@@ -28,7 +28,7 @@ from chronoline.pipe.receipts import Fired, as_batch
 from chronoline.pipe.warm import warm_output, warm_store
 from chronoline.pipe.windows import Window, window_of
 from chronoline.stores.contract import Store
-from chronoline.stores.members import Member
+from chronoline.stores.members import Member, pipe_members
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class LaneWork:
         store = warm_store(self.store)
         warm = warm_output(self.output, delivery_timeout_ms=self.delivery_timeout_ms)
         topic = store.get_topic(self.topic_uid)
-        stop = _StopFlag(self, store)
+        stop = _StopFlag(self, store, topic)
 
         def publish(leased: LeasedMessage, confirm: Confirm) -> None:
             message = leased.message
@@ -125,9 +125,10 @@ class LaneWork:
 class _StopFlag:
     """Whether somebody asked this pipe to stop; the store is asked now and then."""
 
-    def __init__(self, work: LaneWork, store: Store) -> None:
+    def __init__(self, work: LaneWork, store: Store, topic: Topic) -> None:
         self._work = work
         self._store = store
+        self._topic = topic
         self._look_at_s = 0.0
         self._stopping = False
         self.members: list[Member] = []
@@ -136,7 +137,7 @@ class _StopFlag:
         if not self._stopping and time.monotonic() >= self._look_at_s:
             self._look_at_s = time.monotonic() + self._work.look_ms / 1000
             try:
-                self.members = self._store.members(self._work.pipe)
+                self.members = pipe_members(self._store, self._topic)
             except StoreUnavailable:
                 return False  # the lane notices by itself
             me = next((each for each in self.members if each.name == self._work.node), None)

@@ -14,6 +14,7 @@ from chronoline.pipe.inputs import open_input
 from chronoline.pipe.settings import PipeSettings
 from chronoline.stores.contract import Counts, Store
 from chronoline.stores.inputs import InputAccount, Tally
+from chronoline.stores.members import pipe_members
 
 MOST_DEAD_LETTERS = 10_000
 """Counted up to here."""
@@ -67,7 +68,7 @@ class PipeStatus:
 
 def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus:
     topic = store.find_topic(settings.name)
-    members = store.members(settings.name)
+    members = [] if topic is None else pipe_members(store, topic)
     source, latest, problem = _ask_input(settings)
     if problem:  # the pipes know it from when they started
         source = next((Counters.from_json(each.details).source for each in members), "")

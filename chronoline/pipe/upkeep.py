@@ -21,6 +21,7 @@ from chronoline.pipe.inputs import Input
 from chronoline.pipe.outputs.opening import open_output
 from chronoline.pipe.settings import PipeSettings
 from chronoline.stores.contract import Store
+from chronoline.stores.members import pipe_members
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +121,8 @@ class PipeUpkeep:
             )
             self._relay = Relay(self._store, self._topic, output, self._clock.now_ms)
         now_ms = self._clock.now_ms()
-        live = [each.name for each in self._store.members(self._topic.name) if each.alive(now_ms)]
+        members = pipe_members(self._store, self._topic)
+        live = [each.name for each in members if each.alive(now_ms)]
         if live and min(live) == self._node:
             counters.relayed += self._relay.run(self._stop.is_set)
 

@@ -32,7 +32,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.clock import SystemClock
 from chronoline.core.closing import Closing
-from chronoline.core.errors import ChronolineError, InvalidInput, StoreError, StoreUnavailable
+from chronoline.core.errors import (
+    ChronolineError,
+    InvalidInput,
+    StoreError,
+    StoreUnavailable,
+    TopicNotFound,
+)
 from chronoline.core.topic import Topic
 from chronoline.lanes.window import LaneSettings
 from chronoline.pipe.claiming import Claiming, source_name
@@ -53,7 +59,7 @@ from chronoline.spark.kafka_clock import KafkaClock
 from chronoline.spark.queries import SPARK_IS_GONE, KeptQuery, longest_stillness_s
 from chronoline.spark.session import build_session, is_stopped, session_problems, slots_needed
 from chronoline.spark.workers import warm_up
-from chronoline.stores.members import Member
+from chronoline.stores.members import Member, pipe_group, pipe_members
 from chronoline.stores.opening import open_store
 
 logger = logging.getLogger(__name__)
@@ -275,7 +281,7 @@ class Pipe(Closing):
         still_s = self._still_s()
         if still_s > self._longest_still_s:
             logger.error("no heartbeat: the lanes have stood still for %d seconds", still_s)
-            self._members = self._store.members(self.settings.name)
+            self._members = pipe_members(self._store, self.topic)
         else:
             self._members = self._beat()
         if any(member.name == self.node and member.stopping for member in self._members):
@@ -289,6 +295,11 @@ class Pipe(Closing):
     def _look_after(self) -> None:
         if is_stopped(self._spark):  # by its cluster, or by whoever made the session
             self._fail("Spark was stopped")
+            return
+        try:
+            self._store.get_topic(self.topic.uid)
+        except TopicNotFound:
+            self._fail(f"its timeline {self.topic.name!r} was dropped")
             return
         for lane in self._lanes:
             self._count(lane)  # before it is started again, which forgets them
@@ -327,13 +338,14 @@ class Pipe(Closing):
     def _beat(self) -> list[Member]:
         now_ms = self._clock.now_ms()
         life_ms = max(_SHORTEST_LIFE_MS, _BEATS_ALIVE * self.settings.failure_detection_interval_ms)
-        return self._store.beat(
-            self.settings.name,
+        self._store.beat(
+            pipe_group(self.topic),
             self.node,
             until_ms=now_ms + life_ms,
             details=self.counters.to_json(),
             now_ms=now_ms,
         )
+        return pipe_members(self._store, self.topic)
 
     # Ending
 
@@ -341,7 +353,7 @@ class Pipe(Closing):
         """Tells the tasks through the store, waits until those that ran have ended, and ends the queries."""
         self._enqueue.stop()
         try:
-            self._store.ask_to_stop(self.settings.name, self.node)
+            self._store.ask_to_stop(pipe_group(self.topic), self.node)
             self._claiming.release()
         except StoreError as error:
             logger.warning("what is held is left to lapse: %s", error)
@@ -376,7 +388,7 @@ class Pipe(Closing):
 
     def _leave(self) -> None:
         try:
-            self._store.leave(self.settings.name, self.node)
+            self._store.leave(pipe_group(self.topic), self.node)
         except StoreError as error:
             logger.warning("the pipe is known as a member until its heartbeat is over: %s", error)
 

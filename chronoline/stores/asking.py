@@ -11,10 +11,11 @@ from chronoline.core.limits import (
     message_problem,
     name_problem,
     reason_problem,
+    session_problem,
     time_problem,
     version_problem,
 )
-from chronoline.core.message import Lease, NewMessage
+from chronoline.core.message import After, Lease, NewMessage
 from chronoline.core.topic import Topic
 from chronoline.stores.batch import Batch, check_batch
 from chronoline.stores.changes import Change
@@ -52,12 +53,22 @@ class Asked(NamedTuple):
     """The end of the lease, as its holder knows it."""
     reason: Any = ""
     """Why a message is buried."""
+    session: Any = ""
+    """Which session the lease was granted to."""
 
 
 def lease_item(lease: object, to: object, reason: object = "") -> Asked:
     """What is asked for on a lease."""
     if isinstance(lease, Lease):
-        return Asked(lease.id, lease.consumer, lease.version, to, until=lease.until, reason=reason)
+        return Asked(
+            lease.id,
+            lease.consumer,
+            lease.version,
+            to,
+            until=lease.until,
+            reason=reason,
+            session=lease.session,
+        )
     return Asked(lease, "-", 0, 0, f"must be a Lease, not {type(lease).__name__}")
 
 
@@ -68,10 +79,18 @@ def pair_item(pair: object, form: str, name: str) -> Asked:
     return Asked(pair, name, 0, 0, f"must be a pair {form}, not {type(pair).__name__}")
 
 
-def move_item(pair: object) -> Asked:
-    """What is asked for by a lease and a new time."""
+def move_item(pair: object, now_ms: int, soonest_ms: int) -> Asked:
+    """What is asked for by a lease and a new time; a relative one is made absolute."""
     asked = pair_item(pair, "(lease, time)", "-")
-    return asked if asked.problem else lease_item(asked.id, asked.to)
+    if asked.problem:
+        return asked
+    to = asked.to
+    if isinstance(to, After):
+        problem = time_problem("the delay", to.delay_ms)
+        if problem:
+            return asked._replace(id=getattr(asked.id, "id", asked.id), problem=problem)
+        to = now_ms + max(to.delay_ms, soonest_ms)
+    return lease_item(asked.id, to)
 
 
 def burial_item(pair: object, now_ms: int) -> Asked:
@@ -84,7 +103,7 @@ def change_batch(topic: Topic, items: Sequence[Asked], now_ms: int) -> Batch[Cha
     """Changes that are asked for; the invalid ones refused."""
     check_batch(items, now_ms)
     batch: Batch[Change] = Batch(len(items))
-    for place, (message_id, name, version, to, wrong, until, reason) in enumerate(items):
+    for place, (message_id, name, version, to, wrong, until, reason, session) in enumerate(items):
         problem = (
             wrong
             or id_problem(message_id)
@@ -92,12 +111,13 @@ def change_batch(topic: Topic, items: Sequence[Asked], now_ms: int) -> Batch[Cha
             or version_problem(version)
             or time_problem("the new time", to)
             or reason_problem(reason)
+            or session_problem(session)
         )
         if problem:
             batch.refuse(place, message_id, problem)
         else:
             bucket = bucket_of(message_id, topic.settings.buckets)
             shortens = isinstance(until, int) and to < until
-            change = Change(bucket, message_id, name, version, to, shortens, reason)
+            change = Change(bucket, message_id, name, version, to, shortens, reason, session)
             batch.add(place, message_id, change)
     return batch

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown
-from chronoline.core.message import Lease, LeasedMessage, NewMessage, content_bytes
+from chronoline.core.limits import MIN_LEASE_MS
+from chronoline.core.message import Lease, LeasedMessage, LeaseTime, NewMessage, content_bytes
 from chronoline.core.outcome import Grant, Outcome, Refusal
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange, merge_ranges
@@ -31,25 +34,31 @@ from chronoline.stores.batch import (
     check_limit,
     check_name,
     check_request,
+    check_session,
     check_size,
     check_time,
 )
 from chronoline.stores.changes import (
     Change,
+    ResumeRequest,
     StoredRow,
     Taken,
     explain,
     explain_create,
     explain_lease,
     is_move,
+    is_undecided,
     refused,
     repeated,
+    sets_time,
+    unknown,
 )
 from chronoline.stores.contract import (
     NOTICE_HORIZON_MS,
     IfExists,
     Notice,
     Result,
+    Returned,
 )
 from chronoline.stores.looking import Looks
 from chronoline.stores.primitives import Key
@@ -102,20 +111,27 @@ class EngineStore(Looks):
         moves: Sequence[tuple[str, int]],
         *,
         producer_group: str,
+        again: bool = False,
         now_ms: int,
     ) -> list[Outcome]:
         check_name("producer group", producer_group)
         check_size(moves)
         items = [pair_item(move, "(id, due)", producer_group) for move in moves]
-        return self._change_all(Operation.RESCHEDULE, topic_uid, items, now_ms)
+        return self._change_all(Operation.RESCHEDULE, topic_uid, items, now_ms, again=again)
 
     def cancel(
-        self, topic_uid: int, ids: Sequence[str], *, producer_group: str, now_ms: int
+        self,
+        topic_uid: int,
+        ids: Sequence[str],
+        *,
+        producer_group: str,
+        again: bool = False,
+        now_ms: int,
     ) -> list[Outcome]:
         check_name("producer group", producer_group)
         check_size(ids)
         items = [Asked(message_id, producer_group, 0, now_ms) for message_id in ids]
-        return self._change_all(Operation.CANCEL, topic_uid, items, now_ms)
+        return self._change_all(Operation.CANCEL, topic_uid, items, now_ms, again=again)
 
     # What consumers do
 
@@ -128,9 +144,10 @@ class EngineStore(Looks):
         limit: int,
         lease_ms: int,
         reserve_ahead_ms: int = 0,
+        session: str = "",
         now_ms: int,
     ) -> Grant:
-        request = check_request(consumer, lease_ms, reserve_ahead_ms, now_ms)
+        request = check_request(consumer, lease_ms, reserve_ahead_ms, session, now_ms)
         check_limit(limit)
         topic = self._topic(topic_uid)
         merged = merge_ranges(ranges, topic.settings.buckets)
@@ -138,7 +155,7 @@ class EngineStore(Looks):
         if not taken:
             self.get_topic(topic_uid)  # nothing to lease, or the topic was dropped
         taken.sort(key=_due_of)
-        return _grant(taken, consumer, [], more=more)
+        return _grant(taken, consumer, session, [], more=more)
 
     def lease(
         self,
@@ -148,9 +165,10 @@ class EngineStore(Looks):
         consumer: str,
         lease_ms: int,
         reserve_ahead_ms: int = 0,
+        session: str = "",
         now_ms: int,
     ) -> Grant:
-        request = check_request(consumer, lease_ms, reserve_ahead_ms, now_ms)
+        request = check_request(consumer, lease_ms, reserve_ahead_ms, session, now_ms)
         topic = self._topic(topic_uid)
         check_size(wanted)
         pairs = [pair_item(pair, "(id, version)", consumer) for pair in wanted]
@@ -168,52 +186,90 @@ class EngineStore(Looks):
                 made = {each.message.id: each.message.version for each in got}
                 self._settle(batch, topic, {change[:2]: change for change in chosen}, made, name)
         taken.sort(key=_due_of)
-        return _grant(taken, consumer, [o for o in batch.outcomes() if not o.done], more=False)
+        denied = [outcome for outcome in batch.outcomes() if not outcome.done]
+        return _grant(taken, consumer, session, denied, more=False)
 
     def resume(
-        self, topic_uid: int, consumer: str, *, after: str = "", limit: int, now_ms: int
+        self,
+        topic_uid: int,
+        consumer: str,
+        *,
+        after: str = "",
+        limit: int,
+        session: str = "",
+        now_ms: int,
     ) -> Grant:
         check_name("consumer", consumer)
+        check_session(session)
         check_after(after)
         check_time("now_ms", now_ms)
         check_limit(limit)
-        taken = self._resume(self._topic(topic_uid), consumer, after, limit, now_ms)
+        request = ResumeRequest(consumer, session or None, after, limit, now_ms)
+        taken = self._resume(self._topic(topic_uid), request)
         if not taken:
             self.get_topic(topic_uid)  # nothing to resume, or the topic was dropped
         taken.sort(key=lambda each: each.message.id)
-        return _grant(taken, consumer, [], more=len(taken) >= limit)
+        if session and not after:
+            returned = Returned(now_ms, session, consumer)
+            self._announce(Notice(topic_uid=topic_uid, returned=returned))
+        grant = _grant(taken, consumer, session, [], more=len(taken) >= limit)
+        return replace(grant, at=now_ms)
 
     def extend(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], *, now_ms: int
+        self,
+        topic_uid: int,
+        leases: Sequence[tuple[Lease, LeaseTime]],
+        *,
+        again: bool = False,
+        now_ms: int,
     ) -> list[Outcome]:
-        return self._change_leases(Operation.EXTEND, topic_uid, leases, now_ms)
+        return self._move_leases(Operation.EXTEND, topic_uid, leases, now_ms, again=again)
 
     def release(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], *, now_ms: int
+        self,
+        topic_uid: int,
+        leases: Sequence[tuple[Lease, LeaseTime]],
+        *,
+        again: bool = False,
+        now_ms: int,
     ) -> list[Outcome]:
-        return self._change_leases(Operation.RELEASE, topic_uid, leases, now_ms)
+        return self._move_leases(Operation.RELEASE, topic_uid, leases, now_ms, again=again)
 
     def retry(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], *, now_ms: int
+        self,
+        topic_uid: int,
+        leases: Sequence[tuple[Lease, LeaseTime]],
+        *,
+        again: bool = False,
+        now_ms: int,
     ) -> list[Outcome]:
-        return self._change_leases(Operation.RETRY, topic_uid, leases, now_ms)
+        return self._move_leases(Operation.RETRY, topic_uid, leases, now_ms, again=again)
 
     def bury(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, str]], *, now_ms: int
+        self,
+        topic_uid: int,
+        leases: Sequence[tuple[Lease, str]],
+        *,
+        again: bool = False,
+        now_ms: int,
     ) -> list[Outcome]:
         check_size(leases)
         items = [burial_item(pair, now_ms) for pair in leases]
-        return self._change_all(Operation.BURY, topic_uid, items, now_ms)
+        return self._change_all(Operation.BURY, topic_uid, items, now_ms, again=again)
 
-    def unreserve(self, topic_uid: int, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
+    def unreserve(
+        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False, now_ms: int
+    ) -> list[Outcome]:
         check_size(leases)
         items = [lease_item(lease, now_ms) for lease in leases]
-        return self._change_all(Operation.UNRESERVE, topic_uid, items, now_ms)
+        return self._change_all(Operation.UNRESERVE, topic_uid, items, now_ms, again=again)
 
-    def ack(self, topic_uid: int, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
+    def ack(
+        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False, now_ms: int
+    ) -> list[Outcome]:
         check_size(leases)
         items = [lease_item(lease, now_ms) for lease in leases]
-        return self._change_all(Operation.ACK, topic_uid, items, now_ms)
+        return self._change_all(Operation.ACK, topic_uid, items, now_ms, again=again)
 
     # Dead letters and upkeep
 
@@ -237,16 +293,20 @@ class EngineStore(Looks):
 
     # How changes are made
 
-    def _change_leases(
+    def _move_leases(
         self,
         operation: Operation,
         topic_uid: int,
-        leases: Sequence[tuple[Lease, int]],
+        leases: Sequence[tuple[Lease, LeaseTime]],
         now_ms: int,
+        *,
+        again: bool,
     ) -> list[Outcome]:
         check_size(leases)
-        items = [move_item(pair) for pair in leases]
-        return self._change_all(operation, topic_uid, items, now_ms)
+        check_time("now_ms", now_ms)
+        soonest_ms = 0 if operation is Operation.EXTEND else MIN_LEASE_MS
+        items = [move_item(pair, now_ms, soonest_ms) for pair in leases]
+        return self._change_all(operation, topic_uid, items, now_ms, again=again)
 
     def _change_all(
         self,
@@ -254,12 +314,19 @@ class EngineStore(Looks):
         topic_uid: int,
         items: Sequence[Asked],
         now_ms: int,
+        *,
+        again: bool = False,
     ) -> list[Outcome]:
         topic = self._topic(topic_uid)
 
         def name(row: StoredRow | None, change: Change) -> Outcome:
-            done = repeated(operation, row, change, now_ms)
-            return done or refused(change.id, explain(operation, row, change, now_ms))
+            done = repeated(operation, row, change, now_ms, again=again)
+            if done is not None:
+                return done
+            refusal = explain(operation, row, change, now_ms)
+            if again and is_undecided(operation, row, change, refusal):
+                return unknown(change.id)
+            return refused(change.id, refusal)
 
         batch = change_batch(topic, items, now_ms)
         with batch.honest():
@@ -267,7 +334,9 @@ class EngineStore(Looks):
                 moved = {each.id: each.to for each in chosen if is_move(operation, each)}
                 with self._telling(topic, moved, now_ms) as made:
                     made.update(self._change(operation, topic, chosen, now_ms))
-                self._settle(batch, topic, {change[:2]: change for change in chosen}, made, name)
+                keyed = {change[:2]: change for change in chosen}
+                times = {each.id: each.to for each in chosen} if sets_time(operation) else {}
+                self._settle(batch, topic, keyed, made, name, times=times)
         return batch.outcomes()
 
     def _settle(
@@ -277,9 +346,11 @@ class EngineStore(Looks):
         chosen: Mapping[Key, Item],
         made: Mapping[str, int],
         name: Callable[[StoredRow | None, Item], Outcome],
+        *,
+        times: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Notes what a round made, and names the reason for each item that it did not."""
-        batch.settle_done(made)
+        batch.settle_done(made, times)
         if len(made) < len(chosen):
             left = [key for key in chosen if key[1] not in made]
             rows = self._refused_rows(topic, left)
@@ -334,14 +405,23 @@ def _due_of(taken: Taken) -> int:
     return taken.message.due
 
 
-def _grant(taken: list[Taken], consumer: str, denied: list[Outcome], *, more: bool) -> Grant:
+def _grant(
+    taken: list[Taken], consumer: str, session: str, denied: list[Outcome], *, more: bool
+) -> Grant:
     leased: list[LeasedMessage] = []
-    for message, body, redelivered, death, taken_from in taken:
+    for message, body, redelivered, death, taken_from, resumed_from in taken:
         if death is not None:
             detail = f"sent to the dead letters: {death}"
             denied.append(Outcome(id=message.id, refusal=Refusal.DEAD, detail=detail))
             continue
-        lease = Lease(id=message.id, consumer=consumer, version=message.version, until=message.ts)
+        lease = Lease(
+            id=message.id,
+            consumer=consumer,
+            version=message.version,
+            until=message.ts,
+            session=session,
+            since=message.version,
+        )
         leased.append(
             LeasedMessage(
                 lease=lease,
@@ -349,6 +429,7 @@ def _grant(taken: list[Taken], consumer: str, denied: list[Outcome], *, more: bo
                 body=body,
                 redelivered=redelivered,
                 taken_from=taken_from,
+                resumed_from=resumed_from,
             )
         )
     return Grant(leased=tuple(leased), refused=tuple(denied), more=more)

@@ -13,6 +13,7 @@ from chronoline.core.limits import (
     MIN_LEASE_MS,
     id_problem,
     name_problem,
+    session_problem,
     time_problem,
 )
 from chronoline.core.outcome import Outcome, Refusal
@@ -84,11 +85,12 @@ class Batch(Generic[Item]):
         """Notes what became of an id in the current round."""
         self._outcomes[self._chosen[outcome.id][0]] = outcome
 
-    def settle_done(self, versions: Mapping[str, int]) -> None:
-        """Notes what was changed in the current round."""
+    def settle_done(self, versions: Mapping[str, int], times: Mapping[str, int]) -> None:
+        """Notes what was changed in the current round, and which time each change set."""
         self._begun = self._begun or bool(versions)
         for message_id, version in versions.items():
-            self.settle(Outcome(id=message_id, version=version))
+            at = times.get(message_id, 0)
+            self.settle(Outcome(id=message_id, version=version, at=at))
 
     @contextmanager
     def honest(self) -> Iterator[None]:
@@ -164,12 +166,21 @@ def check_span(start: int, end: int) -> None:
         raise InvalidInput(f"end {end} lies before start {start}")
 
 
-def check_request(consumer: str, lease_ms: int, reserve_ahead_ms: int, now_ms: int) -> LeaseRequest:
+def check_session(session: str) -> None:
+    problem = session_problem(session)
+    if problem:
+        raise InvalidInput(problem)
+
+
+def check_request(
+    consumer: str, lease_ms: int, reserve_ahead_ms: int, session: str, now_ms: int
+) -> LeaseRequest:
     check_name("consumer", consumer)
+    check_session(session)
     check_time("now_ms", now_ms)
     check_whole("lease_ms", lease_ms, MIN_LEASE_MS, MAX_TIME_MS)
     check_whole("reserve_ahead_ms", reserve_ahead_ms, 0, MAX_RESERVE_AHEAD_MS)
-    return LeaseRequest(consumer, lease_ms, reserve_ahead_ms, now_ms)
+    return LeaseRequest(consumer, lease_ms, reserve_ahead_ms, session or None, now_ms)
 
 
 def first_of_each(ids: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from chronoline.core.permissions import (
     System,
     refusal_of,
 )
+from chronoline.core.session import instance_of
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 
@@ -56,6 +57,8 @@ class Change(NamedTuple):
     """Whether that is before the end of the lease, as its holder knows it."""
     reason: str = ""
     """Why a message is buried."""
+    session: str = ""
+    """Which session the lease was granted to."""
 
 
 class StoredRow(NamedTuple):
@@ -67,6 +70,8 @@ class StoredRow(NamedTuple):
     lock_consumer: str | None
     version: int
     due: int
+    lock_session: str | None = None
+    """Which session was granted the last lease; kept when that session gives the message back."""
 
 
 class LeaseRequest(NamedTuple):
@@ -75,6 +80,17 @@ class LeaseRequest(NamedTuple):
     consumer: str
     lease_ms: int
     reserve_ahead_ms: int
+    session: str | None
+    now_ms: int
+
+
+class ResumeRequest(NamedTuple):
+    """Which live leases a returning consumer wants back, and under which session."""
+
+    consumer: str
+    session: str | None
+    after: str
+    limit: int
     now_ms: int
 
 
@@ -112,6 +128,11 @@ def is_move(operation: Operation, change: Change) -> bool:
     return operation in _MOVES or (operation is Operation.EXTEND and change.shortens)
 
 
+def sets_time(operation: Operation) -> bool:
+    """Whether the change puts the message, or the end of its lease, at a time of its own."""
+    return operation in _NEEDS_TIME_AHEAD or operation in (Operation.RESCHEDULE, Operation.REDRIVE)
+
+
 def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
     """What the SQL engines' queries for leases want to know."""
     return {
@@ -119,10 +140,17 @@ def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
         "now": request.now_ms,
         "horizon": request.now_ms + request.reserve_ahead_ms,
         "consumer": request.consumer,
+        "session": request.session,
         "lease_ms": request.lease_ms,
         "max_attempts": topic.settings.max_attempts,
         "max_lateness_ms": topic.settings.max_lateness_ms,
     }
+
+
+def resume_values(topic: Topic, request: ResumeRequest) -> dict[str, Any]:
+    """What the SQL engines' queries for resumed leases want to know."""
+    values = request._asdict()
+    return {"topic": topic.uid, "now": values.pop("now_ms"), **values}
 
 
 def change_values(topic: Topic, now_ms: int) -> dict[str, Any]:
@@ -166,6 +194,8 @@ class Taken(NamedTuple):
     death: DeathReason | None
     taken_from: str | None = None
     """Who held it when its last lease lapsed."""
+    resumed_from: str | None = None
+    """Which session held it before it was resumed."""
 
 
 def actor_of(operation: Operation, change: Change) -> Actor:
@@ -217,20 +247,67 @@ def explain_create(
 
 
 def repeated(
-    operation: Operation, row: StoredRow | None, change: Change, now_ms: int
+    operation: Operation, row: StoredRow | None, change: Change, now_ms: int, *, again: bool = False
 ) -> Outcome | None:
-    """Done, if the same hand has made this very deletion before."""
-    if row is None or row.life is not Life.GONE or row.ts <= now_ms:
+    """Done, if the same hand has made this very change before.
+
+    A mark is believed for the topic's dedupe time, or for as long as it is there if the caller says that an
+    earlier attempt was not answered.
+    """
+    if row is None or (row.life is Life.GONE and row.ts <= now_ms and not again):
         return None
-    if operation is Operation.ACK:
-        same = row.lock_consumer == change.name and row.version == change.version + 1
+    if operation is Operation.CANCEL:
+        cancelled = row.life is Life.GONE and row.lock_consumer is None
+        same = cancelled and row.producer_group == change.name
     else:
-        same = (
-            operation is Operation.CANCEL
-            and row.lock_consumer is None
-            and row.producer_group == change.name
-        )
-    return Outcome(id=change.id, version=row.version) if same else None
+        same = operation in LEASE_OPERATIONS and _made_by(operation, row, change, now_ms)
+    if not same:
+        return None
+    at = row.ts if operation in _NEEDS_TIME_AHEAD and row.life is Life.LIVE else 0
+    return Outcome(id=change.id, version=row.version, at=at)
+
+
+def _made_by(operation: Operation, row: StoredRow, change: Change, now_ms: int) -> bool:
+    """Whether the row is what this change of a lease makes, and names its session as the last hand.
+
+    Only one change can have made the next version. An extension has to be of the very lease, since a later
+    reservation of the same instance looks the same.
+    """
+    if row.version != change.version + 1:
+        return False
+    if operation is Operation.ACK:
+        return row.life is Life.GONE and row.lock_consumer == change.name
+    if operation is Operation.EXTEND:
+        held = row.life is Life.LIVE and row.lock_consumer == change.name and row.ts > now_ms
+        return held and bool(change.session) and row.lock_session == change.session
+    instance = instance_of(change.session)
+    if row.lock_consumer is not None or not instance or instance_of(row.lock_session) != instance:
+        return False
+    dead, live = row.life is Life.DEAD, row.life is Life.LIVE
+    return dead if operation is Operation.BURY else live or (dead and operation is Operation.RETRY)
+
+
+def is_undecided(
+    operation: Operation, row: StoredRow | None, change: Change, refusal: Refusal | None
+) -> bool:
+    """Whether a row leaves open if an earlier, unanswered attempt was done, or will be.
+
+    The row of a lease that still has its version may yet be changed by that attempt, whose clock was earlier;
+    one that has moved on by more than one version does not tell who made the first.
+    """
+    if operation in LEASE_OPERATIONS:
+        if row is None or row.version > change.version + 1:
+            return True
+        return row.version == change.version and row.lock_consumer == change.name
+    if operation is Operation.CANCEL:
+        return refusal is Refusal.NOT_FOUND
+    overtaken = (Refusal.NOT_FOUND, Refusal.LEASED, Refusal.DELETED, Refusal.DEAD)
+    return operation is Operation.RESCHEDULE and refusal in overtaken
+
+
+def unknown(message_id: str) -> Outcome:
+    """An earlier attempt was not answered, and the row does not tell."""
+    return Outcome(id=message_id, unknown=True)
 
 
 def refused(message_id: str, refusal: Refusal | None) -> Outcome:

@@ -13,7 +13,12 @@ Everywhere:
   that nothing changed. Who may do what in which state is `core.permissions`.
 - Errors concern the whole call: `TopicNotFound` if the uid names no live topic, `InvalidInput` for
   arguments that no item can be blamed for, `StoreUnavailable` (and its kinds) if nothing was changed,
-  `OutcomeUnknown` if the store did not answer a change. Then some of the batch may be done: ask again.
+  `OutcomeUnknown` if the store did not answer a change. Then some of the batch may be done: ask again, with
+  `again=True`.
+- `again` says that an earlier attempt of this very call was not answered. The items are tried, and one that
+  is refused is judged by the row: done if the row names the same hand as its last (the lease's `session`, and
+  the version after its own), refused if it names another, `unknown` if it cannot tell or if the earlier
+  attempt may still take effect.
 - A change that was answered survives the death of the process and of the machine, on engines whose
   `capabilities.durable` says so.
 """
@@ -26,7 +31,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from chronoline.core.closing import Closing
-from chronoline.core.message import DeadLetter, Lease, Message, NewMessage
+from chronoline.core.message import DeadLetter, Lease, LeaseTime, Message, NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.permissions import Actor
 from chronoline.core.ranges import BucketRange
@@ -93,12 +98,23 @@ class ForecastStep:
     counts: Counts
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Returned:
+    """A consumer that resumed its leases. Of two sessions of one name the greater one is the later."""
+
+    at: int
+    session: str
+    consumer: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """A change that a sleeper should know of; a field that is None is not known: look."""
 
     topic_uid: int | None = None
     due: int | None = None
+    returned: Returned | None = None
+    """Instead of a change: a consumer's name has a new session. Others of that name have lost it."""
 
 
 class Watch(Closing):
@@ -190,6 +206,7 @@ class Store(Inputs, Members, Closing):
         moves: Sequence[tuple[str, int]],
         *,
         producer_group: str,
+        again: bool = False,
         now_ms: int,
     ) -> list[Outcome]:
         """Moves messages (id, new due) on the timeline, also into the past. Sets `due = ts`.
@@ -200,7 +217,13 @@ class Store(Inputs, Members, Closing):
 
     @abstractmethod
     def cancel(
-        self, topic_uid: int, ids: Sequence[str], *, producer_group: str, now_ms: int
+        self,
+        topic_uid: int,
+        ids: Sequence[str],
+        *,
+        producer_group: str,
+        again: bool = False,
+        now_ms: int,
     ) -> list[Outcome]:
         """Deletes messages for their owner. Guard: own producer group and no live lease.
 
@@ -219,9 +242,13 @@ class Store(Inputs, Members, Closing):
         limit: int,
         lease_ms: int,
         reserve_ahead_ms: int = 0,
+        session: str = "",
         now_ms: int,
     ) -> Grant:
         """Leases the oldest messages of these bucket ranges, bodies included.
+
+        The rows name `session` as the one that was granted the leases (`core.session`). If the call is not
+        answered, `select_held` with the same session tells what it took.
 
         Guard: `ts <= now`, or not locked and `ts <= now + reserve_ahead_ms`. It looks from the
         beginning of time, so a late commit is never passed over; a row that another holds locked at
@@ -242,6 +269,7 @@ class Store(Inputs, Members, Closing):
         consumer: str,
         lease_ms: int,
         reserve_ahead_ms: int = 0,
+        session: str = "",
         now_ms: int,
     ) -> Grant:
         """Leases messages by (id, version), for those who looked first. Otherwise like `reserve`.
@@ -251,20 +279,33 @@ class Store(Inputs, Members, Closing):
 
     @abstractmethod
     def resume(
-        self, topic_uid: int, consumer: str, *, after: str = "", limit: int, now_ms: int
+        self,
+        topic_uid: int,
+        consumer: str,
+        *,
+        after: str = "",
+        limit: int,
+        session: str = "",
+        now_ms: int,
     ) -> Grant:
         """Gives a returning consumer its live leases back, by id behind `after`, under new versions.
 
         They come in the order of their ids: for the next page `after` is the last id of this one. The ends of
-        the leases stay; the messages count as redelivered. Whoever held them under the old
-        versions is refused from now on.
+        the leases stay; the messages count as redelivered. The rows name `session` from now on, and
+        `resumed_from` says which one they named before. Old versions are refused. With a session, watches
+        are told of it, in other processes too where the engine can.
         """
 
     @abstractmethod
     def extend(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], *, now_ms: int
+        self,
+        topic_uid: int,
+        leases: Sequence[tuple[Lease, LeaseTime]],
+        *,
+        again: bool = False,
+        now_ms: int,
     ) -> list[Outcome]:
-        """Moves the end of live leases to a new time; `due` stays.
+        """Moves the end of live leases to a new time, which the outcome answers; `due` stays.
 
         Guard: own live lease of this version, new end at least 10 ms after now and after the due. The
         outcome's version names the lease from now on.
@@ -272,7 +313,12 @@ class Store(Inputs, Members, Closing):
 
     @abstractmethod
     def release(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], *, now_ms: int
+        self,
+        topic_uid: int,
+        leases: Sequence[tuple[Lease, LeaseTime]],
+        *,
+        again: bool = False,
+        now_ms: int,
     ) -> list[Outcome]:
         """Gives messages back into the future, "not now". Sets `due = ts`; attempts stay.
 
@@ -281,7 +327,12 @@ class Store(Inputs, Members, Closing):
 
     @abstractmethod
     def retry(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, int]], *, now_ms: int
+        self,
+        topic_uid: int,
+        leases: Sequence[tuple[Lease, LeaseTime]],
+        *,
+        again: bool = False,
+        now_ms: int,
     ) -> list[Outcome]:
         """Gives messages back into the future after a failed attempt. Sets `due = ts`.
 
@@ -291,24 +342,32 @@ class Store(Inputs, Members, Closing):
 
     @abstractmethod
     def bury(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, str]], *, now_ms: int
+        self,
+        topic_uid: int,
+        leases: Sequence[tuple[Lease, str]],
+        *,
+        again: bool = False,
+        now_ms: int,
     ) -> list[Outcome]:
         """Sends messages to the dead letters, for a reason that their consumer gives. Counts an attempt.
 
         Guard: own live lease of this version. The reason is text of at most 1,000 characters, without NUL,
-        else the item is refused as `invalid`. A repeated bury of the same lease is refused as `dead`, like
-        a repeated retry that was the last.
+        else the item is refused as `invalid`. A repeated bury by the same session is done.
         """
 
     @abstractmethod
-    def unreserve(self, topic_uid: int, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
+    def unreserve(
+        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False, now_ms: int
+    ) -> list[Outcome]:
         """Gives messages back as they were: `ts = due`, not locked, attempts as they are.
 
         Guard: own live lease of this version.
         """
 
     @abstractmethod
-    def ack(self, topic_uid: int, leases: Sequence[Lease], *, now_ms: int) -> list[Outcome]:
+    def ack(
+        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False, now_ms: int
+    ) -> list[Outcome]:
         """Deletes messages for the consumer that has done with them.
 
         Guard: own live lease of this version. A repeated ack of the same lease is done and changes
@@ -344,8 +403,16 @@ class Store(Inputs, Members, Closing):
         """The bodies of these messages, for those who may read them."""
 
     @abstractmethod
-    def select_held(self, topic_uid: int, consumer: str, *, after: str = "", limit: int) -> Page:
-        """Messages that name this consumer as their holder, lapsed leases included.
+    def select_held(
+        self,
+        topic_uid: int,
+        consumer: str,
+        *,
+        session: str | None = None,
+        after: str = "",
+        limit: int,
+    ) -> Page:
+        """Messages that name this consumer as their holder, lapsed leases included; of one session if named.
 
         By id, beginning behind `after`: for the next page that is the last id of this one.
         """

@@ -17,6 +17,7 @@ from chronoline.stores.batch import (
     check_batch,
     check_limit,
     check_name,
+    check_session,
     check_size,
     check_span,
     check_time,
@@ -82,12 +83,21 @@ class Looks(KnowsTopics):
                 denied[message_id] = Outcome(id=message_id, refusal=refusal)
         return Bodies(found=found, refused=tuple(denied.values()))
 
-    def select_held(self, topic_uid: int, consumer: str, *, after: str = "", limit: int) -> Page:
+    def select_held(
+        self,
+        topic_uid: int,
+        consumer: str,
+        *,
+        session: str | None = None,
+        after: str = "",
+        limit: int,
+    ) -> Page:
         check_name("consumer", consumer)
+        check_session(session or "")
         check_after(after)
         check_limit(limit)
         topic = self.get_topic(topic_uid)
-        return _page(self._select_held(topic, consumer, after, limit + 1), limit)
+        return _page(self._select_held(topic, consumer, session, after, limit + 1), limit)
 
     def select_owned(
         self, topic_uid: int, producer_group: str, *, after: str = "", limit: int

@@ -12,7 +12,14 @@ from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
-from chronoline.stores.changes import Change, LeaseRequest, Span, StoredRow, Taken
+from chronoline.stores.changes import (
+    Change,
+    LeaseRequest,
+    ResumeRequest,
+    Span,
+    StoredRow,
+    Taken,
+)
 from chronoline.stores.contract import Counts, Notice
 from chronoline.stores.stripes import Cell
 
@@ -65,9 +72,7 @@ class Primitives(ABC):
     ) -> list[Taken]: ...
 
     @abstractmethod
-    def _resume(
-        self, topic: Topic, consumer: str, after: str, limit: int, now_ms: int
-    ) -> list[Taken]: ...
+    def _resume(self, topic: Topic, request: ResumeRequest) -> list[Taken]: ...
 
     @abstractmethod
     def _announce(self, notice: Notice) -> None:
@@ -92,7 +97,7 @@ class Primitives(ABC):
 
     @abstractmethod
     def _select_held(
-        self, topic: Topic, consumer: str, after: str, limit: int
+        self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
     ) -> list[Message]: ...
 
     @abstractmethod

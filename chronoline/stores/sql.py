@@ -50,8 +50,16 @@ class SqlStore(TakesIn):
 
     # Pages
 
-    def _select_held(self, topic: Topic, consumer: str, after: str, limit: int) -> list[Message]:
-        values = {"topic": topic.uid, "consumer": consumer, "after": after, "limit": limit}
+    def _select_held(
+        self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
+    ) -> list[Message]:
+        values = {
+            "topic": topic.uid,
+            "consumer": consumer,
+            "session": session,
+            "after": after,
+            "limit": limit,
+        }
         return [read_message(row) for row in self._read("select_held", values)]
 
     def _select_owned(
@@ -143,13 +151,16 @@ class SqlStore(TakesIn):
     def _beat(self, group: str, name: str, until_ms: int, details: str, forgotten_ms: int) -> None:
         values = {"group": group, "name": name, "until": until_ms, "details": details}
         self._write("beat", values)
-        self._write("forget_members", {"group": group, "before": forgotten_ms})
+        self._write("forget_members", {"before": forgotten_ms})
 
     def members(self, group: str) -> list[Member]:
         return [
             Member(name=name, until_ms=until_ms, stopping=bool(stopping), details=details)
             for name, until_ms, stopping, details in self._read("members", {"group": group})
         ]
+
+    def live_groups(self, *, now_ms: int) -> frozenset[str]:
+        return frozenset(group for (group,) in self._read("live_groups", {"now": now_ms}))
 
     def ask_to_stop(self, group: str, name: str | None = None) -> int:
         return len(self._write("ask_to_stop", {"group": group, "name": name}))

@@ -144,6 +144,7 @@ def outcomes_to_wire(outcomes: Iterable[Outcome]) -> list[pb.Outcome]:
             refusal="" if each.refusal is None else each.refusal.value,
             version=each.version,
             detail=each.detail,
+            unknown=each.unknown,
         )
         for each in outcomes
     ]
@@ -156,6 +157,7 @@ def outcomes_from_wire(outcomes: Iterable[pb.Outcome]) -> list[Outcome]:
             refusal=_refusal(each.refusal) if each.refusal else None,
             version=each.version,
             detail=each.detail,
+            unknown=each.unknown,
         )
         for each in outcomes
     ]
@@ -181,6 +183,11 @@ def letter_from_wire(wire: pb.DeadLetter) -> DeadLetter:
     )
 
 
-def leases_from_wire(refs: Sequence[pb.LeaseRef | pb.LeaseMove], consumer: str) -> list[Lease]:
+def leases_from_wire(
+    refs: Sequence[pb.LeaseRef | pb.LeaseMove], consumer: str, *, session: str
+) -> list[Lease]:
     """A lease is named by id, consumer and version; its end is the store's to know."""
-    return [Lease(id=each.id, consumer=consumer, version=each.version, until=0) for each in refs]
+    return [
+        Lease(id=each.id, consumer=consumer, version=each.version, until=0, session=session)
+        for each in refs
+    ]

@@ -24,6 +24,7 @@ from chronoline.core.errors import (
     TooMuch,
     TopicExists,
     TopicNotFound,
+    TopicPiped,
     Unauthenticated,
 )
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -36,6 +37,7 @@ class Kind(StrEnum):
 
 
 CODES: dict[str, tuple[type[ChronolineError], Kind]] = {
+    "topic_piped": (TopicPiped, Kind.REFUSED),
     "invalid_input": (InvalidInput, Kind.REFUSED),
     "topic_not_found": (TopicNotFound, Kind.REFUSED),
     "topic_exists": (TopicExists, Kind.REFUSED),

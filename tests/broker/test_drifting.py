@@ -332,7 +332,7 @@ def _looks(parts: Parts, topic: Topic) -> list[Awaitable[Any]]:
 class _Receiver:
     """A consumer that keeps what it gets."""
 
-    name = "c"
+    name = instance = "c"
     busy = False
     clogged = False
     advance_ms = 0
@@ -344,6 +344,12 @@ class _Receiver:
         self.came += leased
 
     def shared(self, topic: Topic, share: BucketRange) -> None:
+        pass
+
+    def replaced(self, topic: Topic) -> None:
+        raise AssertionError("nobody takes its name")
+
+    def paused(self, topic: Topic, reason: str) -> None:
         pass
 
     def ended(self, topic: Topic, reason: str) -> None:

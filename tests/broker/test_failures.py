@@ -191,8 +191,7 @@ def test_a_retry_that_was_carried_out_and_not_answered(tmp_path: Path) -> None:
             retrying = asyncio.ensure_future(lease.retry(delay=3_600))
             await dying.died()
             async with running(tmp_path, dying.port):
-                with pytest.raises(Refused, match="perhaps by an earlier attempt"):
-                    await retrying
+                await retrying  # the row names who has done it
                 found = await client.lookup("jobs", "a")
                 assert found is not None
                 assert (found.attempts, found.lock_consumer) == (1, None)  # counted once

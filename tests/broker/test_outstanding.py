@@ -100,7 +100,9 @@ def test_a_reservation_that_is_made_when_nobody_waits_for_it_any_longer_is_given
                 slow.free.clear()
                 await until(slow.waits.is_set)
                 store.create(topic.uid, [NewMessage(id="a", due=1)], now_ms=2)
-                await until(lambda: any(each.unanswered for each in served.subscriptions))
+                assert served.node.parts is not None
+                access = served.node.parts.access
+                await until(lambda: access.problem != "")  # nobody waits for it any longer
                 slow.free.set()
                 lease = await asyncio.wait_for(coming, 30)
                 assert (lease.id, lease.attempts) == ("a", 0)  # nobody had begun with it
@@ -195,7 +197,7 @@ def _free(store: Store, topic: Topic) -> int:
 class _Deaf:
     """A receiver that is far away."""
 
-    name = "c"
+    name = instance = "c"
     busy = clogged = False
     advance_ms = 35
 
@@ -204,6 +206,12 @@ class _Deaf:
 
     def shared(self, topic: Topic, share: BucketRange) -> None:
         raise AssertionError("nobody deals here")
+
+    def replaced(self, topic: Topic) -> None:
+        raise AssertionError("nobody takes its name")
+
+    def paused(self, topic: Topic, reason: str) -> None:
+        raise AssertionError("nothing pauses here")
 
     def ended(self, topic: Topic, reason: str) -> None:
         raise AssertionError("nothing ends here")

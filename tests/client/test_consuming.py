@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from chronoline.core.errors import (
     ClientClosed,
     ConsumerReplaced,
     InvalidInput,
+    OutcomeUnknown,
     Refused,
     TopicNotFound,
 )
@@ -154,18 +157,109 @@ def test_an_ack_waits_for_an_extension_that_is_under_way() -> None:
     asyncio.run(play())
 
 
-def test_what_was_settled_can_not_be_settled_again() -> None:
+_DUE = datetime(2100, 1, 1, tzinfo=UTC)
+_WORDS: dict[str, Callable[[AsyncLease], Awaitable[None]]] = {
+    "ack": lambda lease: lease.ack(),
+    "retry": lambda lease: lease.retry(delay=5),
+    "retry later": lambda lease: lease.retry(delay=6),
+    "release": lambda lease: lease.release(due=_DUE),
+    "bury": lambda lease: lease.bury("why"),
+    "bury otherwise": lambda lease: lease.bury("why not"),
+    "unreserve": lambda lease: lease.give_back(),
+}
+_PAIRS = list(product(_WORDS, _WORDS))
+
+
+def _asked(broker: FakeBroker) -> int:
+    """How often it was told what became of a lease."""
+    return len(broker.of("ack") + broker.of("move"))
+
+
+def test_the_same_again_is_done_and_something_else_is_not() -> None:
+    async def play() -> None:
+        broker = FakeBroker()
+        async with subscribed(broker) as (_, stream):
+            for first, second in _PAIRS:
+                (lease,) = await _taken(broker, stream, f"{first}, {second}")
+                await _WORDS[first](lease)
+                asked = _asked(broker)
+                if first == second:
+                    await _WORDS[second](lease)
+                else:
+                    with pytest.raises(ChronolineError, match=f"settled already, by {first[:3]}"):
+                        await _WORDS[second](lease)
+                with pytest.raises(ChronolineError, match="settled already"):
+                    await lease.extend()
+                assert not lease.is_lost
+                assert _asked(broker) == asked
+
+    asyncio.run(play())
+
+
+def test_a_lease_that_was_over_stays_refused_whatever_is_said() -> None:
+    async def play() -> None:
+        broker = FakeBroker(_refusing("lapsed"))
+        async with subscribed(broker) as (_, stream):
+            for place, (first, second) in enumerate(_PAIRS, 1):
+                (lease,) = await _taken(broker, stream, f"{first}, {second}")
+                for work in (_WORDS[first](lease), _WORDS[second](lease), lease.extend()):
+                    with pytest.raises(Refused) as refused:
+                        await work
+                    assert refused.value.outcomes[0].refusal is Refusal.LAPSED
+                assert lease.is_lost
+                assert _asked(broker) == place
+
+    asyncio.run(play())
+
+
+def test_a_refusal_that_leaves_the_lease_as_it_was_lets_it_be_settled() -> None:
+    async def play() -> None:
+        broker = FakeBroker(_refusing("too_soon"))
+        async with subscribed(broker) as (_, stream):
+            (lease,) = await _taken(broker, stream, "a")
+            for work in (lease.extend(1), lease.release(delay=1), lease.retry(delay=1)):
+                with pytest.raises(Refused):
+                    await work
+                assert (lease.is_lost, lease.is_settled) == (False, False)
+            broker.answer = done
+            await lease.retry(delay=60)
+            assert lease.is_settled
+
+    asyncio.run(play())
+
+
+def test_an_ack_beside_another_shares_its_outcome() -> None:
     async def play() -> None:
         broker = FakeBroker()
         async with subscribed(broker) as (_, stream):
             (lease,) = await _taken(broker, stream, "a")
-            await lease.ack()
-            for work in (lease.ack(), lease.retry(), lease.extend(), lease.bury("x")):
-                with pytest.raises(ChronolineError, match="settled already"):
-                    await work
-            assert not lease.is_lost
+            said = [lease.ack(), lease.ack(), lease.retry(), lease.ack()]
+            results = await asyncio.gather(*said, return_exceptions=True)
+            assert [type(each) for each in results] == [
+                type(None),
+                type(None),
+                ChronolineError,
+                type(None),
+            ]
+            assert _asked(broker) == 1
 
     asyncio.run(play())
+
+
+def _refusing(refusal: str) -> Callable[[FakeStream, Any], Awaitable[None]]:
+    async def answer(stream: FakeStream, frame: Any) -> None:
+        match frame.WhichOneof("what"):
+            case "ack":
+                ids = [each.id for each in frame.ack.leases]
+                await stream.outcomes(frame.seq, [pb.Outcome(id=i, refusal=refusal) for i in ids])
+            case "move":
+                outcomes = [pb.Outcome(id=m.id, refusal=refusal) for m in frame.move.moves]
+                moved = pb.Moved(outcomes=outcomes, at_ms=[0] * len(outcomes))
+                await stream.reply(seq=frame.seq, moved=moved)
+            case _:
+                await done(stream, frame)
+
+    return answer
 
 
 # Credit
@@ -257,7 +351,7 @@ def test_an_ack_that_was_not_answered_is_asked_again_under_the_new_version() -> 
     asyncio.run(play())
 
 
-def test_a_retry_that_was_not_answered_and_is_refused_then_says_that_it_may_have_happened() -> None:
+def test_a_retry_of_which_the_store_cannot_tell_is_unknown() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") != "move":
@@ -265,15 +359,15 @@ def test_a_retry_that_was_not_answered_and_is_refused_then_says_that_it_may_have
             elif stream is broker.streams[0]:
                 stream.end()
             else:
-                outcomes = [pb.Outcome(id="a", refusal="not_holder")]
+                assert frame.move.again
+                outcomes = [pb.Outcome(id="a", unknown=True)]
                 await stream.reply(seq=frame.seq, moved=pb.Moved(outcomes=outcomes, at_ms=[0]))
 
         broker = FakeBroker(answer)
         async with subscribed(broker) as (_, stream):
             (lease,) = await _taken(broker, stream, "a")
-            with pytest.raises(Refused, match="perhaps by an earlier attempt") as refused:
+            with pytest.raises(OutcomeUnknown, match="an earlier attempt was not answered"):
                 await lease.retry(delay=5)
-            assert refused.value.outcomes[0].refusal is Refusal.NOT_HOLDER
 
     asyncio.run(play())
 

@@ -7,17 +7,20 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import chronoline.client.worker as worker_module
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import ToSend
 from chronoline.client.sync import Client, Lease
 from chronoline.client.worker import Retry, Worker
-from chronoline.core.errors import BrokerUnavailable, InvalidInput, TopicNotFound
+from chronoline.core.errors import BrokerUnavailable, InvalidInput, OutcomeUnknown, TopicNotFound
 from chronoline.core.topic import TopicSettings
 from chronoline.stores.memory import MemoryStore
 from chronoline.testing import scheduled
@@ -312,13 +315,22 @@ def test_a_handler_is_told_when_its_lease_is_lost_and_the_worker_goes_on() -> No
 
 
 def test_what_no_handler_works_on_any_more_is_let_go() -> None:
+    """Also if the broker does not take its retry."""
+
     async def play() -> None:
-        async with FakeBroker() as broker:
+        async def refuse(stream: FakeStream, frame: Any) -> None:
+            if frame.WhichOneof("what") == "move":
+                outcomes = [pb.Outcome(id=m.id, refusal="too_soon") for m in frame.move.moves]
+                await stream.reply(seq=frame.seq, moved=pb.Moved(outcomes=outcomes, at_ms=[0]))
+            else:
+                await done(stream, frame)
+
+        async with FakeBroker(refuse) as broker:
             worker = Worker(broker.address, concurrency=1)
 
             @worker.handler("t")
             async def work(lease: AsyncLease) -> None:
-                raise asyncio.CancelledError
+                raise RuntimeError
 
             serving = asyncio.ensure_future(worker.serve())
             await broker.until(lambda: bool(broker.streams))
@@ -327,6 +339,153 @@ def test_what_no_handler_works_on_any_more_is_let_go() -> None:
             worker.stop()
             await serving
             assert broker.of("ack") == []
+
+    asyncio.run(play())
+
+
+def _exits() -> None:
+    sys.exit("no such user")
+
+
+def _interrupts() -> None:
+    raise KeyboardInterrupt
+
+
+def _stops_iterating() -> None:
+    next(iter(()))
+
+
+def _is_cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("kind", "fail"),
+    [
+        ("plain", _exits),
+        ("plain", _interrupts),
+        ("plain", _stops_iterating),
+        ("plain", _is_cancelled),
+        ("async", _exits),
+        ("async", _is_cancelled),
+    ],
+)
+def test_whatever_a_handler_raises_is_a_failure_of_its_message_alone(
+    kind: str, fail: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker:
+            worker = Worker(broker.address, retry=_QUICK)
+
+            async def await_it(lease: AsyncLease) -> None:
+                await asyncio.sleep(0)
+                if lease.id == "fails":
+                    fail()
+
+            def call_it(lease: Lease) -> None:
+                if lease.id == "fails":
+                    fail()
+
+            worker.handler("t")(await_it if kind == "async" else call_it)
+            serving = asyncio.ensure_future(worker.serve())
+            await broker.until(lambda: bool(broker.streams))
+            await broker.push(delivery("fails"))
+            (retry,) = await broker.seen("move")
+            assert retry.move.kind == pb.MoveBatch.KIND_RETRY
+            await broker.push(delivery("next"))
+            (ack,) = await broker.seen("ack")
+            assert [each.id for each in ack.ack.leases] == ["next"]
+            worker.stop()
+            await serving
+
+    asyncio.run(play())
+    assert "message 'fails' failed, it is tried again" in caplog.text
+
+
+def test_an_interrupt_of_the_main_thread_ends_the_program() -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker:
+            worker = Worker(broker.address)
+
+            @worker.handler("t")
+            async def work(lease: AsyncLease) -> None:
+                raise KeyboardInterrupt
+
+            serving = asyncio.ensure_future(worker.serve())
+            await broker.until(lambda: bool(broker.streams))
+            await broker.push(delivery("a"))
+            await serving
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(play())
+
+
+def test_a_handler_whose_task_is_cancelled_from_within_is_tried_again() -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker:
+            worker = Worker(broker.address, retry=_QUICK)
+
+            @worker.handler("t")
+            async def work(lease: AsyncLease) -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(0)
+
+            serving = asyncio.ensure_future(worker.serve())
+            await broker.until(lambda: bool(broker.streams))
+            await broker.push(delivery("a"))
+            (retry,) = await broker.seen("move")
+            assert retry.move.kind == pb.MoveBatch.KIND_RETRY
+            worker.stop()
+            await serving
+
+    asyncio.run(play())
+
+
+def test_an_exit_can_be_a_final_error() -> None:
+    async def play() -> None:
+        async with FakeBroker() as broker:
+            worker = Worker(broker.address, retry=Retry(final=SystemExit))  # type: ignore[arg-type]  # one is meant
+
+            @worker.handler("t")
+            def work(lease: Lease) -> None:
+                sys.exit("no such user")
+
+            serving = asyncio.ensure_future(worker.serve())
+            await broker.until(lambda: bool(broker.streams))
+            await broker.push(delivery("a"))
+            (buried,) = await broker.seen("move")
+            assert buried.move.moves[0].reason == "SystemExit: no such user"
+            worker.stop()
+            await serving
+
+    asyncio.run(play())
+
+
+def test_a_worker_that_is_cancelled_cancels_its_handlers_and_settles_nothing() -> None:
+    async def play() -> None:
+        begun, cancelled = asyncio.Event(), asyncio.Event()
+        async with FakeBroker() as broker:
+            worker = Worker(broker.address)
+
+            @worker.handler("t")
+            async def work(lease: AsyncLease) -> None:
+                begun.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cancelled.set()
+
+            serving = asyncio.ensure_future(worker.serve())
+            await broker.until(lambda: bool(broker.streams))
+            await broker.push(delivery("a"))
+            await begun.wait()
+            serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+            await cancelled.wait()
+            assert broker.of("move") == broker.of("ack") == []
 
     asyncio.run(play())
 
@@ -466,3 +625,21 @@ async def _version(client: AsyncClient, message_id: str) -> int:
     found = await client.lookup("jobs", message_id)
     assert found is not None
     return found.version
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_settlement_without_an_answer_is_repeated_while_the_lease_lives(
+    monkeypatch: pytest.MonkeyPatch, lives: bool
+) -> None:
+    """Else the lease lapses, and the work is done twice."""
+    monkeypatch.setattr(worker_module, "_REST_MS", 1)
+    asked = []
+
+    async def ack() -> None:
+        asked.append("ack")
+        if len(asked) < 3:
+            raise OutcomeUnknown("no answer came")
+
+    lease: Any = SimpleNamespace(id="a", is_live=lives)
+    asyncio.run(worker_module._say(lease, "ack", ack))
+    assert len(asked) == (3 if lives else 1)

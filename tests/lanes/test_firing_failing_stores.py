@@ -83,11 +83,12 @@ def test_a_delivery_that_ends_while_its_extension_is_not_answered_is_acked(
     tap: Tap, topic: Topic, inbox: Inbox
 ) -> None:
     unanswered = threading.Event()
+    twice = times(2, "extend", UNANSWERED)
 
     def lose(name: str) -> None:
         if name == "extend":
             unanswered.set()
-            raise UNANSWERED
+        twice(name)
 
     def slow(message: LeasedMessage) -> None:
         inbox(message)

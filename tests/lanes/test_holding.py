@@ -68,7 +68,7 @@ def test_what_an_unanswered_reservation_took_is_given_back_but_not_what_is_in_ha
 ) -> None:
     now = now_ms()
     create(tap.store, topic, "in hand", in_ms=-60_000)
-    (in_hand,) = holding.reserve(now).leased
+    assert len(holding.reserve(now).leased) == 1
     holding.agenda.give_back()
     unanswered = times(1, "reserve", OutcomeUnknown("the answer was lost"))
     if made:
@@ -79,7 +79,7 @@ def test_what_an_unanswered_reservation_took_is_given_back_but_not_what_is_in_ha
     with pytest.raises(OutcomeUnknown):
         holding.reserve(now)  # at the same moment: only the lane knows which is which
     assert not holding.settled
-    holding.recover(lambda: [in_hand.lease])
+    holding.recover()
     assert [lease.id for lease in holding.unwanted] == (["lost"] if made else [])
     holding.flush()
     assert holding.settled

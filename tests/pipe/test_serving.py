@@ -17,6 +17,7 @@ from chronoline.pipe.places import Place
 from chronoline.pipe.serving import LaneWork
 from chronoline.pipe.warm import close_all
 from chronoline.stores.contract import Store
+from chronoline.stores.members import pipe_group
 from chronoline.stores.opening import open_store
 
 HOUR_MS = 3_600_000
@@ -64,9 +65,9 @@ def work(folder: Path, topic: Topic, **more: Any) -> LaneWork:
     return LaneWork(**chosen | more)
 
 
-def beat(store: Store, *nodes: str) -> None:
+def beat(store: Store, topic: Topic, *nodes: str) -> None:
     for node in nodes:
-        store.beat("p", node, until_ms=now_ms() + HOUR_MS, now_ms=now_ms())
+        store.beat(pipe_group(topic), node, until_ms=now_ms() + HOUR_MS, now_ms=now_ms())
 
 
 def put(store: Store, topic: Topic, count: int, due_ms: int) -> set[str]:
@@ -88,7 +89,7 @@ def fired_by(unit: LaneWork, piece: int = 0) -> list[dict[str, Any]]:
 def test_a_window_fires_what_is_due_and_answers_receipts(
     tmp_path: Path, log: Log, store: Store, topic: Topic
 ) -> None:
-    beat(store, "a")
+    beat(store, topic, "a")
     ids = put(store, topic, 20, now_ms())
     unit = work(tmp_path, topic)
     unit.warm_up()
@@ -105,7 +106,7 @@ def test_a_window_fires_what_is_due_and_answers_receipts(
 def test_pieces_and_pipes_share_the_buckets(
     tmp_path: Path, log: Log, store: Store, topic: Topic
 ) -> None:
-    beat(store, "a", "b")
+    beat(store, topic, "a", "b")
     ids = put(store, topic, 100, now_ms())
     served: list[str] = []
     for node in ("a", "b"):
@@ -121,8 +122,8 @@ def test_a_pipe_that_is_told_to_stop_or_is_no_member_does_nothing(
     tmp_path: Path, log: Log, store: Store, topic: Topic, told: bool
 ) -> None:
     if told:
-        beat(store, "a")
-        store.ask_to_stop("p", "a")
+        beat(store, topic, "a")
+        store.ask_to_stop(pipe_group(topic), "a")
     ids = put(store, topic, 3, now_ms())
     (window,) = work(tmp_path, topic, window_ms=HOUR_MS).serve(0, "0").to_pylist()
     assert window["outcome"] == "stopped"

@@ -11,6 +11,7 @@ from chronoline.pipe.counting import Counters
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.status import read_status
 from chronoline.stores.inputs import InputRecord, Intake, Tally
+from chronoline.stores.members import pipe_group
 from chronoline.stores.opening import open_store
 
 NOW = 1_000_000
@@ -57,8 +58,10 @@ def test_what_waits_what_was_taken_in_and_who_works_on_it(tmp_path: Path) -> Non
         store.take_in(topic.uid, [Intake(claims[0], records, 3)], producer_group="p", now_ms=NOW)
         for node, until_ms in (("a", NOW + 1_000), ("b", NOW - 1)):
             details = Counters(fired=3, lag=1).to_json()
-            store.beat("p", node, until_ms=until_ms, details=details, now_ms=NOW - 2_000)
-        store.ask_to_stop("p", "b")
+            store.beat(
+                pipe_group(topic), node, until_ms=until_ms, details=details, now_ms=NOW - 2_000
+            )
+        store.ask_to_stop(pipe_group(topic), "b")
         found = read_status(chosen, store, NOW)
     assert (found.on_timeline.waiting, found.on_timeline.available) == (2, 1)
     assert found.tally == Tally(accepted=3)

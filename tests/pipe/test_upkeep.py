@@ -23,6 +23,7 @@ from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.upkeep import PipeUpkeep
 from chronoline.stores.contract import Store
 from chronoline.stores.inputs import InputRecord, Intake, Rejected
+from chronoline.stores.members import pipe_group
 from chronoline.stores.opening import open_store
 
 PATIENCE_S = 30
@@ -161,7 +162,7 @@ def test_one_of_the_pipes_moves_the_dead_letters(
     log = str(tmp_path / "log")
     chosen = settings(tmp_path, dead_letters={"topic": "dead", "log": log})
     for node in ("a", "b"):
-        store.beat("p", node, until_ms=now_ms() + HOUR_MS, now_ms=now_ms())
+        store.beat(pipe_group(topic), node, until_ms=now_ms() + HOUR_MS, now_ms=now_ms())
     take_in(store, topic, chosen, "b", "x", "y")
     with Log((tmp_path / "log").as_uri()) as opened:
         opened.create_topic("dead", partitions=1)

@@ -53,8 +53,9 @@ _INPUTS: dict[str, dict[str, Any]] = {
     "input_accounts": {"source": "pipe/in"},
     "forget_inputs": {"source": "pipe/in", "now": NOW},
     "beat": {"group": "pipe", "name": "node", "until": NOW + 1_000, "details": "{}"},
-    "forget_members": {"group": "pipe", "before": NOW},
+    "forget_members": {"before": NOW},
     "members": {"group": "pipe"},
+    "live_groups": {"now": NOW},
     "ask_to_stop": {"group": "pipe", "name": None},
     "leave": {"group": "pipe", "name": "node"},
 }
@@ -77,13 +78,14 @@ _ITEM = {
     "settled": NOW - 3_000,
 }
 _CELL = {"topic": TOPIC, "stripe": 3, "start": 12, "stop": 16, "limit": 500}
-_LEASE = {"horizon": NOW + 100, "consumer": CONSUMER, "lease_ms": 1_000}
+_LEASE = {"horizon": NOW + 100, "consumer": CONSUMER, "session": "i/p.1", "lease_ms": 1_000}
 _ROW = {"no": 1_000}
 _NEW = (TOPIC, 5, 1, "new", NOW, NOW, None, GROUP, 0, None, None, b"x")
 _PURGE = {"topic": TOPIC, "now": NOW, "settled": NOW - 3_000, "limit": 1_000}
 _LOOK = {
     "topic": TOPIC,
     "consumer": CONSUMER,
+    "session": "i/p.1",
     "producer_group": GROUP,
     "after": "m2",
     "died": NOW - 60_000,
@@ -108,7 +110,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "take": _ITEM | _LEASE | {"nos": "[1, 2]"},
     "dead_letter": _ITEM | _LEASE | _ROW,
     "held_live": _LOOK | {"now": NOW},
-    "resume": _ROW,
+    "resume": _ROW | {"session": "i/p.1"},
     **dict.fromkeys(
         [*_CHANGES, "row", "lookup"],
         _ITEM,

@@ -3,8 +3,16 @@
 import pytest
 
 from chronoline.core.errors import InvalidInput
+from chronoline.core.topic import Topic, TopicSettings
 from chronoline.stores.contract import Store
-from chronoline.stores.members import FORGOTTEN_AFTER_MS, MAX_DETAILS_BYTES, Member
+from chronoline.stores.members import (
+    FORGOTTEN_AFTER_MS,
+    MAX_DETAILS_BYTES,
+    Member,
+    pipe_group,
+    pipe_groups,
+    pipe_members,
+)
 from tests.stores.line import NOW
 
 GROUP = "pipe"
@@ -63,6 +71,32 @@ def test_the_dead_are_forgotten_after_an_hour(store: Store) -> None:
     gone = NOW + 1_000 + FORGOTTEN_AFTER_MS
     assert [each.name for each in beat(store, "a", now=gone - 1)] == ["a", "dead"]
     assert [each.name for each in beat(store, "a", now=gone)] == ["a"]
+
+
+def test_the_dead_of_all_groups_are_forgotten(store: Store) -> None:
+    store.beat("of a dropped topic", "a", until_ms=NOW + 1_000, now_ms=NOW)
+    beat(store, "b", now=NOW + 1_000 + FORGOTTEN_AFTER_MS)
+    assert store.members("of a dropped topic") == []
+
+
+def test_a_group_lives_while_one_of_its_members_does(store: Store) -> None:
+    beat(store, "dies")
+    beat(store, "lives", now=NOW + 500)
+    assert GROUP in store.live_groups(now_ms=NOW + 1_499)
+    assert GROUP not in store.live_groups(now_ms=NOW + 1_500)
+    store.leave(GROUP, "lives")
+    assert GROUP in store.live_groups(now_ms=NOW)
+    assert GROUP not in store.live_groups(now_ms=NOW + 1_000)
+
+
+def test_pipes_of_an_older_version_are_known_by_the_name_of_their_topic(store: Store) -> None:
+    topic = Topic(uid=7_001, name=GROUP, settings=TopicSettings())
+    beat(store, "older")
+    store.beat(pipe_group(topic), "newer", until_ms=NOW + 1_000, now_ms=NOW)
+    assert {each.name for each in pipe_members(store, topic)} == {"newer", "older"}
+    store.leave(pipe_group(topic), "newer")
+    named_like_a_group = Topic(uid=7_002, name=pipe_group(topic), settings=TopicSettings())
+    assert pipe_groups(named_like_a_group) == (pipe_group(named_like_a_group),)
 
 
 def test_bad_input_is_refused(store: Store) -> None:

@@ -14,9 +14,11 @@ from chronoline.broker.parts import Parts
 from chronoline.broker.subscribing import Subscription
 from chronoline.core.errors import AlreadySubscribed, InvalidInput, NotSubscribed
 from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, name_problem
-from chronoline.core.message import Lease, LeasedMessage, content_bytes
+from chronoline.core.message import After, Lease, LeasedMessage, LeaseTime, content_bytes
+from chronoline.core.outcome import Outcome
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
+from chronoline.naming import new_id
 from chronoline.wire.codec import delivery_to_wire, leases_from_wire, outcomes_to_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -46,6 +48,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         self._subscriptions: dict[int, Subscription] = {}
         self._subscribing: dict[int, asyncio.Task[None]] = {}
         self._busy = False
+        self.instance = ""
         # Since it was pushed too much, nothing was reserved for it.
         self._was_clogged = False
 
@@ -82,9 +85,15 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         )
         self.outbox.put(self._reply(share=share_frame))
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        self.outbox.put(self._reply(share=pb.Share(topic_uid=topic.uid, reason=reason)))
+
     def ended(self, topic: Topic, reason: str) -> None:
         self._subscriptions.pop(topic.uid, None)
         self.outbox.put(self._reply(topic_ended=pb.TopicEnded(topic_uid=topic.uid, message=reason)))
+
+    def replaced(self, topic: Topic) -> None:
+        self._roll.replace(self.name, self)
 
     # What the stream does
 
@@ -95,6 +104,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         if instance and (problem := name_problem("instance", instance)):
             raise InvalidInput(problem)
         self._roll.join(name, instance, self)
+        self.instance = instance or new_id()
         super()._join(name, instance)
 
     def leave(self) -> None:
@@ -158,6 +168,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
                 lease_ms=lease_ms,
                 credit=asked.credit,
                 holding=_held(asked.holding, asked.unanswered),
+                returning=asked.returning,
             )
         finally:
             del self._subscribing[uid]
@@ -186,8 +197,8 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
 
     async def _ack(self, seq: int, batch: pb.AckBatch) -> None:
         check_batch(len(batch.leases), self._parts.limits)
-        leases = leases_from_wire(batch.leases, self.name)
-        outcomes = await self._parts.carrier.ack(batch.topic_uid, leases)
+        leases = self._leases(batch.leases)
+        outcomes = await self._parts.carrier.ack(batch.topic_uid, leases, again=batch.again)
         answer = pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
         self.outbox.put(self._reply(seq=seq, outcomes=answer))
 
@@ -204,28 +215,32 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
             raise InvalidInput(
                 "a move has to be of a kind: extend, release, retry, bury or unreserve"
             )
-        now_ms = self._parts.access.clock.now_ms()
-        ends = [
-            each.at_ms if each.HasField("at_ms") else now_ms + each.delay_ms for each in batch.moves
+        times: list[LeaseTime] = [
+            each.at_ms if each.HasField("at_ms") else After(each.delay_ms) for each in batch.moves
         ]
-        moves = list(zip(leases_from_wire(batch.moves, self.name), ends, strict=True))
-        outcomes = await self._parts.carrier.move(move, batch.topic_uid, moves)
-        at_ms = [end if outcome.done else 0 for end, outcome in zip(ends, outcomes, strict=True)]
-        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=at_ms)
-        self.outbox.put(self._reply(seq=seq, moved=moved))
+        moves = list(zip(self._leases(batch.moves), times, strict=True))
+        outcomes = await self._parts.carrier.move(move, batch.topic_uid, moves, again=batch.again)
+        self._moved(seq, outcomes)
 
     async def _bury(self, seq: int, batch: pb.MoveBatch) -> None:
         reasons = [each.reason for each in batch.moves]
-        buried = list(zip(leases_from_wire(batch.moves, self.name), reasons, strict=True))
-        outcomes = await self._parts.carrier.bury(batch.topic_uid, buried)
-        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=[0] * len(buried))
-        self.outbox.put(self._reply(seq=seq, moved=moved))
+        buried = list(zip(self._leases(batch.moves), reasons, strict=True))
+        outcomes = await self._parts.carrier.bury(batch.topic_uid, buried, again=batch.again)
+        self._moved(seq, outcomes)
 
     async def _unreserve(self, seq: int, batch: pb.MoveBatch) -> None:
-        leases = leases_from_wire(batch.moves, self.name)
-        outcomes = await self._parts.carrier.unreserve(batch.topic_uid, leases)
-        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=[0] * len(leases))
+        leases = self._leases(batch.moves)
+        outcomes = await self._parts.carrier.unreserve(batch.topic_uid, leases, again=batch.again)
+        self._moved(seq, outcomes)
+
+    def _moved(self, seq: int, outcomes: Sequence[Outcome]) -> None:
+        at_ms = [outcome.at if outcome.done else 0 for outcome in outcomes]
+        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=at_ms)
         self.outbox.put(self._reply(seq=seq, moved=moved))
+
+    def _leases(self, refs: Sequence[pb.LeaseRef | pb.LeaseMove]) -> list[Lease]:
+        """By another broker they may have been granted to this instance."""
+        return leases_from_wire(refs, self.name, session=f"{self.instance}/")
 
 
 def _current_task() -> asyncio.Task[None]:

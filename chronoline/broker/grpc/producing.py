@@ -31,7 +31,10 @@ class ProducerSession(Session[pb.ProducerFrame, pb.ProducerReply]):
             case "cancel":
                 check_batch(len(frame.cancel.ids), self._parts.limits)
                 outcomes = await self._parts.carrier.cancel(
-                    frame.cancel.topic_uid, list(frame.cancel.ids), producer_group=self.name
+                    frame.cancel.topic_uid,
+                    list(frame.cancel.ids),
+                    producer_group=self.name,
+                    again=frame.cancel.again,
                 )
             case _:
                 raise InvalidInput("the frame asks for nothing that this broker knows")
@@ -52,5 +55,5 @@ class ProducerSession(Session[pb.ProducerFrame, pb.ProducerReply]):
             for each in batch.moves
         ]
         return await self._parts.carrier.reschedule(
-            batch.topic_uid, moves, producer_group=self.name
+            batch.topic_uid, moves, producer_group=self.name, again=batch.again
         )

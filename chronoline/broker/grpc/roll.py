@@ -39,6 +39,17 @@ class Roll:
         older.leave()
         older.go_away("replaced", _replaced(name))
 
+    def replace(self, name: str, stream: Named) -> None:
+        """Another instance has taken the stream's name, at another broker."""
+        instance, holder = self._holders.get(name, ("", None))
+        if holder is not stream:
+            return
+        del self._holders[name]
+        if instance:
+            self._remember(name, instance)
+        stream.leave()
+        stream.go_away("replaced", _replaced(name))
+
     def _remember(self, name: str, instance: str) -> None:
         self._replaced[name, instance] = None
         if len(self._replaced) > _REMEMBERED:

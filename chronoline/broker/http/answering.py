@@ -59,9 +59,11 @@ def only(outcomes: Sequence[Outcome]) -> Outcome:
 async def told(
     outcomes: Sequence[Outcome], name: str = "", moments_ms: Sequence[int] = ()
 ) -> OutcomesTold:
-    """With the moment that each was asked to move to, if that has a name."""
+    """With a moment of each, if that has a name: those given, or else the ones that the store set."""
 
     def tell(place: int) -> OutcomeTold:
-        return OutcomeTold.of(outcomes[place], **({name: moments_ms[place]} if name else {}))
+        outcome = outcomes[place]
+        moment_ms = moments_ms[place] if moments_ms else outcome.at or None
+        return OutcomeTold.of(outcome, **({name: moment_ms} if name else {}))
 
     return OutcomesTold(outcomes=await in_slices(range(len(outcomes)), tell))

@@ -27,7 +27,7 @@ from chronoline.broker.http.values import (
     Whole,
 )
 from chronoline.core.limits import MAX_NAME_BYTES
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, LeaseTime, NewMessage
 from chronoline.core.topic import TopicSettings
 from chronoline.core.urls import MAX_URL_CHARACTERS
 from chronoline.naming import new_id
@@ -90,6 +90,20 @@ class AskedWhen(Asked):
             self.in_ if self.in_ is not None else self.delay_ms,
             now_ms,
         )
+
+    @property
+    def time(self) -> LeaseTime | None:
+        """Relative times are left to the store's write; None if nothing is said of it."""
+        return _time(
+            self.due if self.due is not None else self.due_ms,
+            self.in_ if self.in_ is not None else self.delay_ms,
+        )
+
+
+def _time(moment_ms: int | None, delay_ms: int | None) -> LeaseTime | None:
+    if moment_ms is not None:
+        return moment_ms
+    return None if delay_ms is None else After(delay_ms)
 
 
 def _at_ms(moment_ms: int | None, delay_ms: int | None, now_ms: int) -> int | None:
@@ -263,12 +277,12 @@ class AskedExtend(AskedLease):
         self._check_at_most_one("until", "until_ms", "in", "delay_ms")
         return self
 
-    def at_ms(self, now_ms: int) -> int | None:
+    @property
+    def time(self) -> LeaseTime | None:
         """None if nothing is said of it."""
-        return _at_ms(
+        return _time(
             self.until if self.until is not None else self.until_ms,
             self.in_ if self.in_ is not None else self.delay_ms,
-            now_ms,
         )
 
 

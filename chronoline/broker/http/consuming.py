@@ -44,7 +44,7 @@ from chronoline.broker.limits import check_batch
 from chronoline.broker.parts import Parts
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MIN_LEASE_MS
-from chronoline.core.message import Lease, LeasedMessage
+from chronoline.core.message import After, Lease, LeasedMessage
 from chronoline.core.topic import Topic
 
 _DEFAULT_WAIT_MS = 20_000
@@ -110,15 +110,12 @@ class Consuming:
         """Move the ends of leases. From then on only the new versions count."""
         shaped = await self._checked(AskedExtend, asked.leases)
         leases = _leases(asked.consumer, shaped)
-        now_ms = self._parts.access.clock.now_ms()
 
         async def move(found: Topic) -> OutcomesTold:
-            usual_ms = now_ms + found.settings.default_lease_ms
-            given = [each.at_ms(now_ms) for each in shaped]
-            ends = [usual_ms if each is None else each for each in given]
+            usual = After(found.settings.default_lease_ms)
+            ends = [usual if each.time is None else each.time for each in shaped]
             moves = list(zip(leases, ends, strict=True))
-            outcomes = await self._parts.carrier.move("extend", found.uid, moves)
-            return await told(outcomes, "until", ends)
+            return await told(await self._parts.carrier.move("extend", found.uid, moves), "until")
 
         return await self._finder.on(topic, move)
 
@@ -132,13 +129,12 @@ class Consuming:
 
     async def _give_back(self, move: Move, topic: str, asked: AskedGiveBacks) -> OutcomesTold:
         shaped = await self._checked(AskedGiveBack, asked.leases)
-        now_ms = self._parts.access.clock.now_ms()
-        dues = [each.at_ms(now_ms) or 0 for each in shaped]
+        dues = [each.time or 0 for each in shaped]
         moves = list(zip(_leases(asked.consumer, shaped), dues, strict=True))
         outcomes = await self._finder.on(
             topic, lambda found: self._parts.carrier.move(move, found.uid, moves)
         )
-        return await told(outcomes, "due", dues)
+        return await told(outcomes, "due")
 
     async def bury(self, topic: TopicName, asked: AskedBuries) -> OutcomesTold:
         """Give messages up: they are dead letters from now on."""

@@ -61,7 +61,7 @@ class DeadLetters:
         outcomes = await self._finder.on(
             topic, lambda found: self._parts.carrier.redrive(found.uid, asked.ids, due_ms)
         )
-        return await told(outcomes, "due", [due_ms] * len(outcomes))
+        return await told(outcomes, "due")
 
     async def discard(self, topic: TopicName, asked: AskedDiscard) -> OutcomesTold:
         """Delete dead letters."""

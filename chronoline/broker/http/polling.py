@@ -25,7 +25,15 @@ from chronoline.broker.containing import contain
 from chronoline.broker.giving_back import give_back
 from chronoline.broker.parts import Parts
 from chronoline.broker.subscribing import Subscription
-from chronoline.core.errors import AlreadySubscribed, BrokerUnavailable, TooMuch, TopicNotFound
+from chronoline.core.errors import (
+    AlreadySubscribed,
+    BrokerUnavailable,
+    ChronolineError,
+    ConsumerReplaced,
+    TooMuch,
+    TopicNotFound,
+    TopicPiped,
+)
 from chronoline.core.message import Lease, LeasedMessage, content_bytes
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
@@ -85,11 +93,12 @@ class Poller:
     ) -> None:
         """What none of its polls takes is refused. `nameless` are those who gave no name, together."""
         self.name = name
+        self.instance = new_id()
         self.topic = topic
         self.nameless = nameless
         self.polls: list[Poll] = []  # the one that waits longest first
         self.busy = False
-        self.end_reason = ""
+        self.end_reason: ChronolineError | None = None
         # When its share goes to others, by the clock that only counts.
         self.keep_until_s = 0.0
         self.joining: asyncio.Task[None] | None = None
@@ -130,8 +139,21 @@ class Poller:
     def shared(self, topic: Topic, share: BucketRange) -> None:
         """Its clients can do nothing with it."""
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        if reason:
+            self._wake_all()
+
     def ended(self, topic: Topic, reason: str) -> None:
-        self.end_reason = reason
+        self.end_reason = TopicNotFound(reason)
+        self._wake_all()
+
+    def replaced(self, topic: Topic) -> None:
+        self.end_reason = ConsumerReplaced(
+            f"consumer {self.name!r} receives from topic {topic.name!r} at another broker now"
+        )
+        self._wake_all()
+
+    def _wake_all(self) -> None:
         for poll in self.polls:
             poll.wake()
 
@@ -252,13 +274,17 @@ class Pollers:
     async def wait(self, poll: Poll, seconds: float) -> list[LeasedMessage]:
         """At most as many as were asked for, as soon as there are any; none if the time is over.
 
-        Raises `TopicNotFound`.
+        Raises `TopicNotFound`, `ConsumerReplaced` if another has polled elsewhere under its name, and
+        `TopicPiped` unless something came before the pipe did.
         """
-        if not self._stopping and not poll.poller.subscription.closed:
+        subscription = poll.poller.subscription
+        if not (self._stopping or subscription.closed or subscription.paused):
             await poll.wait(max(seconds, LEAST_WAIT_S))
         self._close(poll)
-        if poll.poller.end_reason:
-            raise TopicNotFound(poll.poller.end_reason)
+        if poll.poller.end_reason is not None:
+            raise poll.poller.end_reason
+        if subscription.paused and not poll.came:
+            raise TopicPiped(subscription.paused)
         return poll.came
 
     def _close(self, poll: Poll) -> None:
@@ -283,7 +309,7 @@ class Pollers:
             return
         kept_s = poller.topic.settings.window_ms / 1000 if handed or poller.nameless else 0
         poller.keep_until_s = time.monotonic() + kept_s
-        if self._stopping or poller.subscription.closed:
+        if self._stopping or poller.subscription.closed or poller.end_reason is not None:
             self._leave(poller)
         else:
             self._rest(poller)
@@ -306,7 +332,8 @@ class Pollers:
     def _is_done_with(self, poller: Poller) -> bool:
         idle = poller.busy and not poller.subscription.outstanding
         lingered = time.monotonic() >= poller.keep_until_s + _LINGER_S
-        return poller.subscription.closed or (idle and lingered)
+        ended = poller.subscription.closed or poller.end_reason is not None
+        return ended or (idle and lingered)
 
     def _rest(self, poller: Poller) -> None:
         """It holds nothing, and when its time is over it leaves its share to others."""

@@ -23,6 +23,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "invalid_input": HTTPStatus.BAD_REQUEST,
     "topic_not_found": HTTPStatus.NOT_FOUND,
     "topic_exists": HTTPStatus.CONFLICT,
+    "topic_piped": HTTPStatus.CONFLICT,
     "already_subscribed": HTTPStatus.CONFLICT,
     "not_subscribed": HTTPStatus.CONFLICT,
     "consumer_replaced": HTTPStatus.CONFLICT,

@@ -14,10 +14,10 @@ from chronoline.broker.subscribing import Subscription
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.requests import call_id, request_headers
 from chronoline.callbacks.calling import Answer, Verdict
-from chronoline.core.errors import ChronolineError, TopicNotFound
+from chronoline.core.errors import ChronolineError, OutcomeUnknown, TopicNotFound
 from chronoline.core.limits import MAX_REASON_CHARACTERS
-from chronoline.core.message import Lease, LeasedMessage, content_bytes
-from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.message import After, Lease, LeasedMessage, content_bytes
+from chronoline.core.outcome import Outcome
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 
@@ -59,6 +59,10 @@ class Target:
         return f"target-{self._parts.broker}"
 
     @property
+    def instance(self) -> str:
+        return self._parts.broker
+
+    @property
     def clogged(self) -> bool:
         return self._under_way_bytes >= _MOST_BYTES
 
@@ -73,8 +77,14 @@ class Target:
     def shared(self, topic: Topic, share: BucketRange) -> None:
         """It takes whatever it is given."""
 
+    def paused(self, topic: Topic, reason: str) -> None:
+        """The loader logs it."""
+
     def ended(self, topic: Topic, reason: str) -> None:
         self._tell_ended(self)
+
+    def replaced(self, topic: Topic) -> None:
+        """Nobody has its name but this node."""
 
     # From the first message to the last
 
@@ -128,8 +138,10 @@ class Target:
             )
 
     async def _call(self, leased: LeasedMessage, lapses_s: float) -> Answer:
-        def is_ours() -> bool:  # a node that stood still has lost it to another
-            return time.monotonic() + self._calls.caller.limits.timeout_ms / 1000 < lapses_s
+        def is_ours() -> bool:  # a node that stood still has lost it to another; a live pipe wins
+            paused = self._subscription is not None and bool(self._subscription.paused)
+            in_time = time.monotonic() + self._calls.caller.limits.timeout_ms / 1000 < lapses_s
+            return in_time and not paused
 
         url, body = self.topic.settings.target, leased.body or b""
         assert url is not None
@@ -151,18 +163,18 @@ class Target:
 
     async def _settle(self, leased: LeasedMessage, answer: Answer, lapses_s: float) -> None:
         """Until the store has taken it, or the lease is over."""
+        again = False
         while True:
             try:
-                outcome = await self._say(leased, answer)
+                outcome = await self._say(leased, answer, again=again)
             except TopicNotFound:
                 return  # nobody wants to know any more
             except ChronolineError as error:
+                again = again or isinstance(error, OutcomeUnknown)
                 rest_s, problem = (error.retry_after_ms or _REST_MS) / 1000, str(error)
             else:
-                if outcome.refusal is not Refusal.TOO_SOON:
-                    self._note_outcome(outcome)
-                    return
-                rest_s, problem = 0.0, outcome.reason
+                self._note_outcome(outcome)
+                return
             if time.monotonic() + rest_s >= lapses_s:
                 logger.warning(
                     "the store could not be told of the call with message %r of topic %r, which is called "
@@ -174,19 +186,20 @@ class Target:
                 return
             await asyncio.sleep(rest_s)  # nobody says when the store is back
 
-    async def _say(self, leased: LeasedMessage, answer: Answer) -> Outcome:
+    async def _say(self, leased: LeasedMessage, answer: Answer, *, again: bool) -> Outcome:
         """Tells the store what became of the message."""
         carrier, uid, lease = self._parts.carrier, self.topic.uid, leased.lease
         attempts = leased.message.attempts + 1
         if answer.succeeded:
-            (outcome,) = await carrier.ack(uid, [lease])
+            (outcome,) = await carrier.ack(uid, [lease], again=again)
         elif answer.verdict is Verdict.no_turn:
-            (outcome,) = await carrier.unreserve(uid, [lease])
+            (outcome,) = await carrier.unreserve(uid, [lease], again=again)
         elif attempts >= self.topic.settings.max_attempts:
-            (outcome,) = await carrier.bury(uid, [(lease, _last_words(attempts, answer))])
+            words = _last_words(attempts, answer)
+            (outcome,) = await carrier.bury(uid, [(lease, words)], again=again)
         else:
-            due_ms = self._parts.access.clock.now_ms() + self._calls.wait_ms(attempts)
-            (outcome,) = await carrier.move("retry", uid, [(lease, due_ms)])
+            wait = After(self._calls.wait_ms(attempts))
+            (outcome,) = await carrier.move("retry", uid, [(lease, wait)], again=again)
         return outcome
 
     def _finished(self, size_bytes: int, task: asyncio.Task[None]) -> None:

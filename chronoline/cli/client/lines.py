@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import select
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from io import BufferedReader
@@ -12,7 +14,7 @@ from typing import NamedTuple, Protocol, cast
 
 from chronoline.cli.client.broker import Broker
 from chronoline.cli.client.options import When
-from chronoline.cli.ending import cleaning_up_when_told_to_end
+from chronoline.cli.ending import cleaning_up_when_told_to_end, quiet_when_nobody_reads
 from chronoline.cli.progress import Advance, showing
 from chronoline.cli.quantities import count_of
 from chronoline.cli.rendering import tell
@@ -20,6 +22,8 @@ from chronoline.client.aio import Outcomes, ToSend
 from chronoline.client.sync import Client
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.message import Header
+from chronoline.core.outcome import Refusal
+from chronoline.wire.codes import failure_of
 
 _READ_BYTES = 256 * 1024
 _BATCH_LINES = 1_000
@@ -48,23 +52,25 @@ def send_lines(
     key: bytes | None,
     headers: Sequence[Header],
     group: str,
+    as_json: bool,
 ) -> None:
-    """A message for each line of stdin; what comes slowly is sent as it comes. Tells how many were sent.
+    """A message for each line of stdin; what comes slowly is sent as it comes. Prints the id of each.
 
-    Raises `ChronolineError` with what was not sent.
+    Raises `ChronolineError` if some were not sent; each of them was told before.
     """
     model = ToSend(key=key, headers=headers, due=at.get("due"), delay=at.get("delay"))
     source = cast(BufferedReader, sys.stdin.buffer)
     with (
+        quiet_when_nobody_reads(),
         broker.client(group=group) as client,
         ThreadPoolExecutor(_BATCHES_ON_THEIR_WAY) as threads,
         cleaning_up_when_told_to_end(),
         showing("sent") as advance,
     ):
         most_bytes = client.topic(topic).settings.largest_body_bytes
-        sends = _Sends(client, threads, topic, model, advance)
-        _send(sends, batches(source, most_bytes))
-    print(f"sent {count_of(sends.done, 'message')}")
+        sends = _Sends(client, threads, topic, model, advance, as_json=as_json)
+        _send(sends, batches(_Patient(source, sends.settle_all), most_bytes))
+        tell(f"sent {count_of(sends.done, 'message')}")
 
 
 def _send(sends: _Sends, found: Iterator[Batch]) -> None:
@@ -80,6 +86,27 @@ def _send(sends: _Sends, found: Iterator[Batch]) -> None:
         tell(f"chronoline: ended; sent {count_of(sends.done, 'message')}")
         raise
     sends.finish()
+
+
+class _Patient:
+    """A stream that settles what is on its way before it waits for more: who waits for ids gets them."""
+
+    def __init__(self, source: BufferedReader, settle: Callable[[], None]) -> None:
+        self._source = source
+        self._settle = settle
+
+    def read1(self, size: int, /) -> bytes:
+        if not self._has_come:
+            self._settle()
+        return self._source.read1(size)
+
+    @property
+    def _has_come(self) -> bool:
+        try:
+            ready, _, _ = select.select([self._source], [], [], 0)
+        except (OSError, ValueError):
+            return True  # it cannot be asked
+        return bool(ready)
 
 
 def batches(source: Source, most_bytes: int) -> Iterator[Batch]:
@@ -125,15 +152,18 @@ class _Sends:
         topic: str,
         model: ToSend,
         advance: Advance,
+        *,
+        as_json: bool,
     ) -> None:
         self._client = client
         self._threads = threads
         self._topic = topic
         self._model = model
         self._advance = advance
+        self._as_json = as_json
         self._on_their_way: deque[tuple[Batch, Future[Outcomes]]] = deque()
-        self._failure: str | None = None
-        self._refused = 0
+        self._not_sent = 0
+        self._failed = False
         self.done = 0
 
     def put(self, batch: Batch) -> None:
@@ -144,36 +174,65 @@ class _Sends:
             len(self._on_their_way) > _BATCHES_ON_THEIR_WAY or self._on_their_way[0][1].done()
         ):
             self._settle()
-        if self._failure and not self._refused:  # the broker is away, most likely
+        if self._failed:  # the broker is away, most likely
             self.finish()
 
-    def finish(self) -> None:
-        """Waits for all. If some were not sent, says which, and how many were."""
+    def settle_all(self) -> None:
+        """Waits for all that are on their way."""
         while self._on_their_way:
             self._settle()
-        if self._failure:
-            failure, self._failure = self._failure, None
-            others = self._refused - 1
-            more = f"; and {count_of(others, 'more line')}" if others > 0 else ""
-            raise ChronolineError(f"{failure}{more}; {count_of(self.done, 'message')} were sent")
+
+    def finish(self) -> None:
+        """Waits for all. Raises `ChronolineError` once if some were not sent."""
+        self.settle_all()
+        if self._not_sent:
+            not_sent, self._not_sent = count_of(self._not_sent, "line"), 0
+            raise ChronolineError(
+                f"{not_sent} refused or failed; {count_of(self.done, 'message')} sent"
+            )
 
     def _settle(self) -> None:
         batch, future = self._on_their_way[0]
         try:
             outcomes = future.result()
         except ChronolineError as error:
-            last = batch.first_line + len(batch.lines) - 1
-            self._failure = self._failure or f"lines {batch.first_line} to {last}: {error}"
+            self._tell_failure(batch, error)
         else:
-            self._count(batch, outcomes)
+            self._tell_outcomes(batch, outcomes)
         self._on_their_way.popleft()
 
-    def _count(self, batch: Batch, outcomes: Outcomes) -> None:
-        for place, outcome in enumerate(outcomes):
-            if not outcome.done:
-                self._refused += 1
-                line = batch.first_line + place
-                self._failure = self._failure or f"line {line}: refused: {outcome.reason}"
+    def _tell_failure(self, batch: Batch, error: ChronolineError) -> None:
+        """Of a batch of which nobody can say more."""
+        self._failed = True
+        self._not_sent += len(batch.lines)
+        code, last_line = failure_of(error).code, batch.first_line + len(batch.lines) - 1
+        if self._as_json:
+            for line in range(batch.first_line, last_line + 1):
+                _print_json(line=line, failed=code, reason=str(error))
+        else:
+            tell(f"lines {batch.first_line} to {last_line}: {error}")
+        sys.stdout.flush()
+
+    def _tell_outcomes(self, batch: Batch, outcomes: Outcomes) -> None:
+        for line, outcome in enumerate(outcomes, batch.first_line):
+            if outcome.refusal is not None:
+                self._tell_refusal(line, outcome.refusal, outcome.reason)
+            elif self._as_json:
+                _print_json(line=line, id=outcome.id)
+            else:
+                print(outcome.id)
+        sys.stdout.flush()
         done = len(outcomes) - len(outcomes.refused)
         self.done += done
+        self._not_sent += len(outcomes.refused)
         self._advance(done)
+
+    def _tell_refusal(self, line: int, refusal: Refusal, reason: str) -> None:
+        if self._as_json:
+            _print_json(line=line, refused=refusal.value, reason=reason)
+        else:
+            tell(f"line {line}: refused: {reason}")
+
+
+def _print_json(**fields: object) -> None:
+    print(json.dumps(fields, ensure_ascii=False))

@@ -69,7 +69,7 @@ def receive(
     With --json a line has all of it; what is not UTF-8 is {"base64": "…"}.
 
     Without --ack it only shows: when the command ends, what it printed is
-    released, to be served again at once.
+    given back as it was, with its due and its attempts.
     """
     if not ack and not 0 < count <= _MOST_HELD:
         raise InvalidInput(
@@ -170,17 +170,17 @@ class _Receiving:
     async def _end(self, client: AsyncClient, stream: ConsumerStream) -> None:
         """Gives back what is held, and what was pushed and not printed."""
         await stream.unsubscribe_all()
-        released = 0
+        given_back = 0
         for lease in self._held:
             try:
-                await lease.release()
-                released += 1
+                await lease.give_back()
+                given_back += 1
             except Refused:
                 pass  # the lease was over, so that it is served again anyway
         await client.unsubscribe(stream)
-        if released and not self._ack:
-            what = "it was" if released == 1 else f"{count_of(released, 'message')} were"
-            tell(f"{what} only shown, and released again: --ack takes a message for good")
+        if given_back and not self._ack:
+            what = "it was" if given_back == 1 else f"{count_of(given_back, 'message')} were"
+            tell(f"{what} only shown, and given back: --ack takes a message for good")
 
 
 def _print(line: bytes) -> None:

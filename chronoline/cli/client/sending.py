@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Annotated
@@ -9,7 +10,16 @@ from typing import Annotated
 import typer
 
 from chronoline.cli.client.broker import Broker, asks_a_broker
-from chronoline.cli.client.options import DEFAULT_GROUP, Due, Group, In, TopicName, When, when
+from chronoline.cli.client.options import (
+    DEFAULT_GROUP,
+    AsJson,
+    Due,
+    Group,
+    In,
+    TopicName,
+    When,
+    when,
+)
 from chronoline.cli.rendering import tell
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import Header
@@ -42,6 +52,7 @@ def send(  # noqa: PLR0913 - the options of a command
     lines: Annotated[
         bool, typer.Option("--lines", help="A message for each line from stdin, in batches.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Put a message on a timeline, and print its id. Then it is durable.
 
@@ -52,6 +63,12 @@ def send(  # noqa: PLR0913 - the options of a command
 
     Without --due and --in it is due at once. --in counts from when the broker
     reads it, by its clock. With --lines the other options hold for each line.
+
+    Ids go to stdout, one in a line, in the order of the lines of stdin. A line
+    that was not sent is told on stderr with its number, and why; then the exit
+    code is 1. So is how many were sent.
+    With --json each line of stdin has an object on stdout: its "line", the "id"
+    if it was sent, else "refused" (or "failed") and the "reason".
     """
     at = when(due, delay)
     headers = tuple(map(_header, header or []))
@@ -63,7 +80,7 @@ def send(  # noqa: PLR0913 - the options of a command
             )
         from chronoline.cli.client.lines import send_lines  # noqa: PLC0415 - gRPC is slow to import
 
-        send_lines(broker, topic, at, key=key_bytes, headers=headers, group=group)
+        send_lines(broker, topic, at, key=key_bytes, headers=headers, group=group, as_json=as_json)
         return
     with broker.client(group=group) as client:
         sent = client.send(
@@ -75,7 +92,7 @@ def send(  # noqa: PLR0913 - the options of a command
             if_exists="replace" if replace else "refuse",
             **at,
         )
-    print(sent)
+    print(json.dumps({"id": sent}, ensure_ascii=False) if as_json else sent)
     if sys.stderr.isatty():
         tell(f"sent; it is due {_shown(at, due, delay)}")
 

@@ -11,6 +11,7 @@ from chronoline.cli.pipe.options import Config, Name, Setting, StoreUrl, load
 from chronoline.clock import SystemClock
 from chronoline.core.errors import ChronolineError
 from chronoline.pipe.settings import PipeSettings
+from chronoline.stores.members import pipe_groups, pipe_members
 
 
 def stop(
@@ -31,8 +32,12 @@ def stop(
     """
     settings = load(config, setting, unneeded=NOT_IN_THE_STORE, name=name, store=store)
     with open_known_store(settings) as opened:
-        opened.ask_to_stop(settings.name, node)
-        members = opened.members(settings.name)
+        topic = opened.find_topic(settings.name)
+        if topic is None:
+            raise _nobody(settings, node)
+        for group in pipe_groups(topic):
+            opened.ask_to_stop(group, node)
+        members = pipe_members(opened, topic)
     now_ms = SystemClock().now_ms()
     asked = sum(each.alive(now_ms) and node in (None, each.name) for each in members)
     if not asked:

@@ -9,7 +9,15 @@ from chronoline.core.message import Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
-from chronoline.stores.changes import Change, LeaseRequest, StoredRow, Taken, settled, taken_until
+from chronoline.stores.changes import (
+    LEASE_OPERATIONS,
+    Change,
+    LeaseRequest,
+    StoredRow,
+    Taken,
+    settled,
+    taken_until,
+)
 
 
 @dataclass(slots=True)
@@ -18,10 +26,14 @@ class Entry:
     body: bytes | None
     life: Life = Life.LIVE
     death: str | None = None
+    session: str | None = None
+    """Which session was granted its last lease."""
 
     def row(self) -> StoredRow:
         m = self.message
-        return StoredRow(self.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due)
+        return StoredRow(
+            self.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, self.session
+        )
 
 
 def new_message(bucket: int, new: NewMessage, version: int) -> Message:
@@ -43,6 +55,8 @@ def new_message(bucket: int, new: NewMessage, version: int) -> Message:
 def apply(operation: Operation, entry: Entry, change: Change, topic: Topic, now_ms: int) -> None:
     old = entry.message
     version = old.version + 1
+    if operation not in LEASE_OPERATIONS:
+        entry.session = None
     moved = replace(old, ts=change.to, due=change.to, lock_consumer=None, version=version)
     match operation:
         case Operation.EXTEND:
@@ -78,7 +92,9 @@ def take(entry: Entry, topic: Topic, request: LeaseRequest) -> Taken:
     death = death_of(old, attempts, topic.settings, request.now_ms)
     if death is not None:
         bury(entry, attempts, death, request.now_ms)
+        entry.session = None
     else:
+        entry.session = request.session
         entry.message = replace(
             old,
             ts=max(old.due, request.now_ms) + request.lease_ms,

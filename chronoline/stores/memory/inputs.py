@@ -126,13 +126,19 @@ class MemoryInputs(TakesIn):
             self._members[group, name] = Member(
                 name=name, until_ms=until_ms, stopping=stopping, details=details
             )
-            for each in self.members(group):
+            for place, each in list(self._members.items()):
                 if each.until_ms <= forgotten_ms:
-                    self.leave(group, each.name)
+                    del self._members[place]
 
     def members(self, group: str) -> list[Member]:
         with self._open():
             return [member for (of, _), member in sorted(self._members.items()) if of == group]
+
+    def live_groups(self, *, now_ms: int) -> frozenset[str]:
+        with self._open():
+            return frozenset(
+                group for (group, _), member in self._members.items() if member.alive(now_ms)
+            )
 
     def ask_to_stop(self, group: str, name: str | None = None) -> int:
         with self._open():

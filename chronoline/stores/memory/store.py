@@ -16,6 +16,7 @@ from chronoline.core.topic import Topic
 from chronoline.stores.changes import (
     Change,
     LeaseRequest,
+    ResumeRequest,
     Span,
     StoredRow,
     Taken,
@@ -163,18 +164,17 @@ class MemoryStore(MemoryInputs):
                     taken.append(take(entry, topic, request))
         return taken
 
-    def _resume(
-        self, topic: Topic, consumer: str, after: str, limit: int, now_ms: int
-    ) -> list[Taken]:
+    def _resume(self, topic: Topic, request: ResumeRequest) -> list[Taken]:
         taken: list[Taken] = []
         with self._open():
-            live = sorted(self._live(topic, topic.all_buckets), key=lambda each: each.message.id)
-            for entry in live:
+            found = sorted(self._live(topic, topic.all_buckets), key=lambda each: each.message.id)
+            for entry in found:
                 old = entry.message
-                held = old.lock_consumer == consumer and old.ts > now_ms and old.id > after
-                if held and len(taken) < limit:
+                live = old.lock_consumer == request.consumer and old.ts > request.now_ms
+                if live and old.id > request.after and len(taken) < request.limit:
                     entry.message = replace(old, version=old.version + 1)
-                    taken.append(Taken(entry.message, entry.body, True, None))
+                    before, entry.session = entry.session, request.session
+                    taken.append(Taken(entry.message, entry.body, True, None, None, before))
         return taken
 
     # Looking
@@ -205,21 +205,29 @@ class MemoryStore(MemoryInputs):
             found = [e.message for e in self._live(topic, ranges) if e.message.ts <= max_ts]
         return sorted(found, key=lambda message: message.ts)[:limit]
 
-    def _select_held(self, topic: Topic, consumer: str, after: str, limit: int) -> list[Message]:
-        return self._page(topic, lambda each: each.lock_consumer == consumer, after, limit)
+    def _select_held(
+        self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
+    ) -> list[Message]:
+        def is_held(entry: Entry) -> bool:
+            named = session is None or entry.session == session
+            return named and entry.message.lock_consumer == consumer
+
+        return self._page(topic, is_held, after, limit)
 
     def _select_owned(
         self, topic: Topic, producer_group: str, after: str, limit: int
     ) -> list[Message]:
-        return self._page(topic, lambda each: each.producer_group == producer_group, after, limit)
+        return self._page(
+            topic, lambda each: each.message.producer_group == producer_group, after, limit
+        )
 
     def _page(
-        self, topic: Topic, wanted: Callable[[Message], bool], after: str, limit: int
+        self, topic: Topic, wanted: Callable[[Entry], bool], after: str, limit: int
     ) -> list[Message]:
         """The first messages behind an id, in the order of ids."""
         with self._open():
-            found = [each.message for each in self._live(topic, topic.all_buckets)]
-        behind = [each for each in found if each.id > after and wanted(each)]
+            found = [e.message for e in self._live(topic, topic.all_buckets) if wanted(e)]
+        behind = [each for each in found if each.id > after]
         return sorted(behind, key=lambda message: message.id)[:limit]
 
     def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 from chronoline.databases.postgres import CONNECT_TIMEOUT_S, PostgresDatabase
 from chronoline.databases.postgres_listening import PostgresListener
-from chronoline.stores.contract import Notice
+from chronoline.stores.contract import Notice, Returned
 from chronoline.stores.notices import NoticeBoard
 
 CHANNEL = "chronoline"
 _LONGEST_NOTICE = 50
+_RETURNED = "returned:"
 
 
 def start_listening(database: PostgresDatabase, board: NoticeBoard) -> PostgresListener:
@@ -28,8 +30,23 @@ def start_listening(database: PostgresDatabase, board: NoticeBoard) -> PostgresL
     return listener
 
 
+def write_notice(notice: Notice) -> str:
+    """The payload that `parse_notice` reads."""
+    returned = notice.returned
+    if returned is None:
+        return f"{notice.topic_uid}:{notice.due}"
+    told = [notice.topic_uid, returned.at, returned.session, returned.consumer]
+    return _RETURNED + json.dumps(told)
+
+
 def parse_notice(payload: str) -> Notice:
-    """A notice from "topic uid:due"; anything else means: look."""
+    """A notice from "topic uid:due", or of a consumer that returned; anything else means: look."""
+    if payload.startswith(_RETURNED):
+        try:
+            uid, at, session, consumer = json.loads(payload.removeprefix(_RETURNED))
+        except ValueError:
+            return Notice()
+        return Notice(topic_uid=uid, returned=Returned(at, session, consumer))
     uid, _, due = payload.partition(":")
     if len(payload) < _LONGEST_NOTICE and uid.isdecimal() and due.isdecimal():
         return Notice(topic_uid=int(uid), due=int(due))

@@ -41,8 +41,8 @@ WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = greatest(m.version + 1, excluded.version), producer_group = excluded.producer_group,
-    lock_consumer = NULL, death = NULL, key = excluded.key, headers = excluded.headers,
-    body = excluded.body
+    lock_consumer = NULL, lock_session = NULL, death = NULL, key = excluded.key,
+    headers = excluded.headers, body = excluded.body
 WHERE m.life = 1 AND m.ts <= %(now)s
     OR %(replace)s AND m.producer_group = excluded.producer_group
     AND (m.life <> 0 OR m.ts <= %(now)s OR m.lock_consumer IS NULL)
@@ -99,6 +99,7 @@ WITH cell AS MATERIALIZED (
         life = CASE WHEN chosen.death IS NULL THEN 0 ELSE 2 END,
         ts = CASE WHEN chosen.death IS NULL THEN greatest(m.due, %(now)s) + %(lease_ms)s ELSE %(now)s END,
         lock_consumer = CASE WHEN chosen.death IS NULL THEN %(consumer)s END,
+        lock_session = CASE WHEN chosen.death IS NULL THEN %(session)s END,
         death = chosen.death,
         attempts = m.attempts + (chosen.holder IS NOT NULL)::integer,
         version = m.version + 1
@@ -131,6 +132,7 @@ UPDATE chronoline.messages m SET
     life = CASE WHEN chosen.death IS NULL THEN 0 ELSE 2 END,
     ts = CASE WHEN chosen.death IS NULL THEN greatest(m.due, %(now)s) + %(lease_ms)s ELSE %(now)s END,
     lock_consumer = CASE WHEN chosen.death IS NULL THEN %(consumer)s END,
+    lock_session = CASE WHEN chosen.death IS NULL THEN %(session)s END,
     death = chosen.death,
     attempts = m.attempts + (chosen.holder IS NOT NULL)::integer,
     version = m.version + 1
@@ -142,18 +144,18 @@ RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.vers
 -- name: resume
 -- Gives live leases back to a consumer that returned, under new versions.
 WITH chosen AS MATERIALIZED (
-    SELECT m.topic, m.bucket, m.id FROM chronoline.messages m
+    SELECT m.topic, m.bucket, m.id, m.lock_session FROM chronoline.messages m
     WHERE m.topic = %(topic)s AND m.lock_consumer = %(consumer)s AND m.life = 0 AND m.ts > %(now)s
         AND m.id > %(after)s
         AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
     ORDER BY m.id LIMIT %(limit)s
     FOR UPDATE
 )
-UPDATE chronoline.messages m SET version = m.version + 1
+UPDATE chronoline.messages m SET version = m.version + 1, lock_session = %(session)s
 FROM chosen
 WHERE m.topic = chosen.topic AND m.bucket = chosen.bucket AND m.id = chosen.id
 RETURNING m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
-    m.key, m.headers, m.body;
+    m.key, m.headers, m.body, chosen.lock_session;
 
 -- name: extend
 -- Moves the ends of live leases.
@@ -244,7 +246,7 @@ RETURNING m.id, m.version + 1;
 -- Marks messages as deleted by their owner.
 UPDATE chronoline.messages m SET
     life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL,
-    lock_consumer = NULL
+    lock_consumer = NULL, lock_session = NULL
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
@@ -266,7 +268,7 @@ RETURNING m.id, m.version + 1;
 -- name: reschedule
 -- Moves messages for their owner.
 UPDATE chronoline.messages m SET
-    ts = b."to", due = b."to", lock_consumer = NULL, version = m.version + 1,
+    ts = b."to", due = b."to", lock_consumer = NULL, lock_session = NULL, version = m.version + 1,
     attempts = m.attempts + (m.lock_consumer IS NOT NULL)::integer
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
@@ -278,7 +280,8 @@ RETURNING m.id, m.version;
 -- name: redrive
 -- Puts dead letters back on the timeline.
 UPDATE chronoline.messages m SET
-    life = 0, ts = b."to", due = b."to", attempts = 0, death = NULL, version = m.version + 1,
+    life = 0, ts = b."to", due = b."to", attempts = 0, death = NULL, lock_session = NULL,
+    version = m.version + 1,
     expires = CASE WHEN m.expires > greatest(b."to", %(now)s) THEN m.expires END
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
@@ -290,7 +293,7 @@ RETURNING m.id, m.version;
 -- Marks dead letters as deleted.
 UPDATE chronoline.messages m SET
     life = 1, ts = %(until)s, version = m.version + 1, key = NULL, headers = NULL, body = NULL,
-    lock_consumer = NULL, death = NULL
+    lock_consumer = NULL, lock_session = NULL, death = NULL
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
@@ -309,14 +312,15 @@ RETURNING m.id, m.version + 1;
 
 -- name: rows
 -- What the rules want to know of some rows.
-SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
 
 -- name: bodies
 -- What the rules want to know of some rows, with their bodies.
-SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.body
+SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
+    m.body
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = b.topic AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
@@ -364,6 +368,7 @@ SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version
     m.key, m.headers
 FROM chronoline.messages m
 WHERE m.topic = %(topic)s AND m.lock_consumer = %(consumer)s AND m.life = 0 AND m.id > %(after)s
+    AND (%(session)s::text IS NULL OR m.lock_session = %(session)s)
 ORDER BY m.id LIMIT %(limit)s;
 
 -- name: select_owned
@@ -545,11 +550,15 @@ RETURNING m.name;
 
 -- name: forget_members
 -- Forgets members that died long ago.
-DELETE FROM chronoline.members WHERE "group" = %(group)s AND until_ms <= %(before)s RETURNING name;
+DELETE FROM chronoline.members WHERE until_ms <= %(before)s RETURNING name;
 
 -- name: members
 -- The members of a group.
 SELECT name, until_ms, stopping, details FROM chronoline.members WHERE "group" = %(group)s ORDER BY name;
+
+-- name: live_groups
+-- The groups with a member that is alive.
+SELECT DISTINCT "group" FROM chronoline.members WHERE until_ms > %(now)s;
 
 -- name: ask_to_stop
 -- Asks one member, or all, to stop.

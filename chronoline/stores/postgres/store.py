@@ -25,18 +25,20 @@ from chronoline.stores.base import EngineStore
 from chronoline.stores.changes import (
     Change,
     LeaseRequest,
+    ResumeRequest,
     Span,
     StoredRow,
     Taken,
     change_values,
     lease_values,
     may_remove,
+    resume_values,
     settled,
     span_values,
 )
 from chronoline.stores.contract import Capabilities, Counts, IfExists, Notice, Watch
 from chronoline.stores.notices import LocalWatch, NoticeBoard
-from chronoline.stores.postgres.listening import start_listening
+from chronoline.stores.postgres.listening import start_listening, write_notice
 from chronoline.stores.primitives import Key
 from chronoline.stores.rows import MESSAGE_WIDTH, read_message
 from chronoline.stores.sql import SqlStore, topic_values
@@ -177,24 +179,18 @@ class PostgresStore(SqlStore):
         values = lease_values(topic, request) | _columns(topic, changes)
         return [_taken(row) for row in self._run("lease", values)]
 
-    def _resume(
-        self, topic: Topic, consumer: str, after: str, limit: int, now_ms: int
-    ) -> list[Taken]:
-        values = {
-            "topic": topic.uid,
-            "consumer": consumer,
-            "after": after,
-            "limit": limit,
-            "now": now_ms,
-        }
-        rows = self._run("resume", values)
-        return [Taken(read_message(row), row[MESSAGE_WIDTH], True, None) for row in rows]
+    def _resume(self, topic: Topic, request: ResumeRequest) -> list[Taken]:
+        rows = self._run("resume", resume_values(topic, request))
+        return [
+            Taken(read_message(row), row[MESSAGE_WIDTH], True, None, None, row[MESSAGE_WIDTH + 1])
+            for row in rows
+        ]
 
     # Looking
 
     def _rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
         rows = self._read("rows", _key_columns(topic, keys))
-        return {row[0]: StoredRow(Life(row[1]), *row[2:7]) for row in rows}
+        return {row[0]: StoredRow(Life(row[1]), *row[2:8]) for row in rows}
 
     def _lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
         rows = self._read("lookup", _key_columns(topic, keys))
@@ -204,7 +200,7 @@ class PostgresStore(SqlStore):
         self, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, tuple[StoredRow, bytes | None]]:
         rows = self._read("bodies", _key_columns(topic, keys))
-        return {row[0]: (StoredRow(Life(row[1]), *row[2:7]), row[7]) for row in rows}
+        return {row[0]: (StoredRow(Life(row[1]), *row[2:8]), row[8]) for row in rows}
 
     def _select(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
@@ -288,8 +284,7 @@ class PostgresStore(SqlStore):
             self._board.tell(notice)
             return
         try:
-            payload = f"{notice.topic_uid}:{notice.due}"
-            self._run("notify", {"payload": payload}, turn_ms=TURN_BOUND_MS)
+            self._run("notify", {"payload": write_notice(notice)}, turn_ms=TURN_BOUND_MS)
         except StoreError as error:  # the change itself is done; sleepers look again by themselves
             logger.warning("announcing a change failed: %s", error)
 

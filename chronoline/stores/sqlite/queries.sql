@@ -31,8 +31,8 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
-    lock_consumer = NULL, death = NULL, apart = excluded.apart, key = excluded.key,
-    headers = excluded.headers, body = excluded.body
+    lock_consumer = NULL, lock_session = NULL, death = NULL, apart = excluded.apart,
+    key = excluded.key, headers = excluded.headers, body = excluded.body
 WHERE messages.life = 1 AND messages.ts <= ?6
 RETURNING no, version;
 
@@ -51,8 +51,8 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
-    lock_consumer = NULL, death = NULL, apart = excluded.apart, key = excluded.key,
-    headers = excluded.headers, body = excluded.body
+    lock_consumer = NULL, lock_session = NULL, death = NULL, apart = excluded.apart,
+    key = excluded.key, headers = excluded.headers, body = excluded.body
 WHERE messages.life = 1 AND messages.ts <= ?6
     OR messages.producer_group = excluded.producer_group
     AND (messages.life <> 0 OR messages.ts <= ?6 OR messages.lock_consumer IS NULL)
@@ -82,7 +82,8 @@ WHERE topic = :topic AND bucket = :bucket AND id = :id AND version = :version AN
 -- name: take
 -- Leases messages, except those that must go to the dead letters.
 UPDATE messages SET
-    ts = max(due, :now) + :lease_ms, lock_consumer = :consumer, version = version + 1,
+    ts = max(due, :now) + :lease_ms, lock_consumer = :consumer, lock_session = :session,
+    version = version + 1,
     attempts = attempts + (lock_consumer IS NOT NULL)
 WHERE no IN (SELECT value FROM json_each(:nos))
     AND attempts + (lock_consumer IS NOT NULL) < :max_attempts
@@ -94,7 +95,7 @@ RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts,
 -- name: dead_letter
 -- Sends a message to the dead letters instead.
 UPDATE messages SET
-    life = 2, ts = :now, lock_consumer = NULL, version = version + 1,
+    life = 2, ts = :now, lock_consumer = NULL, lock_session = NULL, version = version + 1,
     attempts = attempts + (lock_consumer IS NOT NULL),
     death = CASE WHEN attempts + (lock_consumer IS NOT NULL) >= :max_attempts
         THEN 'attempts' ELSE 'expired' END
@@ -104,13 +105,13 @@ RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts,
 
 -- name: held_live
 -- A consumer's live leases.
-SELECT no FROM messages
+SELECT no, lock_session FROM messages
 WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND ts > :now AND id > :after
 ORDER BY id LIMIT :limit;
 
 -- name: resume
 -- Gives a lease back to a consumer that returned, under a new version.
-UPDATE messages SET version = version + 1 WHERE no = :no
+UPDATE messages SET version = version + 1, lock_session = :session WHERE no = :no
 RETURNING id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers,
     body, apart, no;
 
@@ -174,7 +175,7 @@ RETURNING version + 1;
 -- name: cancel
 -- Marks a message as deleted by its owner.
 UPDATE messages SET
-    life = 1, ts = :until, version = version + 1, lock_consumer = NULL,
+    life = 1, ts = :until, version = version + 1, lock_consumer = NULL, lock_session = NULL,
     apart = 0, key = NULL, headers = NULL, body = NULL
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL)
@@ -190,7 +191,7 @@ RETURNING version + 1;
 -- name: reschedule
 -- Moves a message for its owner.
 UPDATE messages SET
-    ts = :to, due = :to, lock_consumer = NULL, version = version + 1,
+    ts = :to, due = :to, lock_consumer = NULL, lock_session = NULL, version = version + 1,
     attempts = attempts + (lock_consumer IS NOT NULL)
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
     AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL)
@@ -199,7 +200,8 @@ RETURNING version;
 -- name: redrive
 -- Puts a dead letter back on the timeline.
 UPDATE messages SET
-    life = 0, ts = :to, due = :to, attempts = 0, death = NULL, version = version + 1,
+    life = 0, ts = :to, due = :to, attempts = 0, death = NULL, lock_session = NULL,
+    version = version + 1,
     expires = CASE WHEN expires > max(:to, :now) THEN expires END
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
 RETURNING version;
@@ -207,7 +209,8 @@ RETURNING version;
 -- name: discard
 -- Marks a dead letter as deleted.
 UPDATE messages SET
-    life = 1, ts = :until, version = version + 1, lock_consumer = NULL, death = NULL,
+    life = 1, ts = :until, version = version + 1, lock_consumer = NULL, lock_session = NULL,
+    death = NULL,
     apart = 0, key = NULL, headers = NULL, body = NULL
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
 RETURNING version;
@@ -220,7 +223,8 @@ RETURNING version + 1;
 
 -- name: row
 -- What the rules want to know of a row, with its body.
-SELECT life, ts, producer_group, lock_consumer, version, due, body, apart, no FROM messages
+SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, body, apart, no
+FROM messages
 WHERE topic = :topic AND bucket = :bucket AND id = :id
     AND EXISTS (SELECT 1 FROM topics WHERE uid = :topic AND dropped_at IS NULL);
 
@@ -241,6 +245,7 @@ ORDER BY ts LIMIT :limit;
 -- What names a consumer as its holder.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
 FROM messages WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND id > :after
+    AND (:session IS NULL OR lock_session = :session)
 ORDER BY id LIMIT :limit;
 
 -- name: select_owned
@@ -373,11 +378,15 @@ ON CONFLICT DO UPDATE SET until_ms = :until, details = :details;
 
 -- name: forget_members
 -- Forgets members that died long ago.
-DELETE FROM members WHERE "group" = :group AND until_ms <= :before;
+DELETE FROM members WHERE until_ms <= :before;
 
 -- name: members
 -- The members of a group.
 SELECT name, until_ms, stopping, details FROM members WHERE "group" = :group ORDER BY name;
+
+-- name: live_groups
+-- The groups with a member that is alive.
+SELECT DISTINCT "group" FROM members WHERE until_ms > :now;
 
 -- name: ask_to_stop
 -- Asks one member, or all, to stop.

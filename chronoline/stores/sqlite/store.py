@@ -30,12 +30,14 @@ from chronoline.stores.changes import (
     LEASE_OPERATIONS,
     Change,
     LeaseRequest,
+    ResumeRequest,
     Span,
     StoredRow,
     Taken,
     change_values,
     lease_values,
     may_remove,
+    resume_values,
     settled,
     span_values,
 )
@@ -162,22 +164,17 @@ class SqliteStore(SqlStore):
             ]
             return _take(connection, dict(row for row in found if row is not None), values)
 
-    def _resume(
-        self, topic: Topic, consumer: str, after: str, limit: int, now_ms: int
-    ) -> list[Taken]:
-        values = {
-            "topic": topic.uid,
-            "consumer": consumer,
-            "after": after,
-            "limit": limit,
-            "now": now_ms,
-        }
+    def _resume(self, topic: Topic, request: ResumeRequest) -> list[Taken]:
+        values = resume_values(topic, request)
+        taken = []
         with self._database.writing() as connection:
             if not _is_live(connection, topic):
                 return []
-            held = connection.execute(_QUERIES["held_live"], values).fetchall()
-            rows = [connection.execute(_QUERIES["resume"], {"no": no}).fetchone() for (no,) in held]
-            return [Taken(read_message(row), _body(connection, row), True, None) for row in rows]
+            for no, before in connection.execute(_QUERIES["held_live"], values).fetchall():
+                row = connection.execute(_QUERIES["resume"], values | {"no": no}).fetchone()
+                body = _body(connection, row)
+                taken.append(Taken(read_message(row), body, True, None, None, before))
+            return taken
 
     # Looking
 
@@ -207,7 +204,7 @@ class SqliteStore(SqlStore):
                 row = connection.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
                     body = _body(connection, row[-3:]) if with_bodies else None
-                    found[message_id] = (StoredRow(Life(row[0]), *row[1:6]), body)
+                    found[message_id] = (StoredRow(Life(row[0]), *row[1:7]), body)
         return found
 
     def _select(

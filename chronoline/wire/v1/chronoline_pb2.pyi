@@ -200,16 +200,18 @@ class Delivery(_message.Message):
     def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., version: _Optional[int] = ..., until_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., redelivered: _Optional[bool] = ..., producer_group: _Optional[str] = ..., body: _Optional[bytes] = ..., key: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., expires_ms: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("id", "refusal", "version", "detail")
+    __slots__ = ("id", "refusal", "version", "detail", "unknown")
     ID_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     id: str
     refusal: str
     version: int
     detail: str
-    def __init__(self, id: _Optional[str] = ..., refusal: _Optional[str] = ..., version: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+    unknown: bool
+    def __init__(self, id: _Optional[str] = ..., refusal: _Optional[str] = ..., version: _Optional[int] = ..., detail: _Optional[str] = ..., unknown: _Optional[bool] = ...) -> None: ...
 
 class Outcomes(_message.Message):
     __slots__ = ("outcomes",)
@@ -324,20 +326,24 @@ class Move(_message.Message):
     def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
 
 class RescheduleBatch(_message.Message):
-    __slots__ = ("topic_uid", "moves")
+    __slots__ = ("topic_uid", "moves", "again")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     moves: _containers.RepeatedCompositeFieldContainer[Move]
-    def __init__(self, topic_uid: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
+    again: bool
+    def __init__(self, topic_uid: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class CancelBatch(_message.Message):
-    __slots__ = ("topic_uid", "ids")
+    __slots__ = ("topic_uid", "ids", "again")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    again: bool
+    def __init__(self, topic_uid: _Optional[int] = ..., ids: _Optional[_Iterable[str]] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class ProducerFrame(_message.Message):
     __slots__ = ("seq", "hello", "ping", "create", "reschedule", "cancel", "more")
@@ -396,18 +402,20 @@ class HeldLease(_message.Message):
     def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., extending: _Optional[bool] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("topic_uid", "lease_ms", "credit", "holding", "unanswered")
+    __slots__ = ("topic_uid", "lease_ms", "credit", "holding", "unanswered", "returning")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     HOLDING_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    RETURNING_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     lease_ms: int
     credit: int
     holding: _containers.RepeatedCompositeFieldContainer[HeldLease]
     unanswered: int
-    def __init__(self, topic_uid: _Optional[int] = ..., lease_ms: _Optional[int] = ..., credit: _Optional[int] = ..., holding: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ..., unanswered: _Optional[int] = ...) -> None: ...
+    returning: bool
+    def __init__(self, topic_uid: _Optional[int] = ..., lease_ms: _Optional[int] = ..., credit: _Optional[int] = ..., holding: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ..., unanswered: _Optional[int] = ..., returning: _Optional[bool] = ...) -> None: ...
 
 class KeptLease(_message.Message):
     __slots__ = ("id", "version", "until_ms")
@@ -446,12 +454,14 @@ class Credit(_message.Message):
     def __init__(self, topic_uid: _Optional[int] = ..., more: _Optional[int] = ...) -> None: ...
 
 class AckBatch(_message.Message):
-    __slots__ = ("topic_uid", "leases")
+    __slots__ = ("topic_uid", "leases", "again")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     leases: _containers.RepeatedCompositeFieldContainer[LeaseRef]
-    def __init__(self, topic_uid: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ...) -> None: ...
+    again: bool
+    def __init__(self, topic_uid: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class LeaseMove(_message.Message):
     __slots__ = ("id", "version", "at_ms", "delay_ms", "reason")
@@ -468,7 +478,7 @@ class LeaseMove(_message.Message):
     def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class MoveBatch(_message.Message):
-    __slots__ = ("topic_uid", "kind", "moves")
+    __slots__ = ("topic_uid", "kind", "moves", "again")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[MoveBatch.Kind]
@@ -486,10 +496,12 @@ class MoveBatch(_message.Message):
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     kind: MoveBatch.Kind
     moves: _containers.RepeatedCompositeFieldContainer[LeaseMove]
-    def __init__(self, topic_uid: _Optional[int] = ..., kind: _Optional[_Union[MoveBatch.Kind, str]] = ..., moves: _Optional[_Iterable[_Union[LeaseMove, _Mapping]]] = ...) -> None: ...
+    again: bool
+    def __init__(self, topic_uid: _Optional[int] = ..., kind: _Optional[_Union[MoveBatch.Kind, str]] = ..., moves: _Optional[_Iterable[_Union[LeaseMove, _Mapping]]] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class ConsumerFrame(_message.Message):
     __slots__ = ("seq", "hello", "ping", "subscribe", "unsubscribe", "credit", "ack", "move", "more")
@@ -530,14 +542,16 @@ class Push(_message.Message):
     def __init__(self, topic_uid: _Optional[int] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
 
 class Share(_message.Message):
-    __slots__ = ("topic_uid", "start_bucket", "stop_bucket")
+    __slots__ = ("topic_uid", "start_bucket", "stop_bucket", "reason")
     TOPIC_UID_FIELD_NUMBER: _ClassVar[int]
     START_BUCKET_FIELD_NUMBER: _ClassVar[int]
     STOP_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     topic_uid: int
     start_bucket: int
     stop_bucket: int
-    def __init__(self, topic_uid: _Optional[int] = ..., start_bucket: _Optional[int] = ..., stop_bucket: _Optional[int] = ...) -> None: ...
+    reason: str
+    def __init__(self, topic_uid: _Optional[int] = ..., start_bucket: _Optional[int] = ..., stop_bucket: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TopicEnded(_message.Message):
     __slots__ = ("topic_uid", "message")

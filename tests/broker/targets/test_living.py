@@ -227,8 +227,8 @@ def test_a_store_that_does_not_answer_when_a_node_begins_is_asked_again(tmp_path
                 failing.failing = "list_topics"
                 async with serving(failing, calls=calls) as served, served.client() as client:
                     await until(lambda: "list_topics" in failing.failed)
-                    failing.failing = "members"  # which is asked when somebody subscribes
-                    await until(lambda: "members" in failing.failed)
+                    failing.failing = "live_groups"  # which is asked when somebody subscribes
+                    await until(lambda: "live_groups" in failing.failed)
                     failing.failing = ""
                     await until(lambda: is_done(client, "t"))
                 assert receiver.ids() == ["a"]

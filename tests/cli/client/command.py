@@ -34,9 +34,13 @@ class Command:
 
     def refusal(self, *arguments: str, input: bytes | str | None = None) -> str:
         """What is said of a command that Chronoline refuses."""
+        return str(self.failed(*arguments, input=input).exception)
+
+    def failed(self, *arguments: str, input: bytes | str | None = None) -> Result:
+        """Of a command that ends with an error of Chronoline's."""
         result = self._invoke(arguments, input)
         assert isinstance(result.exception, ChronolineError), (result.exception, result.output)
-        return str(result.exception)
+        return result
 
     def unhappy(self, *arguments: str) -> Result:
         """Of a command that does what it is asked for, and finds that something is wrong."""

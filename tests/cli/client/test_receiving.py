@@ -8,11 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import pytest
 
 from chronoline.cli.client.receiving import _late
 from chronoline.client import Client
+from chronoline.moments import show_moment
 from tests.cli.client.command import Command
 
 
@@ -22,11 +26,32 @@ def test_a_message_is_printed_with_when_it_was_due_and_given_back(
     client.send(topic, b"hello", id="i", delay=0.2)
     shown = command.result("receive", topic)
     assert shown.stdout == "hello\n"
-    detail, released = shown.stderr.splitlines()
+    detail, given_back = shown.stderr.splitlines()
     assert re.fullmatch(r"  i: due 20\d\d-\S+Z, [\d.]+ m?s late", detail)
-    assert released == "it was only shown, and released again: --ack takes a message for good"
+    assert given_back == "it was only shown, and given back: --ack takes a message for good"
     assert client.count(topic).total == 1
     assert command("receive", topic) == "hello\n"
+
+
+@pytest.mark.parametrize("attempts", [0, 1])
+def test_what_is_only_shown_stays_as_it_was(
+    command: Command, client: Client, topic: str, attempts: int
+) -> None:
+    """Its due, its order, its lateness and `max_lateness` are those of before."""
+    topic = f"{topic}, tried {attempts}"
+    client.create_topic(topic)
+    due = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=5)
+    client.send(topic, b"hello", id="i", due=due)
+    for lease in islice(client.consume(topic), attempts):
+        lease.retry()
+    before = client.lookup(topic, "i")
+    assert before is not None
+    shown = json.loads(command("receive", topic, "--json"))
+    assert (shown["due"], shown["attempts"]) == (show_moment(before.due), attempts)
+    after = client.lookup(topic, "i")
+    assert after is not None
+    assert after == replace(before, version=after.version)
+    assert json.loads(command("receive", topic, "--json"))["due"] == shown["due"]
 
 
 def test_with_ack_it_is_done_with(command: Command, client: Client, topic: str) -> None:
@@ -56,7 +81,7 @@ def test_several_are_held_until_the_end_so_that_none_comes_twice(
         client.send(topic, str(number))
     shown = command.result("receive", topic, "--count=5", "--no-ack")
     assert sorted(shown.stdout.split()) == ["0", "1", "2", "3", "4"]
-    assert "5 messages were only shown, and released again" in shown.stderr
+    assert "5 messages were only shown, and given back" in shown.stderr
     assert client.count(topic).total == 5
 
 
@@ -147,7 +172,7 @@ def test_told_to_end_it_gives_back_what_it_holds(
         process.send_signal(number)
         _, err = process.communicate()
         assert process.returncode == 128 + number
-    assert b"it was only shown, and released again" in err
+    assert b"it was only shown, and given back" in err
     lease = next(iter(client.consume(topic)))
     assert (lease.id, lease.attempts, lease.redelivered) == ("i", 0, False)
 

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -79,7 +83,10 @@ def test_a_topic_that_is_not_there_is_said_with_how_to_make_it(command: Command)
 def test_each_line_is_a_message(command: Command, client: Client, topic: str) -> None:
     given = ["send", topic, "--lines", "--in=1h", "--header=a=1", "--group=g"]
     text = b"".join(b"%d\n" % number for number in range(2_500)) + b"\n" + b"\xff"
-    assert command(*given, input=text) == "sent 2,502 messages\n"
+    sent = command.result(*given, input=text)
+    assert sent.stderr == "sent 2,502 messages\n"
+    ids = sent.stdout.split()
+    assert len(set(ids)) == 2_502
     now = datetime.now(UTC)
     assert client.count(topic).waiting == 2_502
     assert client.count(topic, now, now + timedelta(minutes=59)).total == 0
@@ -92,7 +99,22 @@ def test_lines_are_received_as_they_were(command: Command, topic: str) -> None:
 
 
 def test_no_lines_are_no_messages(command: Command, topic: str) -> None:
-    assert command("send", topic, "--lines", input=b"") == "sent 0 messages\n"
+    sent = command.result("send", topic, "--lines", input=b"")
+    assert (sent.stdout, sent.stderr) == ("", "sent 0 messages\n")
+
+
+def test_ids_are_printed_in_the_order_of_the_lines(
+    command: Command, client: Client, topic: str
+) -> None:
+    with Client(command.address, producer_group="default") as owner:
+        ids = command("send", topic, "--lines", "--in=1h", input=b"one\ntwo\n").split()
+        assert [owner.body(topic, each) for each in ids] == [b"one", b"two"]
+        text = command("send", topic, "--lines", "--json", "--in=1h", input=b"three\nfour\n")
+        told = [json.loads(line) for line in text.splitlines()]
+        assert [each.pop("line") for each in told] == [1, 2]
+        assert [owner.body(topic, each["id"]) for each in told] == [b"three", b"four"]
+    sent = command.json("send", topic, "--in=1h", "--id=i")
+    assert sent == {"id": "i"}
 
 
 def test_a_line_that_is_too_long_ends_it_after_those_before(
@@ -108,7 +130,7 @@ def test_a_line_that_is_too_long_ends_it_after_those_before(
     assert client.count("short").total == 1
 
 
-def test_lines_that_are_refused_are_counted(
+def test_each_line_that_is_refused_is_told_with_its_number(
     command: Command, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse_some(_: object, __: str, messages: Sequence[ToSend]) -> Outcomes:
@@ -118,19 +140,52 @@ def test_lines_that_are_refused_are_counted(
         )
 
     monkeypatch.setattr(Client, "send_many", refuse_some)
-    refused = command.refusal("send", topic, "--lines", input=b"a\nb\nc\nd\n")
-    assert refused == (
-        "line 2: refused: a message with this id exists, or existed within the dedupe time; and 1 more line; "
-        "2 messages were sent"
-    )
+    reason = "a message with this id exists, or existed within the dedupe time"
+    refused = command.failed("send", topic, "--lines", input=b"a\nb\nc\nd\n")
+    assert str(refused.exception) == "2 lines refused or failed; 2 messages sent"
+    assert refused.stdout == "i\ni\n"
+    assert refused.stderr == f"line 2: refused: {reason}\nline 4: refused: {reason}\n"
+    refused = command.failed("send", topic, "--lines", "--json", input=b"a\nb\n")
+    assert [json.loads(line) for line in refused.stdout.splitlines()] == [
+        {"line": 1, "id": "i"},
+        {"line": 2, "refused": "exists", "reason": reason},
+    ]
 
 
 def test_what_fails_as_a_whole_is_said_with_its_lines(command: Command, topic: str) -> None:
     header = f"--header={'n' * 256}=1"
-    refused = command.refusal("send", topic, "--lines", header, input=b"a\nb\n")
-    assert refused == (
-        "lines 1 to 2: header name has 256 bytes; at most 255 are allowed; 0 messages were sent"
-    )
+    reason = "header name has 256 bytes; at most 255 are allowed"
+    refused = command.failed("send", topic, "--lines", header, input=b"a\nb\n")
+    assert str(refused.exception) == "2 lines refused or failed; 0 messages sent"
+    assert (refused.stdout, refused.stderr) == ("", f"lines 1 to 2: {reason}\n")
+    refused = command.failed("send", topic, "--lines", "--json", header, input=b"a\nb\n")
+    assert [json.loads(line) for line in refused.stdout.splitlines()] == [
+        {"line": number, "failed": "invalid_input", "reason": reason} for number in (1, 2)
+    ]
+
+
+def test_an_id_is_printed_before_the_next_line_comes(address: str, topic: str) -> None:
+    """So that a program can write a line and wait for its id."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "chronoline", "send", topic, "--lines"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "CHRONOLINE_ADDRESS": address},
+    ) as process:
+        try:
+            assert process.stdin
+            assert process.stdout
+            ids = set()
+            for line in (b"one\n", b"two\n"):
+                process.stdin.write(line)
+                process.stdin.flush()
+                ids.add(process.stdout.readline())
+            assert len(ids) == 2
+            process.stdin.close()
+            assert process.wait() == 0
+        finally:
+            process.kill()
 
 
 class Trickle:

@@ -9,6 +9,7 @@ import pytest
 
 from chronoline.log import Log
 from chronoline.pipe.counting import Counters
+from chronoline.stores.members import pipe_group
 from chronoline.stores.opening import open_store
 from tests.cli.pipe.command import now_ms, pipe, printed, refusal, store_url
 
@@ -23,11 +24,11 @@ def arguments(tmp_path: Path) -> list[str]:
     counters = Counters(fired=1_234_567, redelivered=12, served=345_678, skipped=3)
     counters.lateness.counts[:] = [1] * len(counters.lateness.counts)
     with open_store(store_url(tmp_path)) as store:
-        store.create_topic("p", now_ms=now_ms())
+        topic = store.create_topic("p", now_ms=now_ms())
         for node, life_ms in ((NODE, 60_000), ("another", -1)):
             until_ms = now_ms() + life_ms
             details = counters.to_json()
-            store.beat("p", node, until_ms=until_ms, details=details, now_ms=now_ms())
+            store.beat(pipe_group(topic), node, until_ms=until_ms, details=details, now_ms=now_ms())
     return ["status", "--name=p", f"--store={store_url(tmp_path)}", f"--input=in@{tmp_path}/log"]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from chronoline.stores.members import pipe_group, pipe_members
 from chronoline.stores.opening import open_store
 from tests.cli.pipe.command import now_ms, pipe, printed, refusal, store_url
 
@@ -14,12 +15,15 @@ MINUTE_MS = 60_000
 
 def beat(url: str, node: str, life_ms: int = MINUTE_MS) -> None:
     with open_store(url) as store:
-        store.beat("p", node, until_ms=now_ms() + life_ms, now_ms=now_ms())
+        topic = store.ensure_topic("p", now_ms=now_ms())
+        group = topic.name if node.startswith("older") else pipe_group(topic)
+        store.beat(group, node, until_ms=now_ms() + life_ms, now_ms=now_ms())
 
 
 def stopping(url: str) -> dict[str, bool]:
     with open_store(url) as store:
-        return {each.name: each.stopping for each in store.members("p")}
+        topic = store.ensure_topic("p", now_ms=now_ms())
+        return {each.name: each.stopping for each in pipe_members(store, topic)}
 
 
 def test_only_who_lives_is_counted(tmp_path: Path) -> None:
@@ -30,6 +34,21 @@ def test_only_who_lives_is_counted(tmp_path: Path) -> None:
     assert stopping(url) == {"a": False, "b": True, "dead": False}
     assert printed("stop", "--name=p", f"--store={url}") == "asked 2 processes to stop\n"
     assert stopping(url)["a"]
+
+
+def test_processes_of_an_older_version_are_asked_too(tmp_path: Path) -> None:
+    url = store_url(tmp_path)
+    for node in ("a", "older"):
+        beat(url, node)
+    assert printed("stop", "--name=p", f"--store={url}") == "asked 2 processes to stop\n"
+    assert stopping(url) == {"a": True, "older": True}
+
+
+def test_a_pipe_without_a_timeline_has_no_processes(tmp_path: Path) -> None:
+    url = store_url(tmp_path)
+    with open_store(url):
+        said = refusal("stop", "--name=p", f"--store={url}")
+    assert said == f"no living process of the pipe 'p' is known to the store {url}"
 
 
 def test_if_nobody_lives_it_says_so_and_names_the_store(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from chronoline.pipe.intake import REASON_HEADER
 from chronoline.spark.pipe import Pipe
+from chronoline.stores.members import pipe_group
 from tests.spark.pipes.places import PATIENCE_S, Embedded, Place, Record
 from tests.spark.pipes.scene import DEADLINE, HOUR_MS, ID, Scene, now_ms, rfc_3339, until
 
@@ -86,9 +87,17 @@ def test_a_pipe_that_stands_still_leaves_its_input_to_others_and_hears_of_a_stop
             pipe._longest_still_s = longest_s
             until(lambda: scene.holders() == {pipe.node}, "it takes them back")
             pipe._longest_still_s = -1.0
-            scene.store.ask_to_stop(scene.name, pipe.node)
+            scene.store.ask_to_stop(pipe_group(pipe.topic), pipe.node)
             until(pipe.stopped.is_set, "it stops")
         assert pipe.failed is None
+
+
+def test_a_pipe_whose_timeline_is_dropped_ends(embedded: Embedded, spark: SparkSession) -> None:
+    """Else it would show that it lives for ever, where nobody finds it by its name."""
+    with Scene(embedded) as scene, Pipe(scene.settings(), spark) as pipe:
+        scene.store.drop_topic(pipe.topic.uid, now_ms=now_ms())
+        until(pipe.stopped.is_set, "it ends")
+        assert pipe.failed == f"its timeline {scene.name!r} was dropped"
 
 
 def test_a_pipe_whose_supervisor_is_busy_lives_and_keeps_its_input(
@@ -110,7 +119,7 @@ def test_a_pipe_whose_supervisor_is_busy_lives_and_keeps_its_input(
             return {each: claim.fence for each, claim in pipe._claiming.claims.items()}
 
         def alive_until_ms() -> int:
-            (member,) = scene.store.members(scene.name)
+            (member,) = scene.store.members(pipe_group(pipe.topic))
             return member.until_ms
 
         until(lambda: len(fences()) == 2, "it takes in all partitions")

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from chronoline.cli.pipe import app
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Log, NewEvent
+from chronoline.stores.members import pipe_group
 from chronoline.stores.opening import open_store
 from chronoline.testing import jars
 from chronoline.testing.postgres import PostgresServer
@@ -121,10 +122,11 @@ def test_bad_settings_are_said_before_anything_starts(
 def test_a_pipe_is_stopped_by_its_name_and_store_alone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/pipe.db"
     with open_store(url) as store:
-        store.beat("p", "node", until_ms=now_ms() + 60_000, now_ms=now_ms())
+        topic = store.create_topic("p", now_ms=now_ms())
+        store.beat(pipe_group(topic), "node", until_ms=now_ms() + 60_000, now_ms=now_ms())
         answer = pipe("stop", "--name=p", f"--store={url}")
         assert answer.stdout == "asked 1 process to stop\n", answer.exception
-        assert [each.stopping for each in store.members("p")] == [True]
+        assert [each.stopping for each in store.members(pipe_group(topic))] == [True]
 
 
 def test_a_check_says_everything_that_is_wrong_and_what_to_do(

@@ -1,0 +1,84 @@
+"""Topics that a pipe fires: while one lives, consumers of its topic are given nothing.
+
+A pipe shows by heartbeats in the store that it lives (`stores/members.py`), and the broker's clock decides.
+One question of the store answers for all topics: it is asked when a consumer subscribes, and again in every
+window while there are loaders, so a pipe that starts stops the consumers and one that ends lets them go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from chronoline.broker.access import StoreAccess
+from chronoline.broker.alarms import Alarm
+from chronoline.broker.containing import contain
+from chronoline.broker.loading import Loader
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.core.errors import ChronolineError
+from chronoline.core.topic import Topic
+from chronoline.stores.members import pipe_groups
+
+_SHORTEST_MS = 200
+_LONGEST_MS = 2_000
+"""Between two questions, whatever the windows of the topics are."""
+
+
+class PipeWatch:
+    """Pauses the loaders of topics that a pipe fires. Owned by the event loop."""
+
+    def __init__(
+        self, access: StoreAccess, metrics: BrokerMetrics, loaders: Callable[[], Iterable[Loader]]
+    ) -> None:
+        self._access = access
+        self._metrics = metrics
+        self._loaders = loaders
+        self._loader_added = Alarm()
+        self._asking: asyncio.Task[None] | None = None
+
+    def loader_added(self) -> None:
+        """There is a loader to ask for."""
+        if self._asking is None:
+            self._asking = contain("asking for pipes", self._ask, self._metrics)
+        self._loader_added.ring()
+
+    def stop(self) -> None:
+        """May be called twice."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def why_paused(self, topic: Topic) -> str:
+        """Why consumers of the topic are given nothing; empty if no pipe fires it."""
+        return _reason(topic, await self._live_groups())
+
+    async def _ask(self) -> None:
+        while True:
+            while (rest_s := self._rest_s) is None:
+                await self._loader_added.sleep(None)
+            await asyncio.sleep(rest_s)
+            try:
+                groups = await self._live_groups()
+            except ChronolineError:
+                continue  # the loaders notice it by themselves; until the store answers all stays as it is
+            for loader in self._loaders():
+                loader.pause(_reason(loader.topic, groups))
+
+    @property
+    def _rest_s(self) -> float | None:
+        windows_ms = [each.topic.settings.window_ms for each in self._loaders()]
+        if not windows_ms:
+            return None
+        return max(_SHORTEST_MS, min(_LONGEST_MS, *windows_ms)) / 1000
+
+    async def _live_groups(self) -> frozenset[str]:
+        now_ms = self._access.clock.now_ms()
+        return await self._access.look("members", lambda store: store.live_groups(now_ms=now_ms))
+
+
+def _reason(topic: Topic, live_groups: frozenset[str]) -> str:
+    if live_groups.isdisjoint(pipe_groups(topic)):
+        return ""
+    return (
+        f"topic {topic.name!r} is fired by a pipe, which takes no consumers beside it: read the pipe's "
+        f"output topic, or stop the pipe with `chronoline pipe stop --name {topic.name}`"
+    )
