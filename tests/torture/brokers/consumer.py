@@ -12,7 +12,9 @@ import base64
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import httpx
 
@@ -21,7 +23,7 @@ from chronoline.client import AsyncLease
 from chronoline.core.errors import ChronolineError, ConsumerReplaced, TopicNotFound
 from tests.torture.brokers.doors import Answer, HttpDoor, asked, digest, told_answer
 from tests.torture.brokers.program import Program, play
-from tests.torture.history import DELIVERY, DONE
+from tests.torture.history import DELIVERY, DONE, UNKNOWN
 
 _TIMEOUT_S = 6.0
 _PREFETCH = 200
@@ -106,7 +108,18 @@ class HttpHeld:
             assert answer.version is not None
             assert answer.until_ms is not None
             self.version, self.until_ms = answer.version, answer.until_ms
+        elif op == "extend" and answer.outcome == UNKNOWN:
+            await self._look()
         return answer
+
+    async def _look(self) -> None:
+        """Who polls finds out by itself whether an extension was made: it is the next version."""
+        path = f"/topics/{self._topic}/messages/{quote(self._id, '')}"
+        with suppress(httpx.HTTPError):
+            found = await self._door.ask("GET", path)
+            mine = found.get("consumer") == self._consumer
+            if mine and found["version"] == self.version + 1 and found["status"] == "processing":
+                self.version, self.until_ms = found["version"], found["ts_ms"]
 
 
 class Hand:

@@ -194,7 +194,8 @@ def _refusal(history: History, message: Message, delivery: Delivery, call: Call)
     elif _explained(history, message, delivery, call.ended_ms):
         return
     elif any(each.op == "extend" and not each.done for each in earlier):
-        yield UNKNOWN_COST_LEASE, why
+        if delivery.door != "http":  # who polls looks by itself, and may have looked too early
+            yield UNKNOWN_COST_LEASE, why
     else:
         yield (TAKEN_AWAY if history.has_twins(delivery) else LIVE_REFUSED), why
 
