@@ -96,22 +96,49 @@ def test_what_is_not_http_is_told_so(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
+_POLL = (
+    b"POST /v1/topics/t/receive HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b'content-length: 14\r\n\r\n{"wait":"60s"}'
+)
+
+
+def test_idle_connections_make_room_for_new_ones(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path, limits=Limits(connections=3)) as served:
+            await served.create_topic()
+            idle = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(10)]
+            async with httpx.AsyncClient(base_url=served.url) as another:
+                assert (await another.get("/livez")).status_code == 200
+            for reader, _ in idle[:7]:
+                assert await asyncio.wait_for(reader.read(), 10) == b""  # closed without a word
+            for _, writer in idle:
+                writer.close()
+
+    asyncio.run(play())
+
+
+def _polls(served: Served) -> int:
+    return sum(each.credit for each in served.subscriptions)
+
+
+def test_connections_with_requests_under_way_are_only_so_many(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(connections=2)) as served:
-            http = served.node.http
-            assert http is not None
-            one = await asyncio.open_connection("127.0.0.1", served.port)
-            assert (await served.http.get("/livez")).status_code == 200
-            assert http.connections == 2
+            await served.create_topic()
+            await served.http.aclose()
+            polls = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+            for _, writer in polls:
+                writer.write(_POLL)
+            await until(lambda: _polls(served) == 2)
             head, problem = await talk(served, b"")
             assert head.startswith(b"HTTP/1.1 429 ")
             assert b"retry-after: 1" in head
             assert problem["code"] == "too_much"
-            one[1].close()
-            await until(lambda: http.connections == 1)
+            polls[0][1].close()
+            await until(lambda: _polls(served) == 1)
             async with httpx.AsyncClient(base_url=served.url) as another:
                 assert (await another.get("/livez")).status_code == 200
+            polls[1][1].close()
 
     asyncio.run(play())
 
