@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from chronoline import listener as listeners
 from chronoline.listener import CappedListener, listen
+from tests.certificates import make_certificate
 from tests.waiting import run_scene, until
 
 
@@ -26,9 +29,9 @@ class _Echo(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def _serving(most: int) -> AsyncIterator[CappedListener]:
+async def _serving(most: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[CappedListener]:
     listener = listen("127.0.0.1", 0, most=most)
-    server = await asyncio.get_running_loop().create_server(_Echo, sock=listener)
+    server = await asyncio.get_running_loop().create_server(_Echo, sock=listener, ssl=tls)
     async with server:
         yield listener
 
@@ -54,6 +57,28 @@ def test_the_longest_idle_connection_gives_way() -> None:
             for each in (first, second, third):
                 each.close()
             await until(lambda: listener.connections == 0)
+
+    run_scene(scene)
+
+
+def test_connections_that_do_not_begin_with_tls_give_way(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    own.load_cert_chain(certificate, key)
+    trusting = ssl.create_default_context(cafile=certificate)
+
+    async def scene() -> None:
+        async with _serving(2, own) as listener:
+            idle = [await _connect(listener) for _ in range(5)]
+            host, port = listener.getsockname()
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=trusting, server_hostname="127.0.0.1"
+            )
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+            writer.transport.abort()
+            for each in idle:
+                each.close()
 
     run_scene(scene)
 

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from chronoline import admission
+from chronoline.broker.doors import Door, Tokens
 from chronoline.broker.limits import Limits
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
@@ -156,5 +159,52 @@ def test_a_batch_has_only_so_many_messages(tmp_path: Path) -> None:
             ):
                 answer = await served.http.post(f"/v1/topics/t/{path}", json=asked)
                 assert check(answer, 400, "invalid_input")["kind"] == "refused"
+
+    asyncio.run(play())
+
+
+_ANNOUNCED = (
+    b"PUT /v1/topics/t/messages/m HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer %s\r\n"
+    b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
+)
+
+
+def test_bodies_are_read_only_while_the_node_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "_PATIENCE_S", 0.05)
+
+    async def play() -> None:
+        limits = Limits(frame_bytes=64 * KIB, node_bytes=128 * KIB, node_requests=1_000)
+        async with serving(tmp_path, limits=limits) as served:
+            await served.create_topic(largest_body_bytes=KIB)
+            assert served.node.parts is not None
+            node = served.node.parts.admission
+            silent = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+            for _, writer in silent:
+                writer.write(_ANNOUNCED % (b"", 64 * KIB))
+            await until(lambda: node.under_way_bytes == 128 * KIB)
+            check(await served.http.put("/v1/topics/t/messages/m", json={}), 429, "node_busy")
+            assert (await served.http.get("/v1/topics")).status_code == 200  # it has no body
+            for _, writer in silent:
+                writer.close()
+            await until(lambda: node.under_way_bytes == 0)
+            await served.put("m")
+            assert node.under_way_bytes == 0
+
+    asyncio.run(play())
+
+
+def test_without_a_token_no_body_is_waited_for(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    tokens.create("somebody")
+
+    async def play() -> None:
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(_ANNOUNCED % (b"wrong", 8_000_000))
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+            assert head.startswith(b"HTTP/1.1 401 ")
+            writer.close()
 
     asyncio.run(play())
