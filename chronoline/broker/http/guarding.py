@@ -62,6 +62,7 @@ class Guard:
         try:
             self._admit(scope["path"], headers)
             with _Bounded(receive, headers, self._parts, _client_of(scope, headers), count) as read:
+                await read.admit()
                 await self._app(scope, read, tell)
         except (ChronolineError, HTTPException) as error:
             await problem_of(error)(scope, receive, tell)
@@ -130,10 +131,14 @@ class _Bounded:
         if self._admitted is not None:
             self._admitted.end()
 
-    async def _admit(self) -> None:
-        """Before the first byte is read. A body of unknown size may be as large as a frame."""
+    async def admit(self) -> None:
+        """Before the first byte is read. A body of unknown size may be as large as a frame.
+
+        Raises what keeps it from being read, which FastAPI would answer as a fault of the body.
+        """
+        self._check(self._announced_bytes)
         size_bytes = self._announced_bytes if self._is_announced else self._most_bytes
-        if self._admitted is None and size_bytes:
+        if size_bytes:
             try:
                 self._admitted = await self._parts.admission.admit(self._client, size_bytes)
             except NodeBusy:
@@ -143,8 +148,6 @@ class _Bounded:
     async def __call__(self) -> Message:
         if self._complete:
             return await self._receive()  # until the client goes away
-        self._check(self._announced_bytes)
-        await self._admit()
         message = await self._next()
         self._count("in", message)
         self._read_bytes += len(message.get("body", b""))
