@@ -309,8 +309,11 @@ class NodeSettings(SettingsTable):
         only_here = all(each is None or is_loopback(each.host) for each in listeners)
         return self.callbacks.allow if only_here else ()
 
-    def shares(self, descriptors: int) -> Shares:
-        """How many of a process's descriptors each listener may use, and calls, unless they are set."""
+    def shares(self, descriptors: int, *, even_if_set: bool = False) -> Shares:
+        """How many connections and calls there may be with a number of descriptors; as set, if they are.
+
+        With `even_if_set`, what is set counts only as far as there are descriptors for it.
+        """
         listeners = [self.grpc_listener, self.http_listener] if self.has_broker else []
         listeners += [self.timers_listener] if self.has_timers else []
         found = share_out(
@@ -320,12 +323,12 @@ class NodeSettings(SettingsTable):
             calls=self.callbacks.in_all,
         )
         limits, callbacks = self.limits, self.callbacks
-        return Shares(
-            connections=limits.connections
-            if "connections" in limits.model_fields_set
-            else min(limits.connections, found.connections),
-            calls=callbacks.in_all if "in_all" in callbacks.model_fields_set else found.calls,
-        )
+        connections, calls = min(limits.connections, found.connections), found.calls
+        if "connections" in limits.model_fields_set and not even_if_set:
+            connections = limits.connections
+        if "in_all" in callbacks.model_fields_set and not even_if_set:
+            calls = callbacks.in_all
+        return Shares(connections, calls)
 
     @property
     def has_broker(self) -> bool:

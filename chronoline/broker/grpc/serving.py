@@ -64,7 +64,8 @@ _WINDOW_BYTES = 128 * 1024
 """This much of a call may be sent before the broker reads it, which is after it was admitted."""
 _TO_BE_TOLD = 16
 """Connections beyond the bound of streams: their clients can still be told that there are too many."""
-_HANDSHAKE_MS = 10_000
+_HANDSHAKE_MS = 5_000
+"""A connection that does not begin to speak within this time is closed."""
 _IDLE_MS = 60_000
 """A connection without a call is closed after this time; clients open another one by themselves."""
 

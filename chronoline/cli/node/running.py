@@ -76,6 +76,18 @@ async def _start(
     """Where it listens."""
     where: dict[str, str] = {}
     shares = settings.shares(limit())
+    fitting = settings.shares(limit(), even_if_set=True)
+    if shares != fitting:
+        logger.warning(
+            "limits.connections=%d and callbacks.in_all=%d need more than the %d files that this process may "
+            "open: %d and %d would fit, or raise its limit",
+            shares.connections,
+            shares.calls,
+            limit(),
+            fitting.connections,
+            fitting.calls,
+            extra={"action": "few_descriptors"},
+        )
     limits = replace(settings.limits.limits(), connections=shares.connections)
     admission = limits.admission()
     caller = await exits.enter_async_context(_caller(settings, shares.calls))
