@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import json
 import os
 import secrets
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import grpc
 
+from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import name_problem
 
@@ -203,12 +203,3 @@ def check_listener(host: str, door: Door, *, insecure: bool) -> None:
             f"others can reach {host!r}, and that needs {' and '.join(missing)}; or say --insecure, and "
             "everybody who reaches it can read, change and delete everything"
         )
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from chronoline.admission import Admission
 from chronoline.broker.subscribing import MAX_CREDIT
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import CLOCK_BOUND_MS
@@ -24,12 +25,24 @@ class Limits:
     in_flight_bytes: int = 32 * 1024 * 1024
     """What one connection may have sent and not been answered yet; then it is read no further."""
     connections: int = 1_000
-    """Streams that are open at the same time."""
+    """Streams that are open at the same time, and connections of each listener."""
+    node_bytes: int = 256 * 1024 * 1024
+    """What all clients may have sent and not been answered yet; one client may have a quarter of it."""
+    node_requests: int = 4_000
+    """Requests of all clients that are not answered yet; of one client a quarter."""
     ping_interval_ms: int = 1_000
     ping_timeout_ms: int = 10_000
     """A client that is not heard of, or does not read, for so long is taken for gone."""
     clock_bound_ms: int = CLOCK_BOUND_MS
     """A client's clock that is further off is reported; if the store's is, the broker does less."""
+
+    def admission(self) -> Admission:
+        """What bounds the requests of all clients together."""
+        return Admission(
+            most_bytes=self.node_bytes,
+            most_requests=self.node_requests,
+            largest_bytes=self.frame_bytes,
+        )
 
 
 class Budget:

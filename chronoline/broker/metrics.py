@@ -57,6 +57,15 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
     "broker_commands_errors": Family(("command", "topic"), "Commands of clients that failed."),
+    "broker_refused_count": Family(
+        ("edge", "reason"), "Requests and connections that were refused before they were worked on."
+    ),
+    "broker_under_way_bytes": Family(
+        (), "Requests of all clients that are not answered yet, as they are counted.", True
+    ),
+    "broker_shortages_count": Family(
+        ("resource",), "How often the process ran short of descriptors, memory, ports or threads."
+    ),
     "broker_active_timedrifts_count": Family(
         ("target", "topic"), "Clocks that are further off than the bound.", True
     ),
@@ -256,6 +265,10 @@ class BrokerMetrics(Collector):
     def called(self, topic: str, outcome: str) -> None:
         """A topic's target was called."""
         self.add("topic_target_calls_count", (outcome, topic))
+
+    def refused(self, edge: str, reason: str) -> None:
+        """A request or a connection, before anything was done with it."""
+        self.add("broker_refused_count", (edge, reason))
 
     def queried(self, query: str, topic: str, *, took_s: float) -> None:
         labels = (*_QUERIES.get(query, _OTHER_QUERY), topic)

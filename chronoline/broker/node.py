@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 
+from chronoline.admission import Admission
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.containing import contain
@@ -31,6 +32,7 @@ from chronoline.callbacks.guarding import LOOPBACK, Guard
 from chronoline.clock import Clock, SystemClock
 from chronoline.core.errors import ChronolineError
 from chronoline.core.version import VERSION
+from chronoline.descriptors import SHORTAGES
 from chronoline.naming import new_id
 from chronoline.stores.contract import Store
 from chronoline.stores.purge_pace import PurgePace
@@ -58,10 +60,12 @@ class Node:
         metrics: BrokerMetrics | None = None,
         patience_s: float = 10.0,
         calls: Calls | None = None,
+        admission: Admission | None = None,
     ) -> None:
         """`patience_s` is how long the store may take; then a change is answered as unknown.
 
-        Without `calls` the targets of topics are called as by default, on loopback too.
+        Without `calls` the targets of topics are called as by default, on loopback too. `admission` is
+        given by whoever has other services in the same process.
         """
         self._store = store
         self._limits = limits or Limits()
@@ -71,6 +75,7 @@ class Node:
         self._patience_s = patience_s
         self._calls = calls
         self._pace = PurgePace(_UPKEEP_EVERY_S)
+        self._admission = admission or self._limits.admission()
         self.broker = f"b-{new_id()}"
         self._exits = AsyncExitStack()
         self.grpc: GrpcEdge | None = None
@@ -121,6 +126,7 @@ class Node:
             ),
             metrics=self.metrics,
             limits=self._limits,
+            admission=self._admission,
         )
         noticing = Noticing(
             self._store,
@@ -217,6 +223,9 @@ class Node:
             if latencies:
                 mean = sum(latencies) / len(latencies)
                 yield "network_broker_latency_ms", (partner, ""), mean
+        yield "broker_under_way_bytes", (), self._admission.under_way_bytes
+        for resource, count in SHORTAGES.counted.items():
+            yield "broker_shortages_count", (resource,), count
         degraded = {each.type for each in self.parts.degradation.current}
         for kind in DegradationType:
             yield "broker_degradation_state", (kind.value, ""), float(kind in degraded)

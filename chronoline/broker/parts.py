@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from chronoline.admission import Admission
 from chronoline.broker.access import StoreAccess
 from chronoline.broker.alarms import Alarm
 from chronoline.broker.carrier import Carrier
@@ -32,5 +33,6 @@ class Parts:
     timekeeper: Timekeeper
     metrics: BrokerMetrics
     limits: Limits
+    admission: Admission
     topic_made: Alarm = field(default_factory=Alarm)
     """Rings when a topic with a target was made here."""

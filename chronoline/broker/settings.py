@@ -17,13 +17,14 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError
 
-from chronoline.broker.doors import is_loopback
 from chronoline.broker.limits import Limits
 from chronoline.broker.metrics import FAMILIES
 from chronoline.broker.subscribing import MAX_CREDIT
 from chronoline.callbacks.guarding import LOOPBACK
+from chronoline.core.addresses import is_loopback
 from chronoline.core.limits import name_problem
 from chronoline.core.urls import url_problem
+from chronoline.descriptors import Shares, share_out
 from chronoline.settings.model import SettingsTable
 from chronoline.settings.problems import Known, Problem, problems_of, refuse
 from chronoline.settings.sources import Gathered, Origin, SettingPath, Sources
@@ -53,13 +54,15 @@ SOURCES = Sources(prefix="CHRONOLINE_NODE_")
 _MIB = 1024 * 1024
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
+_PEERS = 16
+"""For so many other nodes descriptors are kept free."""
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_LABELS = {
     "cluster",
     "topic",
     "le",
     # Of the timers.
-    *("node", "tag", "outcome", "method", "status"),
+    *("node", "tag", "outcome", "method", "status", "reason", "resource"),
     *(each for one in FAMILIES.values() for each in one.labels),
 }
 _LIMITS = Limits()
@@ -163,6 +166,9 @@ class LimitsTable(SettingsTable):
         default=_LIMITS.in_flight_bytes, ge=64 * 1024, le=1024 * _MIB
     )
     connections: Whole = Field(default=_LIMITS.connections, ge=1, le=100_000)
+    """Unless it is set, fewer where the process may not open as many files; see `NodeSettings.shares`."""
+    node_bytes: SizeBytes = Field(default=_LIMITS.node_bytes, ge=_MIB, le=1024 * 1024 * _MIB)
+    node_requests: Whole = Field(default=_LIMITS.node_requests, ge=10, le=1_000_000)
     ping_interval_ms: DurationMs = Field(default=_LIMITS.ping_interval_ms, ge=50, le=_HOUR_MS)
     ping_timeout_ms: DurationMs = Field(default=_LIMITS.ping_timeout_ms, ge=100, le=_DAY_MS)
     clock_bound_ms: DurationMs = Field(default=_LIMITS.clock_bound_ms, ge=1, le=_DAY_MS)
@@ -303,6 +309,27 @@ class NodeSettings(SettingsTable):
         only_here = all(each is None or is_loopback(each.host) for each in listeners)
         return self.callbacks.allow if only_here else ()
 
+    def shares(self, descriptors: int, *, even_if_set: bool = False) -> Shares:
+        """How many connections and calls there may be with a number of descriptors; as set, if they are.
+
+        With `even_if_set`, what is set counts only as far as there are descriptors for it.
+        """
+        listeners = [self.grpc_listener, self.http_listener] if self.has_broker else []
+        listeners += [self.timers_listener] if self.has_timers else []
+        found = share_out(
+            descriptors,
+            listeners=sum(each is not None for each in listeners),
+            peers=0 if self.replication.nodes is None else _PEERS,
+            calls=self.callbacks.in_all,
+        )
+        limits, callbacks = self.limits, self.callbacks
+        connections, calls = min(limits.connections, found.connections), found.calls
+        if "connections" in limits.model_fields_set and not even_if_set:
+            connections = limits.connections
+        if "in_all" in callbacks.model_fields_set and not even_if_set:
+            calls = callbacks.in_all
+        return Shares(connections, calls)
+
     @property
     def has_broker(self) -> bool:
         return BROKER_ROLES[0] in self.roles
@@ -356,6 +383,12 @@ def _cross_problems(settings: NodeSettings) -> Iterator[Problem]:
                     f"is the same address as {name}, {settings.timers}; name another port",
                 )
     limits = settings.limits
+    if limits.node_bytes < 2 * limits.frame_bytes:
+        yield Problem(
+            ("limits", "node_bytes"),
+            f"must be at least twice frame_bytes ({limits.frame_bytes}), not {limits.node_bytes}: one client "
+            "could fill the node",
+        )
     if limits.ping_timeout_ms < 2 * limits.ping_interval_ms:
         yield Problem(
             ("limits", "ping_timeout_ms"),

@@ -15,6 +15,7 @@ from yarl import URL
 
 from chronoline.callbacks.guarding import Guard
 from chronoline.callbacks.looking_up import Lookups
+from chronoline.descriptors import SHORTAGES, shortage_of
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +23,8 @@ _SUCCESS, _REDIRECT = 2, 3
 """The first digits of such answers."""
 
 _PIECE_BYTES = 64 * 1024
+_REST_S = 0.5
+"""Before a call is tried again that this process had no means to make."""
 
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host and a port, in the order in which they are to be tried."""
@@ -38,7 +41,7 @@ class Verdict(StrEnum):
     not_allowed = "not_allowed"
     unknown_host = "unknown_host"
     no_turn = "no_turn"
-    """It was not begun: too many others were under way."""
+    """It was not begun: too many others were under way, or the node was short of descriptors or the like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +110,31 @@ class Caller:
         """Calls once. An attempt that follows a failed one goes to the next address that the name has.
 
         One whose turn does not come in time is not begun; without a time it waits. When its turn has come,
-        `may_begin` is asked whether it is still wanted.
+        `may_begin` is asked whether it is still wanted. While this process is short of descriptors, memory,
+        ports or threads, the call waits as it does for its turn, and `may_begin` is asked again.
         """
         url = URL(uri, encoded=True)
         host, port = url.host or "", url.port or 0
         place = self._hosts.setdefault((host, port), _Host(self.limits.for_each_host))
         place.calls += 1
         timeout_s = self.limits.timeout_ms / 1000
-        begun = False
+        begun, waits_for = False, "too many calls are under way"
         try:
             async with asyncio.timeout(turn_within_s) as patience, place.turns, self._all:
-                if not may_begin():
-                    return Answer(Verdict.no_turn, "it is not wanted any more")
-                begun = True
-                patience.reschedule(asyncio.get_running_loop().time() + timeout_s)
-                return await self._post(url, body, headers, attempt=attempt)
+                give_up_s = patience.when()
+                while may_begin():
+                    begun = True
+                    patience.reschedule(asyncio.get_running_loop().time() + timeout_s)
+                    try:
+                        return await self._post(url, body, headers, attempt=attempt)
+                    except _Short as short:
+                        begun, waits_for = False, str(short)
+                    patience.reschedule(give_up_s)
+                    await asyncio.sleep(_REST_S)  # nothing tells when the shortage is over
+                return Answer(Verdict.no_turn, "it is not wanted any more")
         except TimeoutError:
             if not begun:
-                return Answer(Verdict.no_turn, "too many calls are under way")
+                return Answer(Verdict.no_turn, waits_for)
             return Answer(Verdict.timed_out, f"no answer within {self.limits.timeout_ms} ms")
         finally:
             place.calls -= 1
@@ -137,7 +147,10 @@ class Caller:
         host, port = url.host or "", url.port or 0
         try:
             addresses = await self._lookup(host, port)
-        except (OSError, UnicodeError) as error:
+        except (OSError, UnicodeError, RuntimeError, MemoryError) as error:
+            _check_shortage(error, host)
+            if not isinstance(error, OSError | UnicodeError):
+                raise
             return Answer(Verdict.unknown_host, f"{host} has no address: {words_of(error)}")
         allowed = [each for each in addresses if self._guard.lets_out(each)]
         if not allowed:
@@ -149,7 +162,8 @@ class Caller:
         address = allowed[attempt % len(allowed)]
         try:
             return await self._ask(url.with_host(address), host, headers, body, named=url)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, MemoryError) as error:
+            _check_shortage(error, address)
             return Answer(Verdict.unreachable, f"{address}: {words_of(error)}")
 
     async def _ask(
@@ -169,6 +183,16 @@ class Caller:
         if status // 100 == _REDIRECT:
             return Answer(Verdict.redirected, f"answered {status}; redirects are not followed")
         return Answer(Verdict.answered_badly, f"answered {status}")
+
+
+class _Short(Exception):
+    """This process has too little of something to make a call."""
+
+
+def _check_shortage(error: Exception, host: str) -> None:
+    if (resource := shortage_of(error, host=host)) is not None:
+        SHORTAGES.note(resource, f"the call to {host}")
+        raise _Short(f"the node is short of {resource}") from None
 
 
 def in_pieces(body: bytes) -> bytes | io.BytesIO:

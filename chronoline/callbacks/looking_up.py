@@ -28,7 +28,10 @@ class Lookups:
         self._asked: dict[Name, asyncio.Future[list[str]]] = {}
 
     async def __call__(self, host: str, port: int) -> list[str]:
-        """In the order in which they are to be tried. Raises `OSError`, and `UnicodeError` for no name."""
+        """In the order in which they are to be tried. Raises `OSError`, and `UnicodeError` for no name.
+
+        Where no thread can be started, `RuntimeError`.
+        """
         with suppress(ValueError):
             return [str(ipaddress.ip_address(host))]
         asked = self._asked.get((host, port))
@@ -40,10 +43,11 @@ class Lookups:
         if len(self._asked) >= self._most_at_once:
             raise OSError(errno.EAGAIN, "too many names are being looked up")
         loop = asyncio.get_running_loop()
-        asked = self._asked[name] = loop.create_future()
+        asked: asyncio.Future[list[str]] = loop.create_future()
         threading.Thread(
             target=self._look_up, args=(loop, name), name="chronoline-lookup", daemon=True
         ).start()
+        self._asked[name] = asked  # once there is a thread that answers it
         return asked
 
     def _look_up(self, loop: asyncio.AbstractEventLoop, name: Name) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from chronoline.cli.sharing import default
+from chronoline.core.addresses import INSECURE_VARIABLE
 from chronoline.core.errors import InvalidInput
 from chronoline.settings.types import check_address
 
@@ -45,6 +46,17 @@ def authority_option(*, panel: str) -> Any:
         metavar="FILE",
         help="TLS, and trust this authority (PEM) instead of the system's.",
         rich_help_panel=panel,
+    )
+
+
+def insecure_option(*, panel: str) -> Any:
+    """`--insecure`."""
+    return typer.Option(
+        "--insecure",
+        envvar=INSECURE_VARIABLE,
+        help="Send the token to another machine without TLS: on a network that you trust.",
+        rich_help_panel=panel,
+        show_envvar=False,
     )
 
 

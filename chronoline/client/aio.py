@@ -87,15 +87,23 @@ class AsyncClient:
         token: str | None = None,
         producer_group: str = DEFAULT_PRODUCER_GROUP,
         tls: bool | str | Path = False,
+        insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
     ) -> None:
-        """`producer_group` owns what is sent. `tls` is whether to use it, or the authority to trust (PEM)."""
+        """`producer_group` owns what is sent. `tls` is whether to use it, or the authority to trust (PEM).
+
+        Without TLS a token is sent to this machine alone, unless `insecure` (or `CHRONOLINE_INSECURE=1`) says
+        that the network can be trusted.
+        """
         _check_name("producer_group", producer_group)
         self._timeout_s = duration_ms(timeout, "timeout") / 1000
         if self._timeout_s == 0:
             raise InvalidInput("timeout must be more than 0 seconds")
         self._connection = Connection(
-            address, token, Path(tls) if isinstance(tls, str | Path) else tls
+            address,
+            token,
+            Path(tls) if isinstance(tls, str | Path) else tls,
+            insecure=insecure,
         )
         self._producer = ProducerStream(self._connection, producer_group, timeout_s=self._timeout_s)
         # Each with what renews its leases.

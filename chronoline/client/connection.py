@@ -12,11 +12,17 @@ from typing import Any, TypeVar
 import grpc
 from grpc import aio
 
+from chronoline.core.addresses import (
+    INSECURE_VARIABLE,
+    check_token_in_clear,
+    is_insecure_allowed,
+)
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
     ClientClosed,
     InvalidInput,
+    NodeBusy,
     OutcomeUnknown,
     StoreUnavailable,
     Unauthenticated,
@@ -63,11 +69,20 @@ def _checked(token: str) -> str | None:
 class Connection:
     """Opened at the first use, and again by itself whenever it was lost."""
 
-    def __init__(self, address: str | None, token: str | None, tls: bool | Path) -> None:
-        """`tls` is whether to use it, or the certificate of the authority to trust."""
+    def __init__(
+        self, address: str | None, token: str | None, tls: bool | Path, *, insecure: bool = False
+    ) -> None:
+        """`tls` is whether to use it, or the certificate of the authority to trust.
+
+        Raises `InvalidInput` if others could read the token on its way, unless `insecure` allows it.
+        """
         self.address = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
         self._token = _checked(token or os.environ.get(TOKEN_VARIABLE) or "")
         self._tls = tls
+        if self._token and tls is False and not (insecure or is_insecure_allowed(os.environ)):
+            check_token_in_clear(
+                self.address, allow=f"say insecure=True (--insecure, {INSECURE_VARIABLE}=1)"
+            )
         self._channel: aio.Channel | None = None
         self._closed = False
         self.generation = 0
@@ -152,7 +167,7 @@ class Connection:
             rest_s = back_off.next_s()
             if known.retry_after_ms is not None:
                 rest_s = known.retry_after_ms / 1000
-            worth = isinstance(known, BrokerUnavailable | StoreUnavailable) or (
+            worth = isinstance(known, BrokerUnavailable | StoreUnavailable | NodeBusy) or (
                 repeatable and isinstance(known, OutcomeUnknown)
             )
             if not (worth and self.reached) or loop.time() + rest_s >= give_up_s:

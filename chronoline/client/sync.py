@@ -198,11 +198,21 @@ class Client(Closing):
         token: str | None = None,
         producer_group: str = DEFAULT_PRODUCER_GROUP,
         tls: bool | str | Path = False,
+        insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
     ) -> None:
-        """`producer_group` owns what is sent. `tls` is whether to use it, or the authority to trust (PEM)."""
+        """`producer_group` owns what is sent. `tls` is whether to use it, or the authority to trust (PEM).
+
+        Without TLS a token is sent to this machine alone, unless `insecure` (or `CHRONOLINE_INSECURE=1`) says
+        that the network can be trusted.
+        """
         self._inner = AsyncClient(
-            address, token=token, producer_group=producer_group, tls=tls, timeout=timeout
+            address,
+            token=token,
+            producer_group=producer_group,
+            tls=tls,
+            insecure=insecure,
+            timeout=timeout,
         )
         self._home = Home(self._inner.close)
 

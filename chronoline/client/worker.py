@@ -115,6 +115,7 @@ class Worker:
         *,
         token: str | None = None,
         tls: bool | str | Path = False,
+        insecure: bool = False,
         consumer: str | None = None,
         concurrency: int = 16,
         lease: Delay = 30.0,
@@ -127,6 +128,7 @@ class Worker:
         """
         check_count("concurrency", concurrency)
         self._address, self._token, self._tls = address, token, tls
+        self._insecure = insecure
         self._consumer = consumer
         self._concurrency = concurrency
         self._lease_s = lease_length_ms(lease) / 1000
@@ -184,7 +186,9 @@ class Worker:
         stopping = asyncio.create_task(self._stopping.wait())
         threads = ThreadPoolExecutor(self._concurrency, "chronoline-handler")
         try:
-            async with AsyncClient(self._address, token=self._token, tls=self._tls) as client:
+            async with AsyncClient(
+                self._address, token=self._token, tls=self._tls, insecure=self._insecure
+            ) as client:
                 subscribing = asyncio.create_task(self._subscribe(client))
                 if await _first(subscribing, stopping):
                     await self._serve(subscribing.result(), threads, stopping)

@@ -92,6 +92,10 @@ class TooMuch(ChronolineError):
     """More than the broker takes at once; nothing was changed. Try again with less, or later."""
 
 
+class NodeBusy(TooMuch):
+    """The broker has as many requests under way as it takes; nothing was changed. Try again."""
+
+
 class Unauthenticated(ChronolineError):
     """The broker asks for a token: `chronoline token create` makes one, CHRONOLINE_TOKEN gives it."""
 

@@ -60,8 +60,12 @@ class TimerNodes:
         at: str | None = None,
         settings: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        descriptors: int | None = None,
     ) -> None:
-        """Starts a process. The others know it as `node`; it listens there, or `at` another address."""
+        """Starts a process. The others know it as `node`; it listens there, or `at` another address.
+
+        It may open as many files as this process, or `descriptors`.
+        """
         given = [f"replication.nodes={self.nodes_file}", "log_level=error", *settings]
         if at is not None:
             given.append(f"replication.address={node}")
@@ -69,6 +73,8 @@ class TimerNodes:
         command += ["--timers", at or node, "--data", str(self.data(node))]
         for each in given:
             command += ["--set", each]
+        if descriptors is not None:
+            command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         own = {**os.environ, **environment} if environment else None
         self._processes[node] = subprocess.Popen(command, env=own)
 

@@ -73,7 +73,7 @@ def describe_nodes(node: TimerNode) -> dict[str, Any]:
                 "address": address,
                 "membership": states[address],
                 "is_here": address == node.me,
-                "is_away": peer.is_away if peer else False,
+                "is_away": peer.is_away and not peer.is_short if peer else False,
                 "has_left": peer.has_left if peer else False,
                 "behind": peer.behind if peer else 0,
             }

@@ -46,6 +46,12 @@ class TimersMetrics:
             ["method", "status"],
             registry=self.registry,
         )
+        self._refused = Counter(
+            "chronoline_timers_refused",
+            "Requests that were refused before they were worked on.",
+            ["reason"],
+            registry=self.registry,
+        )
         # Looked up once: there are few of each.
         self._outcome = cache(self._callbacks.labels)
         self._request = cache(self._requests.labels)
@@ -68,6 +74,9 @@ class TimersMetrics:
 
     def asked(self, method: str, status: int) -> None:
         self._request(method, str(status)).inc()
+
+    def refused(self, reason: str) -> None:
+        self._refused.labels(reason).inc()
 
     def offered(self, timers: int) -> None:
         self._moved.inc(timers)

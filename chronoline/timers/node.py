@@ -369,7 +369,8 @@ class TimerNode:
         assert task is not None
 
         def begin() -> bool:
-            self.metrics.popped(self.now_ms() - call.due_ms, is_first=not call.timer.step)
+            if task not in self._begun:  # else it begins again, after a shortage
+                self.metrics.popped(self.now_ms() - call.due_ms, is_first=not call.timer.step)
             self._queued.discard(task)
             self._begun[task] = call
             return True

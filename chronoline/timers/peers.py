@@ -20,6 +20,7 @@ import aiohttp
 
 from chronoline.callbacks.calling import in_pieces, words_of
 from chronoline.core.errors import InvalidInput
+from chronoline.descriptors import SHORTAGES, shortage_of
 from chronoline.timers.records import Reader, to_record
 from chronoline.timers.timer import Lives, Timer
 
@@ -38,6 +39,7 @@ _LOOK_AFTER_S = 2.0
 _FEW_MISSED = 10_000
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
+_SHORT_REST_S = 0.1
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 PROBLEMS = (aiohttp.ClientError, OSError, TimeoutError, InvalidInput, ValueError, KeyError)
 
@@ -53,6 +55,10 @@ class Told:
 
 class Refused(OSError):
     """A node did not take a request: nothing came of it."""
+
+
+class Short(OSError):
+    """This node has no descriptor, memory, port or thread left for a request: the other was not asked."""
 
 
 class Link:
@@ -75,11 +81,37 @@ class Link:
         params: Mapping[str, str] | None = None,
         patience_s: float | None = None,
     ) -> Any:
-        """The JSON of an answer; raises for every other answer. `patience_s` is for what may take longer."""
+        """The JSON of an answer; raises for every other answer. `patience_s` is for what may take longer.
+
+        While this node is short of what a request needs it tries again; then it raises `Short`.
+        """
         timeout = self._timeout
         if patience_s is not None:
             timeout = aiohttp.ClientTimeout(total=patience_s)
-        data = None if body is None else in_pieces(_to_json(body).encode())
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + (timeout.total or 0)
+        encoded = None if body is None else _to_json(body).encode()
+        while True:
+            try:
+                return await self._ask(method, path, encoded, params, timeout)
+            except (aiohttp.ClientError, OSError, MemoryError, RuntimeError) as error:
+                resource = shortage_of(error, host=self.address.rpartition(":")[0].strip("[]"))
+                if resource is None:
+                    raise
+                SHORTAGES.note(resource, f"what {self.address} is to be told")
+                if loop.time() + _SHORT_REST_S > give_up_s:
+                    raise Short(f"this node is short of {resource}") from None
+            await asyncio.sleep(_SHORT_REST_S)  # nothing tells when the shortage is over
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        params: Mapping[str, str] | None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> Any:
+        data = None if body is None else in_pieces(body)
         try:
             async with self._session.request(
                 method, self._base + path, data=data, params=params, timeout=timeout
@@ -137,6 +169,8 @@ class Peer:
         self._pops = True
         self._is_news = False
         self.is_away = False
+        self.is_short = False
+        """Of those that are away: it was not asked, because this node is short of descriptors or the like."""
         self.has_left = False
         """It said that it stops."""
         self._is_stopped = False
@@ -250,7 +284,9 @@ class Peer:
             self._idle.set()
             self._reached.set()
             told = {"action": "peer_back", "peer": self.address}
-            logger.info("%s is back", self.address, extra=told)
+            if not self.is_short:
+                logger.info("%s is back", self.address, extra=told)
+            self.is_short = False
         return min(_LONGEST_PAUSE_S, 2 * pause_s)
 
     async def _tell_waiting(self) -> None:
@@ -262,7 +298,7 @@ class Peer:
             try:
                 told = await self._send([timer for timer, _ in batch])
             except Exception as error:  # whatever it answers
-                if isinstance(error, aiohttp.ClientConnectorError | Refused):
+                if isinstance(error, aiohttp.ClientConnectorError | Refused | Short):
                     otherwise = None  # it was not even reached, or wants nothing of it
                 self._lost(error)
                 self._missed.update(ids)
@@ -273,6 +309,13 @@ class Peer:
     def _lost(self, error: Exception) -> None:
         self.is_away = True
         self._reached.clear()
+        self._note_away(error)
+        self._give_up_waiting()
+
+    def _note_away(self, error: Exception) -> None:
+        self.is_short = isinstance(error, Short)
+        if self.is_short:
+            return  # which says nothing about the other node
         logger.log(
             logging.INFO if self.has_left or not self._pops else logging.WARNING,
             "%s is away, it is tried again: %s",
@@ -280,7 +323,6 @@ class Peer:
             words_of(error),
             extra={"action": "peer_away", "peer": self.address},
         )
-        self._give_up_waiting()
 
     def _give_up_waiting(self) -> None:
         for timer, futures in self._waiting.values():
@@ -298,6 +340,8 @@ class Peer:
             try:
                 await self._send(timers)
             except Exception as error:  # whatever it answers
+                if self.is_short:
+                    self._note_away(error)
                 logger.debug("%s is still away: %s", self.address, error)
                 self._missed.update(ids)
                 return False

@@ -12,12 +12,15 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 
+from chronoline.admission import Admission
 from chronoline.callbacks.calling import Caller, CallLimits
 from chronoline.callbacks.guarding import LOOPBACK, Guard
 from chronoline.callbacks.signing import Signer
+from chronoline.core.addresses import check_token_in_clear
 from chronoline.core.errors import InvalidInput
+from chronoline.descriptors import SHORTAGES
 from chronoline.timers.calls import Calls
 from chronoline.timers.cluster import read_membership
 from chronoline.timers.http.serving import TimersEdge
@@ -34,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 _STOP_PATIENCE_S = 2.0
 """So long requests that have begun may still take."""
+_KEEP_ALIVE_S = 75.0
+"""A connection without a request stays open for this time after the last one."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -61,10 +66,16 @@ class ServiceOptions:
     tls: ssl.SSLContext | None = None
     # With TLS: whom to trust when calling peers.
     peer_tls: ssl.SSLContext | None = None
+    # What all who ask may have under way; a node with a broker gives that of the broker.
+    admission: Admission | None = None
+    # Connections that are open at the same time.
+    connections: int = 1_000
     # Of all metrics.
     labels: Mapping[str, str] = field(default_factory=dict)
     # What peers say to pass each other's doors.
     peer_headers: dict[str, str] = field(default_factory=dict)
+    # Whether they say it to other machines without TLS.
+    insecure: bool = False
 
 
 class TimerService:
@@ -81,6 +92,7 @@ class TimerService:
         self._options = options
         self._admits = admits
         self._caller = caller
+        self._admission = options.admission or Admission()
         self._exits = AsyncExitStack()
         self.port = options.port
         self.is_started = False
@@ -158,6 +170,7 @@ class TimerService:
             reload=self.reload,
             admits=self._admits,
             most_timers=options.most_timers,
+            admission=self._admission,
         )
         await self._listen(edge)
         await node.see(membership)
@@ -165,8 +178,15 @@ class TimerService:
         self.is_started = True
 
     def _membership(self) -> Membership:
-        path = self._options.nodes_file
-        return Membership((self.me,)) if path is None else read_membership(path, self.me)
+        """Raises `InvalidInput` for a list that is wrong, or whose nodes the token must not be sent to."""
+        options = self._options
+        if options.nodes_file is None:
+            return Membership((self.me,))
+        membership = read_membership(options.nodes_file, self.me)
+        if options.peer_headers and options.tls is None and not options.insecure:
+            for address in membership.everybody:
+                check_token_in_clear(address, allow="say --insecure")
+        return membership
 
     def _open_journal(self, path: Path) -> Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,13 +205,13 @@ class TimerService:
         return journal
 
     async def _listen(self, edge: TimersEdge) -> None:
-        server = web.Server(edge.handle, access_log=None)
+        server = web.Server(edge.handle, access_log=None, keepalive_timeout=_KEEP_ALIVE_S)
         runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_STOP_PATIENCE_S)
         await runner.setup()
         self._exits.push_async_callback(runner.cleanup)
         options = self._options
-        site = web.TCPSite(runner, options.host, options.port, ssl_context=options.tls)
-        await site.start()
+        for listener in edge.listen(options.host, options.port, most=options.connections):
+            await web.SockSite(runner, listener, ssl_context=options.tls).start()
         self.port = runner.addresses[0][1]
 
     async def reload(self) -> None:
@@ -225,8 +245,21 @@ class TimerService:
         yield gauge(
             "chronoline_timers_behind", "Records that a node was not told yet.", behind, "node"
         )
-        away = [((peer.address,), float(peer.is_away)) for peer in peers]
+        away = [((peer.address,), float(peer.is_away and not peer.is_short)) for peer in peers]
         yield gauge("chronoline_timers_away", "1 while a node does not answer.", away, "node")
+        yield gauge(
+            "chronoline_timers_under_way_bytes",
+            "Requests that are not answered yet, as they are counted.",
+            [((), self._admission.under_way_bytes)],
+        )
+        shortages = CounterMetricFamily(
+            "chronoline_timers_shortages",
+            "How often the process ran short of descriptors, memory, ports or threads.",
+            labels=["resource"],
+        )
+        for resource, count in SHORTAGES.counted.items():
+            shortages.add_metric([resource], count)
+        yield shortages
         progress = self.resync.progress
         share = progress.asked / progress.of if progress.of else 1.0
         yield gauge(

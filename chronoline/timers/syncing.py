@@ -19,7 +19,7 @@ from chronoline.callbacks.calling import words_of
 from chronoline.garbage import searched_seldom
 from chronoline.timers.journal import Saved
 from chronoline.timers.node import TimerNode
-from chronoline.timers.peers import PROBLEMS, RECORDS_PATH, Peer, Told
+from chronoline.timers.peers import PROBLEMS, RECORDS_PATH, Peer, Short, Told
 from chronoline.timers.records import Reader
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,16 @@ async def start_from_journal(node: TimerNode) -> None:
 
 async def _ask(node: TimerNode, peer: Peer, uncertain: set[int], saved: list[Saved]) -> set[int]:
     """What a peer knows; nothing if it cannot be asked."""
+    while True:
+        try:
+            return await _ask_once(node, peer, uncertain, saved)
+        except Short:  # until it is over this node can neither ask nor call
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def _ask_once(
+    node: TimerNode, peer: Peer, uncertain: set[int], saved: list[Saved]
+) -> set[int]:
     try:
         life, heard = await _fetch(node, peer, uncertain)
         once, now_ms = (peer.address, life), node.now_ms()
@@ -69,6 +79,8 @@ async def _ask(node: TimerNode, peer: Peer, uncertain: set[int], saved: list[Sav
             and each.timer.forgotten_ms() <= now_ms
         ]
         await _give_up_unknown(node, peer, doubtful)
+    except Short:
+        raise
     except PROBLEMS as error:
         logger.log(
             # A new node has nothing to be mistaken about.

@@ -19,6 +19,7 @@ from chronoline.broker.settings import (
     ReplicationTable,
 )
 from chronoline.core.errors import InvalidInput
+from chronoline.descriptors import Shares
 from chronoline.settings.sources import Origin
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,16 @@ def test_all_limits_of_a_node_can_be_set() -> None:
     assert list(LimitsTable.model_fields) == [each.name for each in fields(Limits)]
     given = {name: value // 2 for name, value in asdict(Limits()).items()}
     assert load(limits=given).limits.limits() == Limits(**given)
+
+
+def test_connections_and_calls_fit_the_descriptors_unless_they_are_set() -> None:
+    assert load().shares(20_000) == Shares(1_000, 1_000)
+    few = load().shares(256)
+    assert few == Shares(32, 32)
+    assert load(http="").shares(256).connections > few.connections
+    given = load(limits={"connections": 500}, callbacks={"in_all": 400})
+    assert given.shares(256) == Shares(500, 400)
+    assert given.shares(256, even_if_set=True) == few
 
 
 def test_the_roles_are_those_that_a_node_has() -> None:

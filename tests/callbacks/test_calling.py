@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 
+from chronoline.callbacks import calling
 from chronoline.callbacks.calling import Caller, CallLimits, Lookup, Verdict
 from chronoline.callbacks.guarding import LOOPBACK, Guard
-from tests.waiting import run_scene
+from chronoline.descriptors import SHORTAGES
+from tests.descriptors import no_descriptors
+from tests.waiting import run_scene, until
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -261,5 +265,84 @@ def test_bodies_of_any_size_arrive(size_bytes: int) -> None:
             uri = f"http://127.0.0.1:{port}/"
             assert (await caller.post(uri, body, {"Content-Type": "text/x"})).succeeded
         assert got == [(str(size_bytes), "text/x", body)]
+
+    run_scene(scene)
+
+
+# Shortages of our own
+
+
+def test_a_call_without_a_descriptor_is_made_when_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calling, "_REST_S", 0.01)
+
+    async def scene() -> None:
+        async def handle(_: web.BaseRequest) -> web.Response:
+            return web.Response()
+
+        asked = 0
+
+        def may_begin() -> bool:
+            nonlocal asked
+            asked += 1
+            return True
+
+        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+            uri = f"http://127.0.0.1:{port}/"
+            with no_descriptors():
+                posting = asyncio.create_task(caller.post(uri, b"", {}, may_begin=may_begin))
+                await until(lambda: asked > 2)
+                assert not posting.done()
+            assert (await posting).verdict is Verdict.succeeded
+            assert SHORTAGES.counted["descriptors"] > 1
+
+    run_scene(scene)
+
+
+def test_a_call_without_a_descriptor_ends_with_its_turn_or_when_it_is_not_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calling, "_REST_S", 0.01)
+
+    async def scene() -> None:
+        wanted = iter([True, False])
+        async with Caller(Guard(LOOPBACK)) as caller:
+            with no_descriptors():
+                late = await caller.post("http://127.0.0.1:9/", b"", {}, turn_within_s=0.05)
+                dropped = await caller.post(
+                    "http://127.0.0.1:9/", b"", {}, may_begin=lambda: next(wanted)
+                )
+        assert (late.verdict, late.reason) == (
+            Verdict.no_turn,
+            "the node is short of descriptors",
+        )
+        assert (dropped.verdict, dropped.reason) == (Verdict.no_turn, "it is not wanted any more")
+
+    run_scene(scene)
+
+
+def test_a_name_that_no_thread_looks_up_is_looked_up_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calling, "_REST_S", 0.01)
+    start = threading.Thread.start
+    failed: list[threading.Thread] = []
+
+    def start_at_the_third(thread: threading.Thread) -> None:
+        if thread.name == "chronoline-lookup" and len(failed) < 2:
+            failed.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def scene() -> None:
+        async def handle(_: web.BaseRequest) -> web.Response:
+            return web.Response()
+
+        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+            monkeypatch.setattr(threading.Thread, "start", start_at_the_third)
+            answer = await caller.post(f"http://localhost:{port}/", b"", {})
+        assert answer.verdict is Verdict.succeeded
+        assert len(failed) == 2
 
     run_scene(scene)

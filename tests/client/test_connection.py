@@ -221,3 +221,20 @@ def test_a_token_may_end_with_the_line_of_its_file(tmp_path: Path) -> None:
                     await client.topics()
 
     asyncio.run(play())
+
+
+# Tokens without TLS
+
+
+def test_a_token_without_tls_stays_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = "192.0.2.1:7400"
+    with pytest.raises(InvalidInput, match="insecure=True"):
+        AsyncClient(far, token="t")
+    monkeypatch.setenv("CHRONOLINE_TOKEN", "t")
+    with pytest.raises(InvalidInput, match="it was not sent"):
+        AsyncClient(far)
+    AsyncClient(far, tls=True)
+    AsyncClient(far, insecure=True)
+    AsyncClient("127.0.0.1:7400")
+    monkeypatch.setenv("CHRONOLINE_INSECURE", "1")
+    AsyncClient(far)

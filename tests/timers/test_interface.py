@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from aiohttp import StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.test_utils import make_mocked_request
 
+from chronoline.core.errors import InvalidInput
 from chronoline.testing.timer_nodes import free_addresses
 from chronoline.timers.http.answering import Refusal, read_body
+from chronoline.timers.service import ServiceOptions, TimerService
 from tests.timers.scene import Answered, Cluster, cluster, receiving, timer
 from tests.waiting import run_scene, until
 
@@ -414,5 +417,20 @@ def test_a_list_goes_on_where_it_ended(tmp_path: Path) -> None:
             shown = (await nodes.ask("GET", "/v1" + made.pop())).json
             assert shown["state"] == "waiting"
             assert 0 < shown["due_in_ms"] <= _FAR_MS
+
+    run_scene(scene)
+
+
+def test_nodes_send_no_token_to_other_machines_without_tls(tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes.toml"
+    nodes.write_text('staying = ["127.0.0.1:7253", "192.0.2.1:7253"]')
+    options = ServiceOptions(
+        data=tmp_path, nodes_file=nodes, peer_headers={"Authorization": "Bearer t"}
+    )
+
+    async def scene() -> None:
+        with pytest.raises(InvalidInput, match=r"192\.0\.2\.1:7253 can read the token"):
+            await TimerService(options).start()
+        TimerService(replace(options, insecure=True))._membership()
 
     run_scene(scene)

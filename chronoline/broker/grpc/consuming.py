@@ -42,8 +42,8 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
     prefix = "c-"
     frame_type = pb.ConsumerFrame
 
-    def __init__(self, parts: Parts, roll: Roll) -> None:
-        super().__init__(parts)
+    def __init__(self, parts: Parts, roll: Roll, client: str = "") -> None:
+        super().__init__(parts, client)
         self._roll = roll
         self._subscriptions: dict[int, Subscription] = {}
         self._subscribing: dict[int, asyncio.Task[None]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc import aio
 
+from chronoline.admission import Admitted, client_key
 from chronoline.broker.containing import contain
 from chronoline.broker.doors import Door, hash_of_shown
 from chronoline.broker.grpc.answering import Answering
@@ -19,11 +21,14 @@ from chronoline.broker.grpc.consuming import ConsumerSession
 from chronoline.broker.grpc.producing import ProducerSession
 from chronoline.broker.grpc.roll import Roll
 from chronoline.broker.grpc.sessions import Session
+from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.parts import Parts
+from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
     InvalidInput,
+    NodeBusy,
     TooMuch,
     Unauthenticated,
 )
@@ -53,6 +58,16 @@ _UNARY: dict[str, dict[str, Any]] = {
 _LOOK_AFTER_S = 0.5
 """So often streams are looked at: neither silence nor a token that is revoked has an event."""
 _FRAME_SPARE_BYTES = 64 * 1024
+_MOST_CALLS = 1_000
+"""Streams and questions on one connection; a client that has more waits by itself."""
+_WINDOW_BYTES = 128 * 1024
+"""This much of a call may be sent before the broker reads it, which is after it was admitted."""
+_TO_BE_TOLD = 16
+"""Connections beyond the bound of streams: their clients can still be told that there are too many."""
+_HANDSHAKE_MS = 5_000
+"""A connection that does not begin to speak within this time is closed."""
+_IDLE_MS = 60_000
+"""A connection without a call is closed after this time; clients open another one by themselves."""
 
 _STOPPING = "the broker is stopping; connect anew, there or elsewhere"
 _REVOKED = "the broker asks for a token, and does not know the one that was shown any more"
@@ -83,17 +98,26 @@ class GrpcEdge:
         """Raises `InvalidInput` if the address cannot be had."""
         most_bytes = self._parts.limits.frame_bytes + _FRAME_SPARE_BYTES
         server = aio.server(
-            interceptors=[_Doorkeeper(self._door)],
+            interceptors=[_Doorkeeper(self._door, self._parts.metrics)],
             options=[
                 ("grpc.max_receive_message_length", most_bytes),
                 ("grpc.max_send_message_length", -1),  # an answer is as long as it has to be
                 ("grpc.so_reuseport", 0),
+                (
+                    "grpc.max_allowed_incoming_connections",
+                    self._parts.limits.connections + _TO_BE_TOLD,
+                ),
+                ("grpc.max_concurrent_streams", _MOST_CALLS),
+                ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
+                ("grpc.http2.bdp_probe", 0),  # which would let windows grow, whatever is read
+                ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
             ],
         )
         answering = Answering(self._parts, self._roles)
         for service, questions in _UNARY.items():
             handlers = {
-                name: _unary(getattr(answering, name), request)
+                name: self._question(getattr(answering, name), request)
                 for name, request in questions.items()
             }
             if service.endswith("Carrier"):
@@ -141,18 +165,74 @@ class GrpcEdge:
             "Consume": grpc.stream_stream_rpc_method_handler(self._consume),
         }
 
+    def _question(
+        self, answer: Callable[[Any], Awaitable[Any]], request: Any
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """A method with one request and one reply.
+
+        For gRPC it is a stream: the request of any other method is read before it is known who asks.
+        """
+
+        async def handle(_: AsyncIterator[bytes], context: Any) -> None:
+            try:
+                await self._answer(answer, request, context)
+            except ChronolineError as error:
+                failure = failure_of(error)
+            except Exception as error:
+                logger.exception("a question failed")
+                failure = failure_of(error)
+            else:
+                return
+            # Not within `except`: gRPC would keep the error, whose trace has the question.
+            await _abort(context, failure)
+
+        return grpc.stream_stream_rpc_method_handler(handle)
+
+    async def _answer(
+        self, answer: Callable[[Any], Awaitable[Any]], request: Any, context: Any
+    ) -> None:
+        limits = self._parts.limits
+        with await self._admit(context) as admitted:
+            try:
+                async with asyncio.timeout(limits.ping_timeout_ms / 1000):
+                    received = await context.read()
+            except TimeoutError:
+                raise InvalidInput("the question did not come in time") from None
+            if received is aio.EOF:
+                raise InvalidInput("the call ended without a question")
+            admitted.shrink(len(received))
+            try:
+                asked = request.FromString(received)
+            except DecodeError as error:
+                raise InvalidInput(f"the question cannot be read: {error}") from None
+            reply = await answer(asked)
+            await context.write(reply.SerializeToString())
+
+    async def _admit(self, context: Any) -> Admitted:
+        """Before anything is read of a question, which may be as large as a frame."""
+        try:
+            return await self._parts.admission.admit(
+                _client_of(context), self._parts.limits.frame_bytes
+            )
+        except NodeBusy:
+            self._parts.metrics.refused("grpc", "node_busy")
+            raise
+
     async def _produce(self, frames: AsyncIterator[Any], context: Any) -> None:
-        await self._serve(ProducerSession(self._parts), frames, context)
+        await self._serve(ProducerSession(self._parts, _client_of(context)), frames, context)
 
     async def _consume(self, frames: AsyncIterator[Any], context: Any) -> None:
-        await self._serve(ConsumerSession(self._parts, self._roll), frames, context)
+        session = ConsumerSession(self._parts, self._roll, _client_of(context))
+        await self._serve(session, frames, context)
 
     async def _serve(self, session: AnySession, frames: AsyncIterator[Any], context: Any) -> None:
         most = self._parts.limits.connections
         if len(self._sessions) >= most:
-            await _abort(context, TooMuch(f"{most} streams are open already; try again later"))
+            self._parts.metrics.refused("grpc", "streams")
+            too_many = TooMuch(f"{most} streams are open already; try again later")
+            await _abort(context, failure_of(too_many))
         if self._stopping:
-            await _abort(context, BrokerUnavailable(_STOPPING))
+            await _abort(context, failure_of(BrokerUnavailable(_STOPPING)))
         self._sessions[session] = hash_of_shown(_authorization(context.invocation_metadata()))
         try:
             await session.serve(frames, context.write)
@@ -183,23 +263,13 @@ class GrpcEdge:
             session.go_away("unauthenticated", _REVOKED)
 
 
-def _unary(
-    answer: Callable[[Any], Awaitable[Any]], request: Any
-) -> grpc.RpcMethodHandler[Any, Any]:
-    async def handle(received: bytes, context: Any) -> Any:
-        try:
-            return await answer(request.FromString(received))
-        except DecodeError as error:
-            return await _abort(context, InvalidInput(f"the question cannot be read: {error}"))
-        except ChronolineError as error:
-            return await _abort(context, error)
-        except Exception as error:
-            logger.exception("a question failed")
-            return await _abort(context, error)
-
-    return grpc.unary_unary_rpc_method_handler(
-        handle, response_serializer=lambda reply: reply.SerializeToString()
-    )
+def _client_of(context: Any) -> str:
+    """Whose share of the node a call takes."""
+    shown = hash_of_shown(_authorization(context.invocation_metadata()))
+    _, _, address = urllib.parse.unquote(context.peer()).partition(
+        ":"
+    )  # such as ipv6:%5B::1%5D:50000
+    return client_key(shown, address, is_local=is_loopback(address.rpartition(":")[0]))
 
 
 def _authorization(metadata: Any) -> str | bytes:
@@ -207,27 +277,25 @@ def _authorization(metadata: Any) -> str | bytes:
     return given
 
 
-async def _abort(context: Any, error: Exception) -> None:
-    failure = failure_of(error)
+async def _abort(context: Any, failure: pb.Failure) -> None:
     await context.abort(
         STATUS[failure.kind], failure.message, ((FAILURE_KEY, failure.SerializeToString()),)
     )
 
 
 class _Doorkeeper(aio.ServerInterceptor):
-    """Lets in who may come in."""
+    """Lets in who may come in. Nothing is read of the calls of others."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, metrics: BrokerMetrics) -> None:
         self._door = door
+        self._metrics = metrics
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
         if self._door.lets_in(_authorization(details.invocation_metadata)):
             return await continuation(details)
+        self._metrics.refused("grpc", "unauthenticated")
+        return grpc.stream_stream_rpc_method_handler(_refuse_stranger)
 
-        async def refuse(_: Any, context: Any) -> None:
-            await _abort(context, Unauthenticated())
 
-        handler = await continuation(details)
-        if handler is not None and handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(refuse)
-        return grpc.unary_unary_rpc_method_handler(refuse)
+async def _refuse_stranger(_: Any, context: Any) -> None:
+    await _abort(context, failure_of(Unauthenticated()))

@@ -18,11 +18,12 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from chronoline.admission import Admitted
 from chronoline.broker.grpc.outbox import Outbox
 from chronoline.broker.limits import Budget
 from chronoline.broker.parts import Parts
 from chronoline.broker.timekeeping import Measured
-from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput
+from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, NodeBusy
 from chronoline.core.limits import name_problem
 from chronoline.naming import new_id
 from chronoline.wire.codes import failure_of
@@ -52,14 +53,17 @@ class Session(ABC, Generic[Frame, Reply]):
     """Of names that are made."""
     frame_type: type[Frame]
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, client: str = "") -> None:
+        """`client` is whose share of the node its requests take."""
         self._parts = parts
+        self._client = client
         self.name = ""
         self.outbox: Outbox[Reply] = Outbox()
         self.measured = Measured(parts.limits.clock_bound_ms)
         self.heard_s = time.monotonic()
         self._budget = Budget(parts.limits.in_flight_bytes)
         self._least_bytes = parts.limits.in_flight_bytes // _MOST_REQUESTS
+        self._admitted: set[Admitted] = set()
         self._running: set[asyncio.Task[None]] = set()
         self._writing: asyncio.Task[None] | None = None
         self._write_since_s: float | None = None
@@ -108,7 +112,11 @@ class Session(ABC, Generic[Frame, Reply]):
             for task in tasks:
                 task.cancel()
             self._left()  # before anything is awaited, which could be cancelled too
-            await asyncio.gather(*tasks, return_exceptions=True)
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            finally:  # answers that nobody took count no longer
+                for admitted in self._admitted:
+                    admitted.end()
 
     async def _write(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         while replies := await self.outbox.take():
@@ -221,9 +229,22 @@ class Session(ABC, Generic[Frame, Reply]):
         size_bytes = max(size_bytes, self._least_bytes)
         self._listens = False
         await self._budget.take(size_bytes)
+        admitted: Admitted | None = None
+        if work == self._carry_out:
+            try:
+                admitted = await self._admit(size_bytes)
+            except NodeBusy as error:
+                work = _refuse(NodeBusy, str(error))
         self._listens = True
         self._heard()
-        answering = self._answer(frame, work, size_bytes)
+
+        def end() -> None:
+            self._budget.give(size_bytes)
+            if admitted is not None:
+                admitted.end()
+                self._admitted.discard(admitted)
+
+        answering = self._answer(frame, work, end)
         if work == self._carry_out:
             task = asyncio.create_task(answering)
             self._running.add(task)
@@ -231,8 +252,19 @@ class Session(ABC, Generic[Frame, Reply]):
         else:
             await answering
 
+    async def _admit(self, size_bytes: int) -> Admitted:
+        try:
+            admitted = await self._parts.admission.admit(
+                self._client, size_bytes, read_bytes=size_bytes
+            )
+        except NodeBusy:
+            self._parts.metrics.refused("grpc", "node_busy")
+            raise
+        self._admitted.add(admitted)
+        return admitted
+
     async def _answer(
-        self, frame: Frame, work: Callable[[Frame], Awaitable[None]], size_bytes: int
+        self, frame: Frame, work: Callable[[Frame], Awaitable[None]], end: Callable[[], None]
     ) -> None:
         what = frame.WhichOneof("what") or "nothing"
         metrics = self._parts.metrics
@@ -246,7 +278,7 @@ class Session(ABC, Generic[Frame, Reply]):
             logger.exception("a request of %s %r failed", self.partner, self.name)
             self.outbox.put(self._reply(seq=frame.seq, failure=failure_of(error)))
         finally:
-            self.outbox.when_taken(lambda: self._budget.give(size_bytes))
+            self.outbox.when_taken(end)
 
     async def _hello(self, frame: Frame) -> None:
         if frame.WhichOneof("what") != "hello":

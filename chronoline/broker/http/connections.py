@@ -1,4 +1,4 @@
-"""Connections: at most so many, and what is not HTTP is told so in the words of all other problems.
+"""Connections: idle ones give way to new ones, and nonsense is answered in the words of other problems.
 
 Who connects has to ask for something, and to read what it is answered: a connection on which neither goes on
 is somebody else's.
@@ -15,7 +15,9 @@ from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chronoline.broker.http.problems import ProblemResponse, problem_of
+from chronoline.broker.metrics import BrokerMetrics
 from chronoline.core.errors import InvalidInput, TooMuch
+from chronoline.listener import CappedListener
 
 _PATIENCE_S = 10.0
 """So long a header may take from its first byte on, the first one from the connection on. And so long a
@@ -24,22 +26,26 @@ _SENT_BYTES = 256 * 1024
 """So much the system takes, whether it is read or not: more, and who reads slowly looks as if it did not."""
 
 
-def connections_of(most: int) -> type[H11Protocol]:
-    """The protocol of a server that has at most so many connections at a time."""
+def connections_of(listener: CappedListener, metrics: BrokerMetrics) -> type[H11Protocol]:
+    """The protocol of a server at this listener, which bounds its connections."""
 
     class Connection(H11Protocol):
         asking: asyncio.TimerHandle | None = None
         """Until a request is there that can be answered."""
+        descriptor = -1
         reading: asyncio.TimerHandle | None = None
         """While something waits to be written."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as there
             super().connection_made(transport)
-            if len(self.connections) > most:
-                self._turn_away(TooMuch(f"{most} connections are open already; try again later"))
+            peer: socket.socket = transport.get_extra_info("socket")
+            self.descriptor = peer.fileno()
+            if listener.is_over:
+                metrics.refused("http", "connections")
+                words = f"{listener.most} connections have a request under way; try again later"
+                self._turn_away(TooMuch(words))
                 return
             transport.set_write_buffer_limits(high=1, low=0)  # whatever waits is told of
-            peer: socket.socket = transport.get_extra_info("socket")
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_BYTES)
             self._watch_asking()
 
@@ -55,10 +61,16 @@ def connections_of(most: int) -> type[H11Protocol]:
         def _watch_asking(self) -> None:
             """A byte more gives it no more time."""
             if self._is_answering():
+                listener.begin(self.descriptor)
                 self._forget(self.asking)
                 self.asking = None
             elif self.asking is None:
                 self.asking = self.loop.call_later(_PATIENCE_S, self._took_too_long)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()  # which may begin with the next request
+            if not self._is_answering():
+                listener.end(self.descriptor)
 
         def _is_answering(self) -> bool:
             return not getattr(

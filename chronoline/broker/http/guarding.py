@@ -11,15 +11,23 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
+from typing import Self
 
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chronoline.broker.doors import Door, host_problem, is_loopback
+from chronoline.admission import Admitted, client_key
+from chronoline.broker.doors import Door, hash_of_shown, host_problem
 from chronoline.broker.http.problems import problem_of
-from chronoline.broker.limits import Limits
 from chronoline.broker.parts import Parts
-from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, Unauthenticated
+from chronoline.core.addresses import is_loopback
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    InvalidInput,
+    NodeBusy,
+    Unauthenticated,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +61,9 @@ class Guard:
 
         try:
             self._admit(scope["path"], headers)
-            await self._app(scope, _Bounded(receive, headers, self._parts.limits, count), tell)
+            with _Bounded(receive, headers, self._parts, _client_of(scope, headers), count) as read:
+                await read.admit()
+                await self._app(scope, read, tell)
         except (ChronolineError, HTTPException) as error:
             await problem_of(error)(scope, receive, tell)
         except Exception as error:
@@ -71,6 +81,7 @@ class Guard:
         except InvalidInput as error:  # the tokens cannot be read
             raise BrokerUnavailable(str(error)) from None
         if not let_in:
+            self._parts.metrics.refused("http", "unauthenticated")
             raise Unauthenticated
         if self._on_loopback and not asks:
             problem = host_problem(headers.get(b"host", b"").decode("latin-1"))
@@ -83,33 +94,67 @@ class Guard:
             self._parts.metrics.add("network_broker_bytes_total", labels, size_bytes)
 
 
+def _client_of(scope: Scope, headers: Mapping[bytes, bytes]) -> str:
+    """Whose share of the node a request takes."""
+    host, port = scope["client"] or ("", 0)
+    shown = hash_of_shown(headers.get(b"authorization", b""))
+    return client_key(shown, f"{host}:{port}", is_local=is_loopback(host))
+
+
 class _Bounded:
-    """Reads at most a frame, and waits for the rest of a body no longer than for a silent client."""
+    """Reads at most a frame, when the node has room for it, and waits no longer than for a silent client."""
 
     def __init__(
         self,
         receive: Receive,
         headers: Mapping[bytes, bytes],
-        limits: Limits,
+        parts: Parts,
+        client: str,
         count: Callable[[str, Message], None],
     ) -> None:
         self._receive = receive
         self._announced_bytes = int(headers.get(b"content-length", b"0"))
-        self._most_bytes = limits.frame_bytes
-        self._patience_s = limits.ping_timeout_ms / 1000
+        self._is_announced = b"transfer-encoding" not in headers
+        self._parts = parts
+        self._client = client
+        self._most_bytes = parts.limits.frame_bytes
+        self._patience_s = parts.limits.ping_timeout_ms / 1000
         self._count = count
         self._read_bytes = 0
         self._complete = False
+        self._admitted: Admitted | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._admitted is not None:
+            self._admitted.end()
+
+    async def admit(self) -> None:
+        """Before the first byte is read. A body of unknown size may be as large as a frame.
+
+        Raises what keeps it from being read, which FastAPI would answer as a fault of the body.
+        """
+        self._check(self._announced_bytes)
+        size_bytes = self._announced_bytes if self._is_announced else self._most_bytes
+        if size_bytes:
+            try:
+                self._admitted = await self._parts.admission.admit(self._client, size_bytes)
+            except NodeBusy:
+                self._parts.metrics.refused("http", "node_busy")
+                raise
 
     async def __call__(self) -> Message:
         if self._complete:
             return await self._receive()  # until the client goes away
-        self._check(self._announced_bytes)
         message = await self._next()
         self._count("in", message)
         self._read_bytes += len(message.get("body", b""))
         self._check(self._read_bytes)
         self._complete = not message.get("more_body", False)
+        if self._complete and self._admitted is not None:
+            self._admitted.shrink(self._read_bytes)
         return message
 
     async def _next(self) -> Message:

@@ -28,6 +28,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "not_subscribed": HTTPStatus.CONFLICT,
     "consumer_replaced": HTTPStatus.CONFLICT,
     "unauthenticated": HTTPStatus.UNAUTHORIZED,
+    "node_busy": HTTPStatus.TOO_MANY_REQUESTS,
     "too_much": HTTPStatus.TOO_MANY_REQUESTS,
     "store_busy": HTTPStatus.SERVICE_UNAVAILABLE,
     "store_full": HTTPStatus.SERVICE_UNAVAILABLE,

@@ -24,6 +24,7 @@ from chronoline.broker.http.topics import TopicRoutes
 from chronoline.broker.http.watching import Watching
 from chronoline.broker.parts import Parts
 from chronoline.core.errors import InvalidInput
+from chronoline.listener import CappedListener, listen
 
 _KEEP_ALIVE_S = 75
 """For so long a connection that asks for nothing stays open."""
@@ -51,8 +52,17 @@ class HttpEdge:
     async def start(self, host: str, port: int) -> None:
         """Raises `InvalidInput` if the address cannot be had."""
         host = host.strip("[]")
-        self._server = _Server(self._config(host))
-        listener = _listen(host, port)
+        try:
+            listener = listen(host, port, most=self._parts.limits.connections)
+        except (OSError, OverflowError) as error:
+            raise InvalidInput(
+                f"HTTP cannot listen at {host}:{port}: is it taken by another process? {error}"
+            ) from None
+        try:
+            self._server = _Server(self._config(host, listener))
+        except BaseException:
+            listener.close()
+            raise
         self.port = listener.getsockname()[1]
         self._watching.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         self._pollers.start()
@@ -73,7 +83,7 @@ class HttpEdge:
         await self._pollers.stop()
         self._backlog.stop()
 
-    def _config(self, host: str) -> uvicorn.Config:
+    def _config(self, host: str, listener: CappedListener) -> uvicorn.Config:
         parts, context = self._parts, self._door.ssl_context()
         finder = Finder(parts.topics)
         app = new_app(
@@ -90,7 +100,7 @@ class HttpEdge:
         )
         return uvicorn.Config(
             Guard(app, parts, self._door, host=host),
-            http=connections_of(parts.limits.connections),
+            http=connections_of(listener, parts.metrics),
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -119,18 +129,3 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Of TCP in so many words: else asyncio would leave on what makes small answers wait for 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise InvalidInput(
-            f"HTTP cannot listen at {host}:{port}: is it taken by another process? {error}"
-        ) from None
-    return listener

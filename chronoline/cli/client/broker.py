@@ -10,6 +10,7 @@ from chronoline.cli.reaching import (
     address_option,
     authority_option,
     checked_address,
+    insecure_option,
     read_token,
     tls_option,
     token_file_option,
@@ -32,6 +33,7 @@ Address = Annotated[
 TokenFile = Annotated[Path | None, token_file_option(panel=_PANEL)]
 Tls = Annotated[bool, tls_option(panel=_PANEL)]
 Authority = Annotated[Path | None, authority_option(panel=_PANEL)]
+Insecure = Annotated[bool, insecure_option(panel=_PANEL)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +43,29 @@ class Broker:
     address: str | None
     token: str | None
     tls: bool | Path
+    insecure: bool = False
 
     def client(self, *, group: str = DEFAULT_PRODUCER_GROUP) -> Client:
         from chronoline.client.sync import Client  # noqa: PLC0415 - see above
 
-        return Client(self.address, token=self.token, tls=self.tls, producer_group=group)
+        return Client(
+            self.address,
+            token=self.token,
+            tls=self.tls,
+            insecure=self.insecure,
+            producer_group=group,
+        )
 
     def async_client(self, *, group: str = DEFAULT_PRODUCER_GROUP) -> AsyncClient:
         from chronoline.client.aio import AsyncClient  # noqa: PLC0415 - see above
 
-        return AsyncClient(self.address, token=self.token, tls=self.tls, producer_group=group)
+        return AsyncClient(
+            self.address,
+            token=self.token,
+            tls=self.tls,
+            insecure=self.insecure,
+            producer_group=group,
+        )
 
     def info(self) -> pb.Cluster:
         """The brokers, who is subscribed to what, and whether the store answers."""
@@ -62,7 +77,7 @@ class Broker:
         from chronoline.client.connection import Connection  # noqa: PLC0415 - see above
         from chronoline.wire.v1 import chronoline_pb2 as pb  # noqa: PLC0415 - see above
 
-        connection = Connection(self.address, self.token, self.tls)
+        connection = Connection(self.address, self.token, self.tls, insecure=self.insecure)
         try:
             return await connection.ask(
                 "Overseer/Info", pb.InfoRequest(), pb.Cluster.FromString, _PATIENCE_S
@@ -77,11 +92,13 @@ def _broker(
     token_file: TokenFile = None,
     tls: Tls = False,
     ca: Authority = None,
+    insecure: Insecure = False,
 ) -> Broker:
     return Broker(
         address=None if address is None else checked_address(address, _EXAMPLE),
         token=None if token_file is None else read_token(token_file),
         tls=tls if ca is None else ca,
+        insecure=insecure,
     )
 
 

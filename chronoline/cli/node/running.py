@@ -11,16 +11,20 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from chronoline import __version__
+from chronoline.admission import Admission
 from chronoline.broker.doors import Door, Tls, Tokens, check_listener
+from chronoline.broker.limits import Limits
 from chronoline.broker.settings import DEFAULT_GRPC, Listener, NodeSettings
 from chronoline.callbacks.calling import Caller, CallLimits
 from chronoline.callbacks.guarding import Guard
 from chronoline.callbacks.signing import Signer
 from chronoline.cli.node.timers import first_timer, start_timers
 from chronoline.core.errors import InvalidInput
+from chronoline.descriptors import limit, raise_limit
 from chronoline.garbage import search_seldom
 from chronoline.stores.contract import Store
 from chronoline.stores.opening import open_store
@@ -33,6 +37,7 @@ _ANY_BYTES = 4_096
 
 def run_node(settings: NodeSettings, *, quiet: bool = False, until_eof: bool = False) -> None:
     """Until SIGTERM or SIGINT, or the end of its input. Raises what keeps it from starting."""
+    raise_limit()
     door = open_door(settings)
     for flag, listener in _listeners(settings).items():
         check_free(listener, flag)
@@ -70,27 +75,53 @@ async def _start(
 ) -> dict[str, str]:
     """Where it listens."""
     where: dict[str, str] = {}
-    caller = await exits.enter_async_context(_caller(settings))
+    shares = settings.shares(limit())
+    fitting = settings.shares(limit(), even_if_set=True)
+    if shares != fitting:
+        logger.warning(
+            "limits.connections=%d and callbacks.in_all=%d need more than the %d files that this process may "
+            "open: %d and %d would fit, or raise its limit",
+            shares.connections,
+            shares.calls,
+            limit(),
+            fitting.connections,
+            fitting.calls,
+            extra={"action": "few_descriptors"},
+        )
+    limits = replace(settings.limits.limits(), connections=shares.connections)
+    admission = limits.admission()
+    caller = await exits.enter_async_context(_caller(settings, shares.calls))
     if settings.has_timers:
-        where["timers"] = await start_timers(settings, door, exits, caller)
+        where["timers"] = await start_timers(
+            settings, door, exits, caller, admission=admission, connections=limits.connections
+        )
     if store is not None:
-        where |= await _start_broker(settings, store, door, exits, caller)
+        where |= await _start_broker(
+            settings, store, door, exits, caller, limits=limits, admission=admission
+        )
     return where
 
 
-def _caller(settings: NodeSettings) -> Caller:
+def _caller(settings: NodeSettings, in_all: int) -> Caller:
     """One for all that the node calls."""
     callbacks = settings.callbacks
     limits = CallLimits(
         for_each_host=callbacks.for_each_host,
-        in_all=callbacks.in_all,
+        in_all=in_all,
         timeout_ms=callbacks.timeout_ms,
     )
     return Caller(Guard(settings.may_call), limits=limits)
 
 
 async def _start_broker(
-    settings: NodeSettings, store: Store, door: Door, exits: AsyncExitStack, caller: Caller
+    settings: NodeSettings,
+    store: Store,
+    door: Door,
+    exits: AsyncExitStack,
+    caller: Caller,
+    *,
+    limits: Limits,
+    admission: Admission,
 ) -> dict[str, str]:
     """Where it listens."""
     # A node of timers alone starts in two thirds of the time without them.
@@ -101,7 +132,8 @@ async def _start_broker(
     callbacks, secret = settings.callbacks, settings.callbacks.secret
     node = Node(
         store,
-        limits=settings.limits.limits(),
+        limits=limits,
+        admission=admission,
         door=door,
         metrics=BrokerMetrics(settings.cluster, settings.tags),
         patience_s=settings.patience_ms / 1000,

@@ -7,16 +7,19 @@ import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from chronoline.broker.doors import Door, host_problem, is_loopback
+from chronoline.admission import Admission
+from chronoline.broker.doors import Door, host_problem
 from chronoline.broker.settings import NodeSettings
 from chronoline.callbacks.calling import Caller
 from chronoline.cli.reaching import trusting
+from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput
 from chronoline.timers.http.answering import Refusal
 from chronoline.timers.replica import Attempts
@@ -26,11 +29,18 @@ logger = logging.getLogger(__name__)
 
 
 async def start_timers(
-    settings: NodeSettings, door: Door, exits: AsyncExitStack, caller: Caller
+    settings: NodeSettings,
+    door: Door,
+    exits: AsyncExitStack,
+    caller: Caller,
+    *,
+    admission: Admission,
+    connections: int,
 ) -> str:
     """Starts the service, and answers where it listens. SIGHUP reads the list of nodes, SIGUSR1 resyncs."""
     lets_in = admits(door, settings.timers_listener.host)
-    service = TimerService(_options(settings, door), admits=lets_in, caller=caller)
+    options = replace(_options(settings, door), admission=admission, connections=connections)
+    service = TimerService(options, admits=lets_in, caller=caller)
     exits.push_async_callback(service.stop)
 
     def on_signal(do: Callable[[TimerService], Coroutine[Any, Any, None]]) -> None:
@@ -64,6 +74,7 @@ def _options(settings: NodeSettings, door: Door) -> ServiceOptions:
         least_copies=replication.copies,
         most_timers=replication.most_timers,
         dead_letters=callbacks.dead_letters,
+        insecure=settings.insecure,
         labels={"cluster": settings.cluster, **settings.tags},
         tls=door.ssl_context(),
         peer_tls=None if door.tls is None else trusting(_path(replication.ca)),

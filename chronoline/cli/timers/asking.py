@@ -17,12 +17,14 @@ from chronoline.cli.reaching import (
     address_option,
     authority_option,
     checked_address,
+    insecure_option,
     read_token,
     tls_option,
     token_file_option,
     trusting,
 )
 from chronoline.cli.sharing import sharing
+from chronoline.core.addresses import INSECURE_VARIABLE, check_token_in_clear
 from chronoline.core.errors import ChronolineError
 
 _PANEL = "The node"
@@ -35,6 +37,7 @@ Address = Annotated[
 TokenFile = Annotated[Path | None, token_file_option(panel=_PANEL)]
 Tls = Annotated[bool, tls_option(panel=_PANEL)]
 Authority = Annotated[Path | None, authority_option(panel=_PANEL)]
+Insecure = Annotated[bool, insecure_option(panel=_PANEL)]
 
 
 class NodeRefused(ChronolineError):
@@ -57,16 +60,20 @@ class TimersNode:
     token: str | None
     # None is plain HTTP.
     tls: ssl.SSLContext | None
+    # Whether the token may travel to other machines by plain HTTP.
+    insecure: bool = False
 
     def at(self, address: str) -> TimersNode:
         """Another node of the same cluster."""
-        return TimersNode(address, self.token, self.tls)
+        return TimersNode(address, self.token, self.tls, self.insecure)
 
     def ask(self, path: str, method: str = "GET") -> Any:
         """The JSON of an answer. Raises what the node says is wrong."""
         scheme = "http" if self.tls is None else "https"
         request = urllib.request.Request(f"{scheme}://{self.address}{path}", method=method)
         if self.token:
+            if self.tls is None and not self.insecure:
+                check_token_in_clear(self.address, allow=f"say --insecure ({INSECURE_VARIABLE}=1)")
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self.tls) as response:
@@ -107,11 +114,13 @@ def _node(
     token_file: TokenFile = None,
     tls: Tls = False,
     ca: Authority = None,
+    insecure: Insecure = False,
 ) -> TimersNode:
     return TimersNode(
         checked_address(address or _EXAMPLE, _EXAMPLE),
         os.environ.get("CHRONOLINE_TOKEN") if token_file is None else read_token(token_file),
         trusting(ca) if tls or ca else None,
+        insecure,
     )
 
 

@@ -24,7 +24,7 @@ from chronoline.timers.resyncing import page_of_offers
 from chronoline.timers.syncing import KNOWN_PATH
 from chronoline.timers.timer import Lives, Version
 
-_MOST_BYTES = 64 * 1024 * 1024
+MOST_BYTES = 64 * 1024 * 1024
 _PAGE = 300
 _BACK_PATIENCE_S = 1.0
 
@@ -50,7 +50,7 @@ class ForNodes:
         }
 
     async def _take_records(self, request: web.BaseRequest) -> web.Response:
-        asked = await read_object(request, _MOST_BYTES)
+        asked = await read_object(request, MOST_BYTES)
         self._check_started()  # what the journal has would be laid over it
         node = self._node
         now_ms = node.now_ms()
@@ -99,7 +99,7 @@ class ForNodes:
         return self._walks[what, asker]
 
     async def _known(self, request: web.BaseRequest) -> web.Response:
-        ids = _list(await read_object(request, _MOST_BYTES), "ids")
+        ids = _list(await read_object(request, MOST_BYTES), "ids")
         self._check_started()
         if not all(type(each) is int for each in ids):
             raise InvalidInput("ids must be numbers")
@@ -111,7 +111,7 @@ class ForNodes:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the node is starting; try again")
 
     async def _back(self, request: web.BaseRequest) -> web.Response:
-        asked = await read_object(request, _MOST_BYTES)
+        asked = await read_object(request, MOST_BYTES)
         if peer := self._node.peers.get(str(asked.get("from", ""))):
             with suppress(TimeoutError):  # the asker does not wait longer
                 async with asyncio.timeout(_BACK_PATIENCE_S):
@@ -140,7 +140,7 @@ class ForNodes:
         return answer_json(page, status=HTTPStatus.PARTIAL_CONTENT, headers=headers)
 
     async def _dealt_with(self, request: web.BaseRequest) -> web.Response:
-        entries = _list(await read_object(request, _MOST_BYTES), "IDs")
+        entries = _list(await read_object(request, MOST_BYTES), "IDs")
         self._check_started()
         for timer_id, level in [_reference(entry) for entry in entries]:
             self._node.replica.known_by(timer_id, level, self._node.now_ms())

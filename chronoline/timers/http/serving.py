@@ -5,17 +5,22 @@ Requests are told apart by hand: there are few, and a router would cost more tha
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
 
 from aiohttp import web
 
-from chronoline.core.errors import InvalidInput, StoreError
+from chronoline.admission import Admission, client_key
+from chronoline.core.addresses import is_loopback
+from chronoline.core.errors import InvalidInput, NodeBusy, StoreError
+from chronoline.listener import CappedListener, listen
 from chronoline.timers.http.answering import TIMERS, Handlers, Refusal, refuse
 from chronoline.timers.http.clients import ForClients
 from chronoline.timers.http.lookers import ONE, ForLookers
-from chronoline.timers.http.nodes import ForNodes
+from chronoline.timers.http.nodes import MOST_BYTES, ForNodes
 from chronoline.timers.node import TimerNode
 from chronoline.timers.resyncing import Resync
 
@@ -36,11 +41,14 @@ class TimersEdge:
         *,
         reload: Callable[[], Awaitable[None]],
         admits: Callable[[web.BaseRequest], None] = lambda _: None,
-        most_requests: int = 2_000,
+        admission: Admission | None = None,
         most_timers: int = 5_000_000,
         most_body_bytes: int = 1024 * 1024,
     ) -> None:
-        """`reload` reads the list of nodes again; `admits` raises `Refusal` for whoever may not come in."""
+        """`reload` reads the list of nodes again; `admits` raises `Refusal` for whoever may not come in.
+
+        `admission` bounds what all who ask have under way.
+        """
         clients = ForClients(node, most_timers=most_timers, most_body_bytes=most_body_bytes)
         nodes = ForNodes(node)
         lookers = ForLookers(node, resync, reload=reload)
@@ -56,14 +64,34 @@ class TimersEdge:
         self._by_prefix = {f"{TIMERS}/": clients.of_one(), ONE: lookers.of_one()}
         self._metrics = node.metrics
         self._admits = admits
-        self._most_requests = most_requests
-        self._under_way = 0
+        self._admission = admission or Admission()
+        self._most_body_bytes = most_body_bytes
+        self._listeners: list[CappedListener] = []
+
+    def listen(self, host: str, port: int, *, most: int) -> Iterator[CappedListener]:
+        """Sockets at all addresses of a host, of which each keeps at most `most` connections."""
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for address in dict.fromkeys(str(each[4][0]) for each in found):
+            listener = listen(address, port, most=most)
+            self._listeners.append(listener)
+            yield listener
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answers every request; an error of ours is told as such and ends nothing."""
+        descriptor = _descriptor_of(request)
+        for listener in self._listeners:
+            listener.begin(descriptor)
+        try:
+            return await self._handle(request)
+        finally:
+            for listener in self._listeners:
+                listener.end(descriptor)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == _PING and request.method in ("GET", "HEAD"):
             return await _answer_ping(request)
-        self._under_way += 1
         try:
             response = await self._answer(request)
         except Refusal as error:
@@ -78,8 +106,6 @@ class TimersEdge:
             logger.exception("%s %s failed", request.method, request.path)
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             response = refuse(status, "the node failed; its log says how")
-        finally:
-            self._under_way -= 1
         if self._is_of_client(request):
             self._metrics.asked(_known(request.method), response.status)
         return response
@@ -89,11 +115,18 @@ class TimersEdge:
         return path.startswith(TIMERS) and path not in self._of_nodes and request.method != "GET"
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        if self._under_way > self._most_requests:
+        if any(each.is_over for each in self._listeners):
+            self._metrics.refused("connections")
             raise Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE, "too many requests are under way; try again"
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "as many connections as this node takes have a request under way; try again",
+                {"Connection": "close"},
             )
-        self._admits(request)
+        try:
+            self._admits(request)
+        except Refusal:
+            self._metrics.refused("not_admitted")
+            raise
         handlers = self._handlers(request.path)
         handler = handlers.get(request.method)
         if handler is None:
@@ -103,7 +136,20 @@ class TimersEdge:
                 f"{_known(request.method)} is not for this address; there is {allowed}",
                 {"Allow": allowed},
             )
-        return await handler(request)
+        try:
+            admitted = await self._admission.admit(_client_of(request), self._size_bytes(request))
+        except NodeBusy as error:
+            self._metrics.refused("node_busy")
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
+        with admitted:
+            return await handler(request)
+
+    def _size_bytes(self, request: web.BaseRequest) -> int:
+        """Of the largest body that is read for a request: nothing of it has been read yet."""
+        most_bytes = MOST_BYTES if request.path in self._of_nodes else self._most_body_bytes
+        if request.content_length is None or "Content-Encoding" in request.headers:
+            return most_bytes if request.can_read_body else 0
+        return min(request.content_length, most_bytes)
 
     def _handlers(self, path: str) -> Handlers:
         if (handlers := self._by_path.get(path)) is not None:
@@ -112,6 +158,20 @@ class TimersEdge:
             if path.startswith(prefix):
                 return of_one
         raise Refusal(HTTPStatus.NOT_FOUND, f"there is nothing at {path[:200]}")
+
+
+def _descriptor_of(request: web.BaseRequest) -> int:
+    found = None if request.transport is None else request.transport.get_extra_info("socket")
+    return -1 if found is None else int(found.fileno())
+
+
+def _client_of(request: web.BaseRequest) -> str:
+    """Whose share of the node a request takes."""
+    host, port = ((request.transport and request.transport.get_extra_info("peername")) or ("", 0))[
+        :2
+    ]
+    shown = hashlib.sha256(request.headers.get("Authorization", "").encode()).hexdigest()
+    return client_key(shown, f"{host}:{port}", is_local=is_loopback(host))
 
 
 async def _answer_ping(_: web.BaseRequest) -> web.Response:

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from chronoline import admission
+from chronoline.broker.doors import Door, Tokens
 from chronoline.broker.limits import Limits
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
@@ -96,22 +99,49 @@ def test_what_is_not_http_is_told_so(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
+_POLL = (
+    b"POST /v1/topics/t/receive HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    b'content-length: 14\r\n\r\n{"wait":"60s"}'
+)
+
+
+def test_idle_connections_make_room_for_new_ones(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path, limits=Limits(connections=3)) as served:
+            await served.create_topic()
+            idle = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(10)]
+            async with httpx.AsyncClient(base_url=served.url) as another:
+                assert (await another.get("/livez")).status_code == 200
+            for reader, _ in idle[:7]:
+                assert await asyncio.wait_for(reader.read(), 10) == b""  # closed without a word
+            for _, writer in idle:
+                writer.close()
+
+    asyncio.run(play())
+
+
+def _polls(served: Served) -> int:
+    return sum(each.credit for each in served.subscriptions)
+
+
+def test_connections_with_requests_under_way_are_only_so_many(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(connections=2)) as served:
-            http = served.node.http
-            assert http is not None
-            one = await asyncio.open_connection("127.0.0.1", served.port)
-            assert (await served.http.get("/livez")).status_code == 200
-            assert http.connections == 2
+            await served.create_topic()
+            await served.http.aclose()
+            polls = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+            for _, writer in polls:
+                writer.write(_POLL)
+            await until(lambda: _polls(served) == 2)
             head, problem = await talk(served, b"")
             assert head.startswith(b"HTTP/1.1 429 ")
             assert b"retry-after: 1" in head
             assert problem["code"] == "too_much"
-            one[1].close()
-            await until(lambda: http.connections == 1)
+            polls[0][1].close()
+            await until(lambda: _polls(served) == 1)
             async with httpx.AsyncClient(base_url=served.url) as another:
                 assert (await another.get("/livez")).status_code == 200
+            polls[1][1].close()
 
     asyncio.run(play())
 
@@ -129,5 +159,52 @@ def test_a_batch_has_only_so_many_messages(tmp_path: Path) -> None:
             ):
                 answer = await served.http.post(f"/v1/topics/t/{path}", json=asked)
                 assert check(answer, 400, "invalid_input")["kind"] == "refused"
+
+    asyncio.run(play())
+
+
+_ANNOUNCED = (
+    b"PUT /v1/topics/t/messages/m HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer %s\r\n"
+    b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
+)
+
+
+def test_bodies_are_read_only_while_the_node_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "_PATIENCE_S", 0.05)
+
+    async def play() -> None:
+        limits = Limits(frame_bytes=64 * KIB, node_bytes=128 * KIB, node_requests=1_000)
+        async with serving(tmp_path, limits=limits) as served:
+            await served.create_topic(largest_body_bytes=KIB)
+            assert served.node.parts is not None
+            node = served.node.parts.admission
+            silent = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+            for _, writer in silent:
+                writer.write(_ANNOUNCED % (b"", 64 * KIB))
+            await until(lambda: node.under_way_bytes == 128 * KIB)
+            check(await served.http.put("/v1/topics/t/messages/m", json={}), 429, "node_busy")
+            assert (await served.http.get("/v1/topics")).status_code == 200  # it has no body
+            for _, writer in silent:
+                writer.close()
+            await until(lambda: node.under_way_bytes == 0)
+            await served.put("m")
+            assert node.under_way_bytes == 0
+
+    asyncio.run(play())
+
+
+def test_without_a_token_no_body_is_waited_for(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    tokens.create("somebody")
+
+    async def play() -> None:
+        async with serving(tmp_path, door=Door(tokens)) as served:
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.write(_ANNOUNCED % (b"wrong", 8_000_000))
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+            assert head.startswith(b"HTTP/1.1 401 ")
+            writer.close()
 
     asyncio.run(play())

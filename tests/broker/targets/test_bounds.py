@@ -12,6 +12,7 @@ from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import running
 from tests.broker.targets.receivers import Hanging, calling, receiving
 from tests.broker.targets.test_calling import called, is_done
+from tests.descriptors import no_descriptors
 from tests.waiting import run_scene, until
 
 _MANY = 100
@@ -159,5 +160,24 @@ def test_large_bodies_do_not_pile_up(tmp_path: Path) -> None:
             hanging.let_go.set()
             await until(lambda: is_done(client, "t"))
             assert [len(each.body) for each in receiver.calls] == [7 * 1024 * 1024] * 4
+
+    run_scene(scene)
+
+
+def test_a_shortage_of_our_own_counts_no_attempt(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            receiving() as receiver,
+            calling(_Hasty) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            await client.create_topic("t", TopicSettings(target=receiver.url(), max_attempts=1))
+            with no_descriptors():
+                sent = await client.send("t")
+                await until(lambda: called(node, "no_turn") > 0)
+            await until(lambda: receiver.ids() == [sent])
+            assert receiver.calls[0].attempts == 0
+            assert await client.dead_letters("t") == []
 
     run_scene(scene)

@@ -54,6 +54,18 @@ def test_a_token_is_taken_from_a_file_or_the_environment(
         assert "does not know this token" in command.refusal("topic", "list")
 
 
+@pytest.mark.parametrize("arguments", [("status",), ("timers", "nodes")], ids=" ".join)
+def test_a_token_is_not_sent_to_another_machine_without_tls(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("chronoline_secret")
+    given = ("--address=192.0.2.1:1", f"--token-file={file}")
+    refused = Command("127.0.0.1:1").refusal(*arguments, *given)
+    assert "can read the token; it was not sent" in refused
+    assert "--insecure" in refused
+
+
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff", "ä".encode(), b"a\x00b"])
 def test_a_file_that_holds_no_token_is_said(
     command: Command, tmp_path: Path, content: bytes

@@ -1,0 +1,180 @@
+"""Admission of requests to a node: bytes and requests under way, over all clients, each with its share.
+
+A request is admitted before it is read, or at the latest before it is worked on, and counts until it is
+answered. One client has a quarter of the node at most, so that its flood delays itself. While the node is
+full, the client that has least under way comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Self
+
+from chronoline.core.errors import NodeBusy
+
+_SHARES = 4
+_MOST_WAITING = 1_000
+"""Requests of one client that wait to be admitted; more are refused."""
+_PATIENCE_S = 10.0
+"""A request that is not admitted within this time is refused."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    size_bytes: int
+    is_admitted: asyncio.Future[None]
+
+
+class Admission:
+    """One for each node. Owned by the event loop."""
+
+    def __init__(
+        self,
+        *,
+        most_bytes: int = 256 * 1024 * 1024,
+        most_requests: int = 4_000,
+        largest_bytes: int = 16 * 1024 * 1024,
+    ) -> None:
+        """`largest_bytes` is the largest request: a client has room for two of them in any case."""
+        self._most_bytes = most_bytes
+        self._share_bytes = max(most_bytes // _SHARES, 2 * largest_bytes)
+        # However small, a request counts as this much: so bytes bound the number too.
+        self.least_bytes = max(1, most_bytes // most_requests)
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        self._waiting_bytes = 0
+        self._held_bytes: dict[str, int] = {}
+        self.under_way_bytes = 0
+        self.refused = 0
+
+    async def admit(self, client: str, size_bytes: int, *, read_bytes: int = 0) -> Admitted:
+        """Waits for room. `read_bytes` of the request are in memory already.
+
+        Raises `NodeBusy` if there is no room in time, or too much waits already.
+        """
+        size_bytes = max(size_bytes, self.least_bytes)
+        if self._fits(client, size_bytes) and not self._is_behind(client):
+            self._take(client, size_bytes)
+        else:
+            await self._wait(client, size_bytes, read_bytes)
+        return Admitted(self, client, size_bytes)
+
+    async def _wait(self, client: str, size_bytes: int, read_bytes: int) -> None:
+        queue = self._waiting.get(client, deque())
+        if len(queue) >= _MOST_WAITING or self._waiting_bytes + read_bytes > self._most_bytes:
+            raise self._refusal("as much waits already")
+        one = _Waiting(size_bytes, asyncio.get_running_loop().create_future())
+        queue.append(one)
+        self._waiting[client] = queue
+        self._waiting_bytes += read_bytes
+        try:
+            await asyncio.wait([one.is_admitted], timeout=_PATIENCE_S)
+        except asyncio.CancelledError:
+            if one.is_admitted.done():
+                self.give_back(client, size_bytes)
+            raise
+        finally:
+            self._waiting_bytes -= read_bytes
+            if not one.is_admitted.done():
+                queue.remove(one)
+                self._forget_empty(client)
+                self._admit_waiting()  # those behind it may fit
+        if not one.is_admitted.done():
+            raise self._refusal(f"nothing was answered within {_PATIENCE_S:g} s")
+
+    def _refusal(self, why: str) -> NodeBusy:
+        self.refused += 1
+        return NodeBusy(
+            f"as many requests are under way as this node takes, and {why}; nothing was changed. "
+            "Try again later, or with less at a time"
+        )
+
+    def _fits(self, client: str, size_bytes: int) -> bool:
+        has_room = self.under_way_bytes + size_bytes <= self._most_bytes
+        return self._has_share(client, size_bytes) and (has_room or not self.under_way_bytes)
+
+    def _has_share(self, client: str, size_bytes: int) -> bool:
+        held_bytes = self._held_bytes.get(client, 0)
+        return not held_bytes or held_bytes + size_bytes <= self._share_bytes
+
+    def _is_behind(self, client: str) -> bool:
+        """Whether a request waits that comes first: of this client, or of one that is served before it."""
+        next_client = self._next_client()
+        return client in self._waiting or (
+            next_client is not None
+            and self._held_bytes.get(next_client, 0) <= self._held_bytes.get(client, 0)
+        )
+
+    def _next_client(self) -> str | None:
+        """Of those that wait for others and not for their own share, the one that has least under way."""
+        able = [
+            client
+            for client, queue in self._waiting.items()
+            if self._has_share(client, queue[0].size_bytes)
+        ]
+        return min(able, key=lambda each: self._held_bytes.get(each, 0), default=None)
+
+    def _take(self, client: str, size_bytes: int) -> None:
+        self.under_way_bytes += size_bytes
+        self._held_bytes[client] = self._held_bytes.get(client, 0) + size_bytes
+
+    def give_back(self, client: str, size_bytes: int) -> None:
+        """These bytes are not under way any more."""
+        self.under_way_bytes -= size_bytes
+        self._held_bytes[client] -= size_bytes
+        if not self._held_bytes[client]:
+            del self._held_bytes[client]
+        self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
+        while (client := self._next_client()) is not None:
+            one = self._waiting[client][0]
+            if not self._fits(client, one.size_bytes):
+                return  # smaller requests must not keep it out for ever
+            self._waiting[client].popleft()
+            self._forget_empty(client)
+            self._take(client, one.size_bytes)
+            one.is_admitted.set_result(None)
+
+    def _forget_empty(self, client: str) -> None:
+        if not self._waiting[client]:
+            del self._waiting[client]
+
+
+class Admitted:
+    """A request that is under way, until it is ended or its context is left. Ending it twice is fine."""
+
+    def __init__(self, admission: Admission, client: str, size_bytes: int) -> None:
+        self._admission = admission
+        self._client = client
+        self._size_bytes = size_bytes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """The request is answered, or was given up."""
+        self._keep(0)
+
+    def shrink(self, size_bytes: int) -> None:
+        """The request is no larger than this."""
+        self._keep(max(size_bytes, self._admission.least_bytes))
+
+    def _keep(self, size_bytes: int) -> None:
+        freed_bytes = self._size_bytes - size_bytes
+        if freed_bytes > 0:
+            self._size_bytes = size_bytes
+            self._admission.give_back(self._client, freed_bytes)
+
+
+def client_key(shown: str, address: str, *, is_local: bool) -> str:
+    """Which requests share one part of the node: those of a token (its hash) at a host.
+
+    On loopback each connection is a client: all processes of the machine have the same host.
+    """
+    host = address if is_local else address.rpartition(":")[0]
+    return f"{shown}@{host}"

@@ -1,0 +1,141 @@
+"""Questions by gRPC are refused or admitted before they are read; requests of all clients are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc import aio
+
+from chronoline import admission
+from chronoline.broker.doors import Door, Tokens
+from chronoline.broker.limits import Limits
+from chronoline.core.topic import TopicSettings
+from chronoline.wire.codes import FAILURE_KEY
+from chronoline.wire.v1 import chronoline_pb2 as pb
+from tests.broker.gated import running_gated
+from tests.broker.nodes import Running, running
+from tests.broker.raw import raw_stream
+from tests.waiting import until
+
+KIB = 1024
+_FULL_BY_TWO = Limits(frame_bytes=64 * KIB, node_bytes=128 * KIB, node_requests=1_000)
+
+
+@asynccontextmanager
+async def _asking(address: str) -> AsyncIterator[Any]:
+    """Calls of a question that sends nothing unless it is told to."""
+    async with aio.insecure_channel(address) as channel:
+        yield channel.stream_unary("/chronoline.v1.Overseer/Info")
+
+
+async def _failure(call: Any) -> pb.Failure:
+    with pytest.raises(aio.AioRpcError) as failed:
+        await call
+    told = dict(failed.value.trailing_metadata() or ())
+    return pb.Failure.FromString(told[FAILURE_KEY])
+
+
+def _under_way(broker: Running) -> int:
+    assert broker.node.parts is not None
+    return broker.node.parts.admission.under_way_bytes
+
+
+def _refused(broker: Running) -> dict[tuple[str, ...], float]:
+    metrics = broker.node.metrics
+    return {
+        labels: value
+        for family in metrics._counted.values()
+        for (name, labels), value in family.items()
+        if name == "broker_refused_count"
+    }
+
+
+def test_without_a_token_nothing_of_a_question_is_read(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    tokens.create("somebody")
+
+    async def play() -> None:
+        async with running(tmp_path, door=Door(tokens)) as broker, _asking(broker.address) as ask:
+            call = ask()  # it is never written to
+            async with asyncio.timeout(20):
+                assert (await _failure(call)).code == "unauthenticated"
+            assert _refused(broker) == {("grpc", "unauthenticated"): 1}
+            assert _under_way(broker) == 0
+
+    asyncio.run(play())
+
+
+def test_questions_are_read_only_while_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "_PATIENCE_S", 0.05)
+
+    async def play() -> None:
+        async with running(tmp_path, limits=_FULL_BY_TWO) as broker, _asking(broker.address) as ask:
+            silent = [ask(), ask()]
+            await until(lambda: _under_way(broker) == 128 * KIB)
+            refused = await _failure(ask())
+            assert (refused.code, refused.kind) == ("node_busy", "try_again")
+            assert _refused(broker) == {("grpc", "node_busy"): 1}
+            for each in silent:
+                each.cancel()
+            await until(lambda: _under_way(broker) == 0)
+            last = ask()
+            await last.write(pb.InfoRequest().SerializeToString())
+            await last.done_writing()
+            assert pb.Cluster.FromString(await last).brokers
+
+    asyncio.run(play())
+
+
+def test_a_question_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+    async def play() -> None:
+        limits = Limits(ping_interval_ms=50, ping_timeout_ms=100)
+        async with running(tmp_path, limits=limits) as broker, _asking(broker.address) as ask:
+            assert (await _failure(ask())).code == "invalid_input"
+            ended = ask()
+            await ended.done_writing()
+            assert (await _failure(ended)).code == "invalid_input"
+            await until(lambda: _under_way(broker) == 0)
+
+    asyncio.run(play())
+
+
+def test_a_client_asks_a_full_node_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "_PATIENCE_S", 0.05)
+
+    async def play() -> None:
+        async with running(tmp_path, limits=_FULL_BY_TWO) as broker, broker.client() as client:
+            await client.create_topic("jobs", TopicSettings(largest_body_bytes=KIB))
+            await client.send("jobs", b"work", id="before")
+            async with _asking(broker.address) as ask:
+                silent = [ask(), ask()]
+                await until(lambda: _under_way(broker) == 128 * KIB)
+                sending = asyncio.ensure_future(client.send("jobs", b"work", id="a"))
+                looking = asyncio.ensure_future(client.lookup("jobs", "before"))
+                await until(lambda: _refused(broker).get(("grpc", "node_busy"), 0) > 1)
+                for each in silent:
+                    each.cancel()
+                assert await sending == "a"  # the SDK has asked again
+                assert (await looking) is not None
+
+    asyncio.run(play())
+
+
+def test_a_stream_that_ends_leaves_nothing_under_way(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running_gated(tmp_path, "cancel") as (broker, store), broker.client() as client:
+            topic = await client.create_topic("jobs")
+            store.gate.clear()
+            async with raw_stream(broker.address, "Produce", "gone") as gone:
+                await gone.say(cancel=pb.CancelBatch(topic_uid=topic.uid, ids=["a"]), seq=1)
+                await until(lambda: store.waiting > 0)
+                assert _under_way(broker) > 0
+            await until(lambda: _under_way(broker) == 0)
+
+    asyncio.run(play())
