@@ -131,6 +131,8 @@ _MESSAGE_OPS = {
 _OUTLIVE_TOPICS = ("topic_commands_count", "topic_commands_errors")
 """Counted for topics that are gone all together: else nobody would see that a topic was deleted."""
 
+_OF_TOPICS = frozenset(name for name, each in FAMILIES.items() if each.labels[-1:] == ("topic",))
+
 Sample = tuple[str, tuple[str, ...], float]
 """A name of `FAMILIES`, the values of its labels, and its value."""
 
@@ -178,7 +180,7 @@ class BrokerMetrics(Collector):
 
     def __init__(self, cluster: str = "default", tags: Mapping[str, str] | None = None) -> None:
         self._tags = {"cluster": cluster, **(tags or {})}
-        # By topic, which is the last label of everything that is counted.
+        # By topic, which is the last label where there is one.
         self._counted: defaultdict[str, defaultdict[tuple[str, tuple[str, ...]], float]]
         self._counted = defaultdict(lambda: defaultdict(float))
         self._lateness: defaultdict[str, LatenessHistogram] = defaultdict(LatenessHistogram)
@@ -193,7 +195,8 @@ class BrokerMetrics(Collector):
         self._watched.append(part)
 
     def add(self, name: str, labels: tuple[str, ...], value: float = 1) -> None:
-        self._counted[labels[-1]][name, labels] += value
+        topic = labels[-1] if name in _OF_TOPICS else ""
+        self._counted[topic][name, labels] += value
 
     def show_backlog(self, samples: Mapping[str, Sequence[Sample]]) -> None:
         """Shows these figures of topics, by name, instead of those before."""

@@ -156,3 +156,11 @@ def test_a_topic_that_is_dropped_while_it_is_counted_hides_no_other(
     with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
         asyncio.run(play(DroppingStore(store)))
     assert caplog.messages == []
+
+
+def test_what_is_not_of_a_topic_outlives_a_topic_of_that_name() -> None:
+    metrics = BrokerMetrics()
+    metrics.add("broker_refused_count", ("grpc", "busy"))
+    assert metrics.topics == set()
+    metrics.forget_topic("busy")
+    assert metrics._counted[""]["broker_refused_count", ("grpc", "busy")] == 1
