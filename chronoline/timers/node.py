@@ -316,7 +316,7 @@ class TimerNode:
 
     def start_popping(self) -> None:
         """From now on timers pop."""
-        self.replica.awake(self.now_ms())
+        self.replica.started(self.now_ms())
         self.is_ready = True
         self._set_alarm()
 

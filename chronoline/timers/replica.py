@@ -119,7 +119,8 @@ class Replica:
         self._queued: dict[int, Timer] = {}
         # What is being called: version and pop. The wheel has the same.
         self._calling: dict[int, tuple[Version, int]] = {}
-        # When the node was last down, or stood still.
+        # When the node started, and when it last was down or stood still.
+        self._started_ms = 0
         self._awake_ms = 0
         self._missed: list[Missed] = []
         # Levels of the new list that know of a timer which this node is to give up.
@@ -208,8 +209,12 @@ class Replica:
         """When there is next something to do; None if there is nothing."""
         return self._wheel.next_at()
 
+    def started(self, now_ms: int) -> None:
+        """The node was down until now."""
+        self._started_ms = self._awake_ms = now_ms
+
     def awake(self, now_ms: int) -> None:
-        """The node was down or stood still until now."""
+        """The node stood still until now, and has asked the others what they did meanwhile."""
         self._awake_ms = now_ms
 
     def take_due(self, now_ms: int, limit: int) -> list[Timer]:
@@ -391,7 +396,7 @@ class Replica:
 
     def _turn_ms(self, timer: Timer) -> int:
         """When it is this node's turn. Replicas that were all down and are back keep their order."""
-        overdue_ms = self._awake_ms - timer.due_ms - timer.wait_ms
+        overdue_ms = self._started_ms - timer.due_ms - timer.wait_ms
         return timer.turn_ms(self.me, self._absent) + max(0, overdue_ms)
 
     def _look_after(self, timer: Timer, plan: Plan, now_ms: int) -> None:

@@ -245,7 +245,7 @@ class Simulation:
         node = self.nodes[name]
         node.is_up = True
         node.replica = self._replica(name)
-        node.replica.awake(self.now_of(name))
+        node.replica.started(self.now_of(name))
         for timer in node.disk.values():
             node.replica.receive(timer, self.now_of(name))
         for other, peer in self.nodes.items():

@@ -93,6 +93,16 @@ def test_it_pops_within_twice_its_interval_whoever_is_dead(
     del clocks
 
 
+def test_a_backup_that_stands_still_again_and_again_pops_all_the_same() -> None:
+    cluster, nodes, asked_ms = _cluster(_plan())
+    cluster.kill(nodes[0])
+    backup = cluster.nodes[nodes[1]].replica
+    for _ in range(40):
+        _run(cluster, 500, every_ms=10)
+        backup.awake(cluster.now_of(nodes[1]))
+    assert [(pop.node, pop.at_ms - asked_ms) for pop in cluster.pops] == [(nodes[1], 12_000)]
+
+
 def test_nobody_waits_for_a_node_that_stops_in_order() -> None:
     cluster, nodes, asked_ms = _cluster(_plan(pops=2, factor=3))
     cluster.leave(nodes[0])
