@@ -29,6 +29,9 @@ _REST_S = 0.5
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host and a port, in the order in which they are to be tried."""
 
+Place = tuple[str, int]
+"""A host and a port: calls are limited for each."""
+
 
 class Verdict(StrEnum):
     """How a call ended; the word is the label of a metric."""
@@ -41,7 +44,8 @@ class Verdict(StrEnum):
     not_allowed = "not_allowed"
     unknown_host = "unknown_host"
     no_turn = "no_turn"
-    """It was not begun: too many others were under way, or the node was short of descriptors or the like."""
+    """It was not begun: too many others were under way, it was not wanted any more, or the node was short of
+    descriptors or the like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,42 +113,50 @@ class Caller:
     ) -> Answer:
         """Calls once. An attempt that follows a failed one goes to the next address that the name has.
 
-        One whose turn does not come in time is not begun; without a time it waits. When its turn has come,
-        `may_begin` is asked whether it is still wanted. While this process is short of descriptors, memory,
-        ports or threads, the call waits as it does for its turn, and `may_begin` is asked again.
+        One whose turn does not come in time is not begun; without a time it waits. When its turn has come and
+        its address is known, `may_begin` is asked whether it is still wanted. While this process is short of
+        descriptors, memory, ports or threads, the call waits as it does for its turn, and `may_begin` is
+        asked again.
         """
         url = URL(uri, encoded=True)
-        host, port = url.host or "", url.port or 0
-        place = self._hosts.setdefault((host, port), _Host(self.limits.for_each_host))
-        place.calls += 1
+        place = _place(url)
+        host = self._hosts.setdefault(place, _Host(self.limits.for_each_host))
+        host.calls += 1
         timeout_s = self.limits.timeout_ms / 1000
         begun, waits_for = False, "too many calls are under way"
         try:
-            async with asyncio.timeout(turn_within_s) as patience, place.turns, self._all:
+            async with asyncio.timeout(turn_within_s) as patience, host.turns, self._all:
                 give_up_s = patience.when()
-                while may_begin():
+                while True:
                     begun = True
                     patience.reschedule(asyncio.get_running_loop().time() + timeout_s)
                     try:
-                        return await self._post(url, body, headers, attempt=attempt)
+                        return await self._post(
+                            url, body, headers, attempt=attempt, may_begin=may_begin
+                        )
                     except _Short as short:
                         begun, waits_for = False, str(short)
                     patience.reschedule(give_up_s)
                     await asyncio.sleep(_REST_S)  # nothing tells when the shortage is over
-                return Answer(Verdict.no_turn, "it is not wanted any more")
         except TimeoutError:
             if not begun:
                 return Answer(Verdict.no_turn, waits_for)
             return Answer(Verdict.timed_out, f"no answer within {self.limits.timeout_ms} ms")
         finally:
-            place.calls -= 1
-            if not place.calls:
-                del self._hosts[host, port]
+            host.calls -= 1
+            if not host.calls:
+                del self._hosts[place]
 
     async def _post(
-        self, url: URL, body: bytes, headers: Mapping[str, str], *, attempt: int
+        self,
+        url: URL,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        attempt: int,
+        may_begin: Callable[[], bool],
     ) -> Answer:
-        host, port = url.host or "", url.port or 0
+        host, port = _place(url)
         try:
             addresses = await self._lookup(host, port)
         except (OSError, UnicodeError, RuntimeError, MemoryError) as error:
@@ -159,6 +171,8 @@ class Caller:
                 Verdict.not_allowed,
                 f"{host}{where} may not be called: allow its network in the settings (callbacks.allow)",
             )
+        if not may_begin():
+            return Answer(Verdict.no_turn, "it is not wanted any more")
         address = allowed[attempt % len(allowed)]
         try:
             return await self._ask(url.with_host(address), host, headers, body, named=url)
@@ -193,6 +207,15 @@ def _check_shortage(error: Exception, host: str) -> None:
     if (resource := shortage_of(error, host=host)) is not None:
         SHORTAGES.note(resource, f"the call to {host}")
         raise _Short(f"the node is short of {resource}") from None
+
+
+def place_of(uri: str) -> Place:
+    """The host and the port that a URI is called at."""
+    return _place(URL(uri, encoded=True))
+
+
+def _place(url: URL) -> Place:
+    return url.host or "", url.port or 0
 
 
 def in_pieces(body: bytes) -> bytes | io.BytesIO:

@@ -48,6 +48,8 @@ class Target:
         self._subscription: Subscription | None = None
         self._under_way: dict[asyncio.Task[None], Lease] = {}
         self._under_way_bytes = 0
+        # Nothing more is begun.
+        self._is_leaving = False
         self._failures = 0
         self._tell_failures_s = 0.0
 
@@ -81,6 +83,7 @@ class Target:
         """The loader logs it."""
 
     def ended(self, topic: Topic, reason: str) -> None:
+        self._is_leaving = True
         self._tell_ended(self)
 
     def replaced(self, topic: Topic) -> None:
@@ -100,6 +103,7 @@ class Target:
 
     def leave(self) -> None:
         """No more messages come; what was not begun is given back. May be called twice."""
+        self._is_leaving = True
         if self._subscription is not None and not self._subscription.closed:
             self._parts.loaders.unsubscribe(self._subscription)
 
@@ -138,10 +142,13 @@ class Target:
             )
 
     async def _call(self, leased: LeasedMessage, lapses_s: float) -> Answer:
-        def is_ours() -> bool:  # a node that stood still has lost it to another; a live pipe wins
+        timeout_s = self._calls.caller.limits.timeout_ms / 1000
+
+        def is_ours() -> bool:
+            """A node that stood still has lost it to another, its topic may be gone, a live pipe wins."""
             paused = self._subscription is not None and bool(self._subscription.paused)
-            in_time = time.monotonic() + self._calls.caller.limits.timeout_ms / 1000 < lapses_s
-            return in_time and not paused
+            wanted = not self._is_leaving and not paused
+            return wanted and time.monotonic() + timeout_s < lapses_s
 
         url, body = self.topic.settings.target, leased.body or b""
         assert url is not None
