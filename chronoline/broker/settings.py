@@ -184,6 +184,8 @@ class ReplicationTable(SettingsTable):
     """A node that does not answer for so long is away."""
     most_timers: Whole = Field(default=5_000_000, ge=1, le=100_000_000)
     """A node takes no more."""
+    clock_bound_ms: DurationMs = Field(default=60_000, ge=1_000, le=_DAY_MS)
+    """A record whose version is further ahead of this node's wall clock is refused."""
     token: Secret = None
     """What the node says to pass the doors of the others. A secret: in the file or the environment."""
     ca: OptionalText = None

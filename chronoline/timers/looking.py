@@ -84,4 +84,5 @@ def describe_nodes(node: TimerNode) -> dict[str, Any]:
         "timers": node.replica.tally.waiting,
         "tags": node.replica.tally.tags,
         "ready": node.is_ready,
+        "unreadable_records": len(node.journal.unreadable),
     }

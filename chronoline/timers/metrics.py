@@ -55,6 +55,15 @@ class TimersMetrics:
             registry=self.registry,
         )
 
+        self._refused = Counter(
+            "chronoline_timers_refused_records",
+            "Records of other nodes that were refused: unreadable, or too far ahead of the clock.",
+            registry=self.registry,
+        )
+
+    def refused(self, records: int) -> None:
+        self._refused.inc(records)
+
     def popped(self, late_ms: int, *, is_first: bool) -> None:
         self._pops.inc()
         if is_first:

@@ -13,12 +13,16 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from chronoline.callbacks.waiting import wait_ms
+from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS, HybridClock
 from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import Membership, replicas_of
 from chronoline.timers.plan import Plan
 from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
 from chronoline.timers.timer import MOVED_KEPT_MS, UNKNOWN_KEPT_MS, Timer, Version, later
 from chronoline.timers.wheel import Wheel
+
+_FOLLOWING = 1_000
+"""A version that is no higher than this above the one that a node has follows that one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +90,16 @@ class Replica:
         attempts: Attempts | None = None,
         jitter: Callable[[], float] = lambda: 0.0,
         is_owed: Callable[[int], bool] = lambda _: False,
+        clock_bound_ms: int = DEFAULT_BOUND_MS,
     ) -> None:
         """`is_owed` says whether a node is still to be told of a timer: so long a deletion is remembered."""
         self.me = me
         self._is_owed = is_owed
-        self._giver = f"{me}/{life}"
+        self._clock = HybridClock(f"{me}/{life}", bound_ms=clock_bound_ms)
         self.attempts = attempts or Attempts()
         self._jitter = jitter
         self._timers: dict[int, Timer] = {}
         self._wheel = Wheel()
-        # The highest count of a version that was seen here.
-        self._count = 0
         # What is being called: version and pop. Not in the wheel meanwhile.
         self._calling: dict[int, tuple[Version, int]] = {}
         # Levels of the new list that know of a timer which this node is to give up.
@@ -140,15 +143,26 @@ class Replica:
     # What a client wants.
 
     def change(
-        self, timer_id: int, plan: Plan | None, *, factor: int, at: Iterable[str], now_ms: int
+        self,
+        timer_id: int,
+        plan: Plan | None,
+        *,
+        factor: int,
+        at: Iterable[str],
+        now_ms: int,
+        wall_ms: int,
+        above: int = 0,
     ) -> Change:
-        """A new version of a timer, or its deletion; `at` are nodes at which it may be besides."""
+        """A new version of a timer, or its deletion; `at` are nodes at which it may be besides.
+
+        The version is higher than that of the record here, and higher than `above`.
+        """
         mine = self._timers.get(timer_id)
-        self._count = max(self._count, mine.version.number if mine else 0) + 1
+        above = max(above, mine.version.number if mine else 0)
         new = replicas_of(timer_id, factor, self._after)
         timer = Timer(
             id=timer_id,
-            version=Version(self._count, self._giver),
+            version=self._clock.next(wall_ms, above=above),
             plan=plan,
             start_ms=now_ms,
             replicas=new,
@@ -161,8 +175,18 @@ class Replica:
         return Change(timer, keepers, tuple(sorted(others)))
 
     def saw(self, version: Version) -> None:
-        """Somebody has this version: the next one here is higher."""
-        self._count = max(self._count, version.number)
+        """Somebody has this version: the next one here is higher, if it is within the bound of the clock."""
+        self._clock.saw(version)
+
+    def problem(self, theirs: Timer, wall_ms: int) -> str | None:
+        """The reason to refuse a record of another node: its version is too far ahead of the clock.
+
+        One that follows the record here is taken: clocks that were ahead may have been set back since.
+        """
+        mine = self._timers.get(theirs.id)
+        if mine is not None and theirs.version.number <= mine.version.number + _FOLLOWING:
+            return None
+        return self._clock.problem(theirs.version.number, wall_ms)
 
     def receive(self, theirs: Timer, now_ms: int) -> Timer:
         """Takes in a record, of a client or of another node; answers what is held after that."""
@@ -193,7 +217,7 @@ class Replica:
             if timer.plan is None and self._is_owed(timer_id):
                 self._wheel.put(timer_id, now_ms + UNKNOWN_KEPT_MS)
             elif timer.plan is None or timer.is_over or self.me not in timer.replicas:
-                self._forget(timer_id)
+                self._forget(timer_id, now_ms)
             elif (turn_ms := timer.turn_ms(self.me, self._absent)) > now_ms:
                 self._wheel.put(timer_id, turn_ms)  # one that was absent is there again
             else:
@@ -359,10 +383,10 @@ class Replica:
             if node not in known:
                 self._message(node, timer)
 
-    def give_up(self, timer_id: int) -> None:
+    def give_up(self, timer_id: int, now_ms: int) -> None:
         """Another node once had the timer and has it no more: it is over."""
         if timer_id in self._timers:
-            self._forget(timer_id)
+            self._forget(timer_id, now_ms)
 
     # What the shell is to do.
 
@@ -386,7 +410,7 @@ class Replica:
             self._messages.setdefault(node, {})[timer.id] = timer
 
     def _hold(self, timer: Timer, now_ms: int) -> None:
-        self._tally.changed(self._timers.get(timer.id), timer)
+        self._tally.changed(self._timers.get(timer.id), timer, now_ms)
         self._timers[timer.id] = timer
         self._changed[timer.id] = None
         if timer.is_over:
@@ -398,9 +422,9 @@ class Replica:
         else:
             self._wheel.put(timer.id, timer.turn_ms(self.me, self._absent))
 
-    def _forget(self, timer_id: int) -> None:
+    def _forget(self, timer_id: int, now_ms: int) -> None:
         timer = self._timers.pop(timer_id)
-        self._tally.changed(timer, None)
+        self._tally.changed(timer, None, now_ms)
         self._changed[timer_id] = None
         self._known.pop(timer_id, None)
         self._wheel.remove(timer_id)
@@ -416,7 +440,7 @@ class Tally:
         self.primary = 0
         self.tags: dict[str, int] = {}
 
-    def changed(self, before: Timer | None, after: Timer | None) -> None:
+    def changed(self, before: Timer | None, after: Timer | None, now_ms: int) -> None:
         for timer, sign in ((before, -1), (after, 1)):
             if (
                 timer is None

@@ -21,6 +21,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.timers.calls import Calls
 from chronoline.timers.cluster import read_membership
 from chronoline.timers.http.serving import TimersEdge
+from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS
 from chronoline.timers.journal import Journal, claim, is_readable, set_aside
 from chronoline.timers.membership import Membership
 from chronoline.timers.metrics import TimersMetrics, gauge
@@ -53,6 +54,8 @@ class ServiceOptions:
     secret: str | None = None
     peer_timeout_ms: int = 1_000
     least_copies: int = 1
+    # A version that is further ahead of this node's wall clock is refused.
+    clock_bound_ms: int = DEFAULT_BOUND_MS
     attempts: Attempts = field(default_factory=Attempts)
     calls: CallLimits = field(default_factory=CallLimits)
     most_timers: int = 5_000_000
@@ -132,6 +135,7 @@ class TimerService:
                 now_ms=node.now_ms,
                 get=node.replica.get,
                 heard=node.receive,
+                intake=node.intake,
                 is_up=lambda: node.is_loaded,
             )
 
@@ -148,6 +152,7 @@ class TimerService:
             metrics=metrics,
             attempts=options.attempts,
             least_copies=options.least_copies,
+            clock_bound_ms=options.clock_bound_ms,
         )
         self._exits.push_async_callback(node.stop)
         metrics.watch(self._gauges)
@@ -219,6 +224,11 @@ class TimerService:
         tags = [((tag,), float(count)) for tag, count in tally.tags.items()]
         yield gauge(
             "chronoline_timers_tagged", "Timers that wait here, copies too, by tag.", tags, "tag"
+        )
+        yield gauge(
+            "chronoline_timers_unreadable_records",
+            "Records of the journal that cannot be read and were left out.",
+            [((), float(len(self.node.journal.unreadable)))],
         )
         peers = list(self.node.peers.values())
         behind = [((peer.address,), float(peer.behind)) for peer in peers]

@@ -14,6 +14,8 @@ from chronoline.timers.plan import Plan
 from chronoline.timers.replica import Attempts, Call, Replica
 from chronoline.timers.timer import Timer
 
+WALL_CLOCKS_MS = 20
+
 
 @dataclass(frozen=True)
 class Pop:
@@ -80,6 +82,10 @@ class Simulation:
     def now_of(self, name: str) -> int:
         return self.now_ms + self.nodes[name].offset_ms
 
+    def wall_of(self, name: str) -> int:
+        """Wall clocks differ, by at most `WALL_CLOCKS_MS`."""
+        return self.now_ms + ord(name[0]) * 7 % (WALL_CLOCKS_MS + 1)
+
     def reachable(self, one: str, other: str) -> bool:
         if other not in self.nodes or one not in self.nodes:
             return False
@@ -95,7 +101,12 @@ class Simulation:
             return ""
         while True:
             change = node.replica.change(
-                timer_id, plan, factor=factor, at=self.nodes, now_ms=self.now_of(name)
+                timer_id,
+                plan,
+                factor=factor,
+                at=self.nodes,
+                now_ms=self.now_of(name),
+                wall_ms=self.wall_of(name),
             )
             confirmed, newest = self._offer(name, change.timer, change.keepers)
             if name in change.timer.replicas:
@@ -228,7 +239,7 @@ class Simulation:
                 is_past = mine.forgotten_ms() <= self.now_of(name)
                 confirmed = other in node.confirmed.get(timer_id, ())
                 if peer.replica.get(timer_id) is None and confirmed and is_past:
-                    node.replica.give_up(timer_id)
+                    node.replica.give_up(timer_id, self.now_of(name))
                 else:
                     self._receive(Letter(name, other, mine, self._age(name, mine)))
         self.save(name)

@@ -63,6 +63,7 @@ def _options(settings: NodeSettings, door: Door) -> ServiceOptions:
         peer_timeout_ms=replication.timeout_ms,
         least_copies=replication.copies,
         most_timers=replication.most_timers,
+        clock_bound_ms=replication.clock_bound_ms,
         dead_letters=callbacks.dead_letters,
         labels={"cluster": settings.cluster, **settings.tags},
         tls=door.ssl_context(),

@@ -106,6 +106,8 @@ def nodes(node: TimersNode, as_json: AsJson = False) -> None:
     console.print(f"{seen['timers']:,} timers wait here. The list of nodes is {seen['view']}.")
     for tag, count in sorted(seen["tags"].items()):
         console.print(Text(f"  {printable(tag)}: {count:,}"))
+    if unreadable := seen.get("unreadable_records"):
+        console.print(f"{unreadable:,} records of the journal cannot be read; the log names them.")
     table = Table("node", "in the list", "state", Column("to be told", justify="right"))
     for each in seen["nodes"]:
         table.add_row(each["address"], each["membership"], _state(each), f"{each['behind']:,}")

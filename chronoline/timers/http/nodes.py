@@ -19,7 +19,7 @@ from chronoline.timers.http.answering import (
 )
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import RECORDS_PATH
-from chronoline.timers.records import Reader, to_record
+from chronoline.timers.records import to_record
 from chronoline.timers.resyncing import page_of_offers
 from chronoline.timers.syncing import KNOWN_PATH
 from chronoline.timers.timer import Lives, Version
@@ -34,7 +34,6 @@ class ForNodes:
 
     def __init__(self, node: TimerNode) -> None:
         self._node = node
-        self._reader = Reader()
         # What is gone through for a node that asks page by page.
         self._walks: dict[tuple[str, str], list[int]] = {}
 
@@ -54,9 +53,10 @@ class ForNodes:
         self._check_started()  # what the journal has would be laid over it
         node = self._node
         now_ms = node.now_ms()
-        timers = [self._reader.timer(record, now_ms) for record in _list(asked, "records")]
+        records, sender = _list(asked, "records"), str(asked.get("from", ""))
         confirmed = [_confirmed(each) for each in _list({"confirmed": [], **asked}, "confirmed")]
-        node.hear_of(str(asked.get("from", "")), pops=asked.get("pops", True) is True)
+        timers, refused = node.intake.read(records, sender)
+        node.hear_of(sender, pops=asked.get("pops", True) is True)
         newer = []
         for timer in timers:
             held = node.receive(timer)
@@ -65,7 +65,10 @@ class ForNodes:
         for timer_id, version, lives in confirmed:
             node.confirm(timer_id, version, lives)
         await node.saved()
-        return answer_json({"life": node.journal.life, "newer": newer})
+        told = {"life": node.journal.life, "newer": newer}
+        if refused:
+            told["refused"] = [{"id": each.timer_id, "reason": each.reason} for each in refused]
+        return answer_json(told)
 
     async def _records(self, request: web.BaseRequest) -> web.Response:
         node = self._node
