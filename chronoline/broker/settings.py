@@ -53,6 +53,7 @@ SOURCES = Sources(prefix="CHRONOLINE_NODE_")
 _MIB = 1024 * 1024
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\]")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_LABELS = {
     "cluster",
@@ -139,6 +140,15 @@ def _called(url: str | None) -> str | None:
     if url is not None and (problem := url_problem("the URI", url)):
         raise ValueError(problem)
     return url
+
+
+def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise ValueError(
+                f"{shown(name)} is no name of a host; write timers.example, without scheme and port"
+            )
+    return names
 
 
 def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -245,6 +255,8 @@ class NodeSettings(SettingsTable):
     """A file in PEM: the certificate's key."""
     insecure: bool = False
     """Lets others reach the node without TLS and without a token."""
+    allowed_hosts: Annotated[Listed, AfterValidator(_hosts)] = ()
+    """Names besides localhost by which a node on loopback may be asked over HTTP without a token."""
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)

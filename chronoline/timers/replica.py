@@ -18,6 +18,7 @@ from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import Membership, replicas_of
 from chronoline.timers.plan import Plan
 from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
+from chronoline.timers.tag_statistics import TagStatistics
 from chronoline.timers.timer import MOVED_KEPT_MS, UNKNOWN_KEPT_MS, Timer, Version, later
 from chronoline.timers.wheel import Wheel
 
@@ -438,9 +439,10 @@ class Tally:
         self.waiting = 0
         # Of these, those that this node is the first to pop.
         self.primary = 0
-        self.tags: dict[str, int] = {}
+        self.tags = TagStatistics()
 
     def changed(self, before: Timer | None, after: Timer | None, now_ms: int) -> None:
+        tagged: dict[str, int] = {}
         for timer, sign in ((before, -1), (after, 1)):
             if (
                 timer is None
@@ -452,8 +454,7 @@ class Tally:
             self.waiting += sign
             self.primary += sign * (timer.replicas[0] == self._me)
             for tag, count in timer.plan.tags:
-                left = self.tags.get(tag, 0) + sign * count
-                if left:
-                    self.tags[tag] = left
-                else:
-                    self.tags.pop(tag, None)
+                tagged[tag] = tagged.get(tag, 0) + sign * count
+        for tag, added in tagged.items():
+            if added:
+                self.tags.add(tag, added, now_ms)

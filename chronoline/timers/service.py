@@ -30,6 +30,7 @@ from chronoline.timers.peers import Link, Peer
 from chronoline.timers.replica import Attempts
 from chronoline.timers.resyncing import Resync
 from chronoline.timers.syncing import start_from_journal
+from chronoline.timers.tag_statistics import TagFigures
 
 logger = logging.getLogger(__name__)
 
@@ -221,10 +222,7 @@ class TimerService:
             "Of these, those that pop here first.",
             [((), tally.primary)],
         )
-        tags = [((tag,), float(count)) for tag, count in tally.tags.items()]
-        yield gauge(
-            "chronoline_timers_tagged", "Timers that wait here, copies too, by tag.", tags, "tag"
-        )
+        yield from _tag_gauges(list(tally.tags.figures(self.node.now_ms())))
         yield gauge(
             "chronoline_timers_unreadable_records",
             "Records of the journal that cannot be read and were left out.",
@@ -247,3 +245,18 @@ class TimerService:
         """No new requests, no more pops; what is under way is finished and told, the journal closed."""
         self.is_started = False
         await self._exits.aclose()
+
+
+_TAG_GAUGES = (
+    ("count", "", "Timers that wait here, copies too, by tag."),
+    ("average", "_average", "The average of that number over the last five minutes."),
+    ("variance", "_variance", "The variance of that number over the last five minutes."),
+    ("high", "_high", "The highest that it was in the last five minutes."),
+    ("low", "_low", "The lowest that it was in the last five minutes."),
+)
+
+
+def _tag_gauges(figures: list[tuple[str, TagFigures]]) -> Iterable[Metric]:
+    for field_name, suffix, what in _TAG_GAUGES:
+        samples = [((tag,), float(getattr(each, field_name))) for tag, each in figures]
+        yield gauge(f"chronoline_timers_tagged{suffix}", what, samples, "tag")

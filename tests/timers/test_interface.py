@@ -32,6 +32,7 @@ def test_a_timer_pops_after_its_interval_with_what_it_was_given(tmp_path: Path) 
         assert (pop.path, pop.sequence, pop.body) == ("/pop", 1, "hello")
         assert pop.headers["Host"] == f"127.0.0.1:{receiver.port}"
         assert pop.headers["Content-Length"] == "5"
+        assert pop.headers["Content-Type"] == "application/octet-stream"
         assert pop.at_s >= asked_s + 0.05
 
     run_scene(scene)
@@ -184,7 +185,13 @@ def test_tags_are_counted(tmp_path: Path) -> None:
             assert asked in text
             await nodes.ask("DELETE", made.location)
             text = (await nodes.ask("GET", "/metrics")).body.decode()
-            assert "CALL" not in text
+            for suffix, number in (("", 0), ("_high", 3), ("_low", 0)):
+                assert f'timers_tagged{suffix}{{cluster="eu-1",tag="CALL"}} {number}.0' in text
+            for suffix in ("average", "variance"):
+                assert f'timers_tagged_{suffix}{{cluster="eu-1",tag="CALL"}}' in text
+            seen = (await nodes.ask("GET", "/v1/nodes")).json
+            assert seen["tags"] == {}
+            assert seen["tag_statistics"]["CALL"]["high"] == 3
             assert 'chronoline_timers_waiting{cluster="eu-1"} 0.0' in text
             assert 'method="GET"' not in text  # only what clients ask is counted
 

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chronoline.broker.doors import Door, host_problem, is_loopback
+from chronoline.broker.doors import Door, is_loopback
 from chronoline.broker.http.problems import problem_of
 from chronoline.broker.limits import Limits
 from chronoline.broker.parts import Parts
@@ -73,7 +73,7 @@ class Guard:
         if not let_in:
             raise Unauthenticated
         if self._on_loopback and not asks:
-            problem = host_problem(headers.get(b"host", b"").decode("latin-1"))
+            problem = self._door.host_problem(headers.get(b"host", b"").decode("latin-1"))
             if problem is not None:
                 raise HTTPException(HTTPStatus.MISDIRECTED_REQUEST, problem)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from chronoline.broker.doors import Door, host_problem, is_loopback
+from chronoline.broker.doors import Door, is_loopback
 from chronoline.broker.settings import NodeSettings
 from chronoline.callbacks.calling import Caller
 from chronoline.cli.reaching import trusting
@@ -100,14 +100,14 @@ def admits(door: Door, host: str) -> Callable[[web.BaseRequest], None]:
                 {"WWW-Authenticate": "Bearer"},
             )
         if on_loopback and not asks:
-            _check_stranger(request)
+            _check_stranger(door, request)
 
     return admit
 
 
-def _check_stranger(request: web.BaseRequest) -> None:
+def _check_stranger(door: Door, request: web.BaseRequest) -> None:
     """Where no token is asked for, web pages that somebody looks at on this machine must not get in."""
-    if (problem := host_problem(request.headers.get("Host", ""))) is not None:
+    if (problem := door.host_problem(request.headers.get("Host", ""))) is not None:
         raise Refusal(HTTPStatus.MISDIRECTED_REQUEST, problem)
     if "Origin" in request.headers:
         raise Refusal(
