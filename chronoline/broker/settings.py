@@ -219,6 +219,8 @@ class CallbacksTable(SettingsTable):
     """Between the first attempt and the second; then twice as long each time."""
     longest_wait_ms: DurationMs = Field(default=60_000, ge=1, le=_DAY_MS)
     """Between two attempts."""
+    missed: Literal["once", "skip"] = "once"
+    """Pops of a timer that were missed are made up for by one call, or by none."""
     secret: Secret = None
     """Signs calls by the Standard Webhooks specification: whsec_… A secret."""
     dead_letters: Annotated[OptionalText, AfterValidator(_called)] = None

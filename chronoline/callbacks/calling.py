@@ -26,6 +26,9 @@ _PIECE_BYTES = 64 * 1024
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host and a port, in the order in which they are to be tried."""
 
+Place = tuple[str, int]
+"""A host and a port: calls are limited for each."""
+
 
 class Verdict(StrEnum):
     """How a call ended; the word is the label of a metric."""
@@ -38,7 +41,7 @@ class Verdict(StrEnum):
     not_allowed = "not_allowed"
     unknown_host = "unknown_host"
     no_turn = "no_turn"
-    """It was not begun: too many others were under way."""
+    """It was not begun: too many others were under way, or it was not wanted any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,35 +109,39 @@ class Caller:
     ) -> Answer:
         """Calls once. An attempt that follows a failed one goes to the next address that the name has.
 
-        One whose turn does not come in time is not begun; without a time it waits. When its turn has come,
-        `may_begin` is asked whether it is still wanted.
+        One whose turn does not come in time is not begun; without a time it waits. When its turn has come and
+        its address is known, `may_begin` is asked whether it is still wanted.
         """
         url = URL(uri, encoded=True)
-        host, port = url.host or "", url.port or 0
-        place = self._hosts.setdefault((host, port), _Host(self.limits.for_each_host))
-        place.calls += 1
+        place = _place(url)
+        host = self._hosts.setdefault(place, _Host(self.limits.for_each_host))
+        host.calls += 1
         timeout_s = self.limits.timeout_ms / 1000
         begun = False
         try:
-            async with asyncio.timeout(turn_within_s) as patience, place.turns, self._all:
-                if not may_begin():
-                    return Answer(Verdict.no_turn, "it is not wanted any more")
+            async with asyncio.timeout(turn_within_s) as patience, host.turns, self._all:
                 begun = True
                 patience.reschedule(asyncio.get_running_loop().time() + timeout_s)
-                return await self._post(url, body, headers, attempt=attempt)
+                return await self._post(url, body, headers, attempt=attempt, may_begin=may_begin)
         except TimeoutError:
             if not begun:
                 return Answer(Verdict.no_turn, "too many calls are under way")
             return Answer(Verdict.timed_out, f"no answer within {self.limits.timeout_ms} ms")
         finally:
-            place.calls -= 1
-            if not place.calls:
-                del self._hosts[host, port]
+            host.calls -= 1
+            if not host.calls:
+                del self._hosts[place]
 
     async def _post(
-        self, url: URL, body: bytes, headers: Mapping[str, str], *, attempt: int
+        self,
+        url: URL,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        attempt: int,
+        may_begin: Callable[[], bool],
     ) -> Answer:
-        host, port = url.host or "", url.port or 0
+        host, port = _place(url)
         try:
             addresses = await self._lookup(host, port)
         except (OSError, UnicodeError) as error:
@@ -146,6 +153,8 @@ class Caller:
                 Verdict.not_allowed,
                 f"{host}{where} may not be called: allow its network in the settings (callbacks.allow)",
             )
+        if not may_begin():
+            return Answer(Verdict.no_turn, "it is not wanted any more")
         address = allowed[attempt % len(allowed)]
         try:
             return await self._ask(url.with_host(address), host, headers, body, named=url)
@@ -169,6 +178,15 @@ class Caller:
         if status // 100 == _REDIRECT:
             return Answer(Verdict.redirected, f"answered {status}; redirects are not followed")
         return Answer(Verdict.answered_badly, f"answered {status}")
+
+
+def place_of(uri: str) -> Place:
+    """The host and the port that a URI is called at."""
+    return _place(URL(uri, encoded=True))
+
+
+def _place(url: URL) -> Place:
+    return url.host or "", url.port or 0
 
 
 def in_pieces(body: bytes) -> bytes | io.BytesIO:

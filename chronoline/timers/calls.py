@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from chronoline.callbacks.calling import Answer, Caller
+from chronoline.callbacks.calling import Answer, Caller, CallLimits
 from chronoline.callbacks.signing import Signer
 from chronoline.timers.replica import Call
 
@@ -23,6 +23,10 @@ class Calls:
         self._caller = caller
         self._signer = signer
         self.dead_letters = dead_letters
+
+    @property
+    def limits(self) -> CallLimits:
+        return self._caller.limits
 
     async def make(self, call: Call, *, may_begin: Callable[[], bool]) -> Answer:
         """Calls back. `may_begin` is asked when its turn has come."""

@@ -40,6 +40,11 @@ class TimersMetrics:
             "Pops whose callback failed for good.",
             registry=self.registry,
         )
+        self._missed = Counter(
+            "chronoline_timers_missed",
+            "Pops that were not called: it was too late for them.",
+            registry=self.registry,
+        )
         self._requests = Counter(
             "chronoline_timers_requests",
             "Requests of clients.",
@@ -74,6 +79,9 @@ class TimersMetrics:
 
     def given_up(self) -> None:
         self._given_up.inc()
+
+    def missed(self, pops: int) -> None:
+        self._missed.inc(pops)
 
     def asked(self, method: str, status: int) -> None:
         self._request(method, str(status)).inc()

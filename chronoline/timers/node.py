@@ -16,8 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from chronoline.alarm import PreciseAlarm
-from chronoline.callbacks.calling import Answer, Verdict
+from chronoline.callbacks.calling import Answer, Place, Verdict, place_of
 from chronoline.core.errors import OutcomeUnknown, StoreError
+from chronoline.timers.call_queue import CallQueue
 from chronoline.timers.calls import Calls
 from chronoline.timers.changes import Changed, Contended, Unstored
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS
@@ -99,8 +100,10 @@ class TimerNode:
         # When it rings; None if it is not set.
         self._alarm_ms: int | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        # Of these, calls whose turn has not come, and those that have begun.
-        self._queued: set[asyncio.Task[None]] = set()
+        # Timers that wait for a place at their host.
+        self._queue = CallQueue(calls.limits)
+        # Calls that have one: those that are about to begin, since others use the host too, and the rest.
+        self._beginning: dict[asyncio.Task[None], Call] = {}
         self._begun: dict[asyncio.Task[None], Call] = {}
         self._is_stopping = False
 
@@ -331,6 +334,7 @@ class TimerNode:
 
     def start_popping(self) -> None:
         """From now on timers pop."""
+        self.replica.awake(self.now_ms())
         self.is_ready = True
         self._set_alarm()
 
@@ -353,10 +357,40 @@ class TimerNode:
             self._pop()
 
     def _pop(self) -> None:
-        for call in self.replica.take_calls(self.now_ms(), _MOST_CALLS_AT_ONCE):
-            self._queued.add(self.start_work(self._call(call)))
+        for timer in self.replica.take_due(self.now_ms(), _MOST_CALLS_AT_ONCE):
+            assert timer.plan is not None
+            self._queue.put(place_of(timer.plan.uri), timer.id)
+        self._begin_calls()
         self._set_alarm()
-        self.act(within_ms=_LINGER_MS)
+        self.act(within_ms=0 if self.replica.has_news else _LINGER_MS)
+
+    def _begin_calls(self) -> None:
+        """Begins what is queued and may be called; no more at once than hold nobody up."""
+        for _ in range(_MOST_CALLS_AT_ONCE):
+            turn = self._queue.take() if self.is_ready else None
+            if turn is None:
+                break
+            place, timer_id = turn
+            call = self.replica.begin(timer_id, self.now_ms())
+            if call is None:
+                self._queue.end(place)
+            else:
+                self.start_work(self._call(place, call))
+        else:
+            asyncio.get_running_loop().call_soon(self._begin_calls)
+        self._note_missed()
+
+    def _note_missed(self) -> None:
+        missed = self.replica.take_missed()
+        self.metrics.missed(sum(each.last - each.first + 1 for each in missed))
+        for each in missed:
+            logger.info(
+                "timer %016x: it is too late for pops %d to %d, which are not called",
+                each.timer.id,
+                each.first,
+                each.last,
+                extra={"action": "pops_missed", "timer": f"{each.timer.id:016x}"},
+            )
 
     async def _come_back(self, stood_ms: int) -> None:
         """After a standstill: others may have popped what is overdue here, or deleted it."""
@@ -374,6 +408,7 @@ class TimerNode:
             async with asyncio.timeout(_BACK_PATIENCE_S):
                 await asyncio.gather(*asking, return_exceptions=True)
         if not self._is_stopping:
+            self.replica.awake(self.now_ms())
             self.is_ready = True
             self._pop()
 
@@ -384,33 +419,47 @@ class TimerNode:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _call(self, call: Call) -> None:
+    async def _call(self, place: Place, call: Call) -> None:
         task = asyncio.current_task()
         assert task is not None
+        self._beginning[task] = call
 
         def begin() -> bool:
-            self.metrics.popped(self.now_ms() - call.due_ms, is_first=not call.timer.step)
-            self._queued.discard(task)
-            self._begun[task] = call
+            if self._is_stopping or not self.replica.is_wanted(call, self.now_ms()):
+                return False
+            self._note_begun(task, call)
             return True
 
-        step_ms = call.plan.skew_ms(1, len(call.timer.replicas))
-        notice = asyncio.get_running_loop().call_later(step_ms / 2000, self._still_calling, call)
         try:
             answer = await self._callbacks.make(call, may_begin=begin)
         except Exception as error:
             logger.exception("calling %s failed", call.plan.uri)
             answer = Answer(Verdict.unreachable, repr(error))
         finally:
-            notice.cancel()
-            self._queued.discard(task)
-            self._begun.pop(task, None)
+            is_begun = self._begun.pop(task, None) is not None
+            self._beginning.pop(task, None)
+            self._queue.end(place)
+        if answer.verdict is Verdict.no_turn:
+            self.replica.withdraw(call, self.now_ms())
+        else:
+            if not is_begun:  # nowhere to call
+                self._note_begun(task, call)
+            self._conclude(call, answer)
+        self._begin_calls()
+        self._set_alarm()
+        step_ms = call.plan.skew_ms(1, len(call.timer.replicas))
+        self.act(within_ms=min(_LINGER_MS, step_ms // 4))  # well before the others' turn
+
+    def _note_begun(self, task: asyncio.Task[None], call: Call) -> None:
+        self._begun[task] = call
+        self._beginning.pop(task, None)
+        self.metrics.popped(self.now_ms() - call.due_ms, is_first=not call.timer.attempts)
+
+    def _conclude(self, call: Call, answer: Answer) -> None:
         self.metrics.called(answer.verdict)
         after = self.replica.called(call, self.now_ms(), succeeded=answer.succeeded)
         if not answer.succeeded:
             self._tell_failure(call, answer, after)
-        self._set_alarm()
-        self.act(within_ms=min(_LINGER_MS, step_ms // 4))  # well before the others' turn
 
     def _still_calling(self, call: Call) -> None:
         if len(call.timer.replicas) > 1:
@@ -444,8 +493,10 @@ class TimerNode:
         self._is_stopping, self.is_ready = True, False
         self._alarm.close()
         self._alarm_ms = None
-        for task in self._queued:
+        for task in self._beginning:
             task.cancel()
+        unbegun = [call.timer.id for call in self._beginning.values()]
+        self.replica.leave_to_others([*self._queue.clear(), *unbegun], self.now_ms())
         for call in self._begun.values():
             self._still_calling(call)  # before the others hear that they need not wait
         with suppress(StoreError, TimeoutError):

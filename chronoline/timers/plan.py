@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 LONGEST_STEP_MS = 2_000
 """How much later than the one before it a replica pops, for long timers."""
+LEAST_GRACE_MS = 10_000
+"""How long after its `repeat-for` a timer of a short interval may still be called."""
+LONGEST_HOLD_MS = 30_000
+"""How long the other replicas wait at most for news of a call that is late already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +50,26 @@ class Plan:
     def end_ms(self, start_ms: int) -> int:
         """When its last pop is due; its start if there is none."""
         return self.due_ms(start_ms, self.pops)
+
+    def last_call_ms(self, start_ms: int) -> int:
+        """The last moment at which it may be called: one interval after `repeat-for`, at least 10 s."""
+        return start_ms + self.repeat_for_ms + max(self.interval_ms, LEAST_GRACE_MS)
+
+    def latest_pop(self, start_ms: int, now_ms: int) -> int:
+        """The number of the latest pop that is due; 0 if none is."""
+        if not self.interval_ms:
+            return int(now_ms >= start_ms)
+        return max(0, min(self.pops, (now_ms - start_ms) // self.interval_ms))
+
+    def hold_ms(self, late_ms: int, replicas: int, timeout_ms: int) -> int:
+        """How long the other replicas wait for news of a call that is `late_ms` late and not over.
+
+        As long as a call may take, but not longer than half an interval. If the node that calls dies, another
+        pops within twice the interval, unless it is too late for that: then the lateness at most doubles.
+        """
+        hold_ms = timeout_ms
+        if self.interval_ms:
+            hold_ms = min(hold_ms, self.interval_ms // 2)
+        hold_ms = max(hold_ms, min(late_ms, LONGEST_HOLD_MS))
+        left_ms = self.interval_ms - self.skew_ms(replicas - 1, replicas) - late_ms
+        return min(hold_ms, left_ms) if left_ms > 0 else hold_ms

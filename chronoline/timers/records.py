@@ -28,6 +28,7 @@ def to_record(timer: Timer, now_ms: int) -> dict[str, Any]:
         "popped": timer.popped,
         "step": timer.step,
         "wait": timer.wait_ms,
+        "renewed": timer.renewed,
         "replicas": timer.replicas,
         "view": timer.view,
         "kept": timer.kept_ms,
@@ -63,6 +64,7 @@ class Reader:
                 popped=_number(record["popped"], most=MOST_POPS),
                 step=_number(record["step"], most=_MOST_STEPS),
                 wait_ms=_number(record["wait"], most=MOST_MS),
+                renewed=_number(record.get("renewed", 0), most=_MOST_STEPS),
                 replicas=self._shared(_names(record["replicas"])),
                 view=self._shared(_name(record["view"])),
                 kept_ms=_number(record["kept"], least=-MOST_MS, most=MOST_MS),
@@ -94,7 +96,7 @@ class Reader:
 
 
 _MOST_WORDS = 10_000
-_MOST_STEPS = 1 << 31
+_MOST_STEPS = 1 << 31 | 1
 _MOST_TAGGED = 1 << 40
 _MOST_NAMES = 1_000
 _MOST_NAME = 1_000

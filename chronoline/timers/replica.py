@@ -1,9 +1,14 @@
 """What one node knows and decides: no clock, no network, no disk.
 
 The shell around it passes in what happened and the time, and does what it is told: `take_changes` is to be
-saved, `take_messages` to be sent, `take_calls` to be made, until `wake_at`. Everything that nodes tell each
-other is a record with the list of those who keep it. A node that finds itself in the list holds the timer and
-waits for its turn; one that does not has been dismissed, and only remembers for a while that it was.
+saved, `take_messages` to be sent, `take_due` to be queued for a call, until `wake_at`. Everything that nodes
+tell each other is a record with the list of those who keep it. A node that finds itself in the list holds the
+timer and waits for its turn; one that does not has been dismissed, and only remembers for a while that it
+was.
+
+A timer whose turn has come is queued until its host can be called; then `begin` decides whether it is still
+to be called. While it is queued or under way the other replicas are told so again and again, and wait. A
+change of the record that comes from another node takes a queued timer out of the queue.
 """
 
 from __future__ import annotations
@@ -28,12 +33,14 @@ _FOLLOWING = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """How often a callback is tried, and how long it may take."""
+    """How often a callback is tried, how long it may take, and what becomes of pops that were missed."""
 
     most: int = 10
     timeout_ms: int = 2_000
     first_wait_ms: int = 500
     longest_wait_ms: int = 60_000
+    # Pops that were missed are not called at all; otherwise one call is made for all of them.
+    skip_missed: bool = False
 
     def wait_ms(self, failed: int, jitter: float) -> int:
         """How long to wait after so many failures; `jitter`, from 0 to 1, takes up to half of it away."""
@@ -58,6 +65,16 @@ class Call:
     def sequence(self) -> int:
         """The number of the pop; the first is 1."""
         return self.timer.popped + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Pops of a timer that are not called: it is too late for them."""
+
+    timer: Timer
+    # The numbers of the first and of the last one.
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +118,14 @@ class Replica:
         self._jitter = jitter
         self._timers: dict[int, Timer] = {}
         self._wheel = Wheel()
-        # What is being called: version and pop. Not in the wheel meanwhile.
+        # What waits for a turn at its host, by the record that this node told last. In the wheel is when the
+        # others are to hear that it still waits.
+        self._queued: dict[int, Timer] = {}
+        # What is being called: version and pop. The wheel has the same.
         self._calling: dict[int, tuple[Version, int]] = {}
+        # When the node was last down, or stood still.
+        self._awake_ms = 0
+        self._missed: list[Missed] = []
         # Levels of the new list that know of a timer which this node is to give up.
         self._known: dict[int, frozenset[int]] = {}
         self._changed: dict[int, None] = {}
@@ -210,32 +233,83 @@ class Replica:
         """When there is next something to do; None if there is nothing."""
         return self._wheel.next_at()
 
-    def take_calls(self, now_ms: int, limit: int) -> list[Call]:
-        """Callbacks whose turn has come. What need not be remembered any longer is forgotten."""
-        calls: list[Call] = []
+    def awake(self, now_ms: int) -> None:
+        """The node was down or stood still until now."""
+        self._awake_ms = now_ms
+
+    def take_due(self, now_ms: int, limit: int) -> list[Timer]:
+        """Timers whose turn has come: to be queued, and given to `begin` when their host can be called.
+
+        The others hear of calls that are not over, and what need not be remembered any longer is forgotten.
+        """
+        due: list[Timer] = []
         for timer_id in self._wheel.take(now_ms, limit):
             timer = self._timers[timer_id]
             if timer.plan is None and self._is_owed(timer_id):
                 self._wheel.put(timer_id, now_ms + UNKNOWN_KEPT_MS)
             elif timer.plan is None or timer.is_over or self.me not in timer.replicas:
                 self._forget(timer_id, now_ms)
-            elif (turn_ms := timer.turn_ms(self.me, self._absent)) > now_ms:
+            elif self._is_ours(timer):
+                self._renew(timer, timer.plan, now_ms)
+            elif (turn_ms := self._turn_ms(timer)) > now_ms:
                 self._wheel.put(timer_id, turn_ms)  # one that was absent is there again
-            else:
-                self._calling[timer_id] = (timer.version, timer.popped)
-                calls.append(Call(timer, timer.plan, timer.due_ms))
-        return calls
+            elif (wanted := self._wanted(timer, timer.plan, now_ms)) is not None:
+                self._queued[timer_id] = wanted
+                self._look_after(wanted, timer.plan, now_ms)
+                due.append(wanted)
+        return due
+
+    def begin(self, timer_id: int, now_ms: int) -> Call | None:
+        """The host of a queued timer can be called: the call, or None if it is not wanted any more."""
+        queued = self._queued.pop(timer_id, None)
+        if queued is None or queued.plan is None:
+            return None
+        held = self._timers[timer_id]
+        timer = self._wanted(held, queued.plan, now_ms, was_queued=True)
+        if timer is None:
+            return None
+        self._calling[timer_id] = (timer.version, timer.popped)
+        if timer is not held:
+            self._look_after(timer, queued.plan, now_ms)
+        return Call(timer, queued.plan, timer.due_ms)
+
+    def is_wanted(self, call: Call, now_ms: int) -> bool:
+        """Whether a call that is about to be made is still to be made."""
+        timer = self._timers.get(call.timer.id)
+        return (
+            timer is not None
+            and (timer.version, timer.popped) == (call.timer.version, call.timer.popped)
+            and self.me in timer.replicas
+            and not self._has_ended(timer, call.plan, now_ms)
+        )
+
+    def withdraw(self, call: Call, now_ms: int) -> None:
+        """A call was not made, and nothing follows from it."""
+        if self._is_calling(call):
+            del self._calling[call.timer.id]
+            if (timer := self._timers.get(call.timer.id)) is not None:
+                self._hold(timer, now_ms)
+
+    def leave_to_others(self, ids: Iterable[int], now_ms: int) -> None:
+        """Timers whose call this node has not begun, and is not going to: the others need not wait for it."""
+        for timer_id in ids:
+            timer = self._timers.get(timer_id)
+            if timer is not None and self._is_ours(timer):
+                self._queued.pop(timer_id, None)
+                self._calling.pop(timer_id, None)
+                left = replace(
+                    timer,
+                    step=2 * timer.attempts,
+                    wait_ms=max(now_ms - timer.due_ms, 0),
+                    renewed=timer.renewed + 1,
+                )
+                self._tell(left, left.replicas, now_ms)
 
     def still_calling(self, call: Call, now_ms: int) -> None:
-        """The callback takes its time: the others wait, but not longer than half an interval more."""
+        """The callback takes its time: the others wait."""
         timer = self._timers.get(call.timer.id)
-        if timer is None or not self._is_calling(call) or timer.progress != call.timer.progress:
-            return
-        hold_ms = self.attempts.timeout_ms
-        if call.plan.interval_ms:
-            hold_ms = min(hold_ms, call.plan.interval_ms // 2)
-        wait_ms = max(now_ms - timer.due_ms, 0) + hold_ms
-        self._tell(replace(timer, step=timer.step | 1, wait_ms=wait_ms), timer.replicas, now_ms)
+        if timer is not None and self._is_calling(call) and self._is_ours(timer):
+            self._renew(timer, call.plan, now_ms)
 
     def called(self, call: Call, now_ms: int, *, succeeded: bool) -> Timer | None:
         """The callback is over. Answers the record after that; None if the timer was changed meanwhile."""
@@ -252,16 +326,89 @@ class Replica:
                 self._hold(timer, now_ms)
             return None
         failed = max(timer.attempts, call.timer.attempts) + 1
-        if succeeded or failed >= self.attempts.most:
-            timer = replace(timer, popped=timer.popped + 1, step=0, wait_ms=0)
+        wait_ms = self.attempts.wait_ms(failed, self._jitter())
+        is_last = now_ms + wait_ms > call.plan.last_call_ms(timer.start_ms)
+        if succeeded or is_last or failed >= self.attempts.most:
+            timer = timer.with_popped(timer.popped + 1)
         else:
-            wait_ms = max(now_ms - timer.due_ms, 0) + self.attempts.wait_ms(failed, self._jitter())
-            timer = replace(timer, step=2 * failed, wait_ms=wait_ms)
+            wait_ms += max(now_ms - timer.due_ms, 0)
+            timer = replace(timer, step=2 * failed, wait_ms=wait_ms, renewed=0)
         old = timer.replicas
         if timer.view != self._view:
             timer = self._placed(timer, call.plan)
         self._tell(timer, (*old, *timer.replicas), now_ms)
         return timer
+
+    def take_missed(self) -> list[Missed]:
+        """Pops that were missed since the last time."""
+        missed, self._missed = self._missed, []
+        return missed
+
+    def _wanted(
+        self, timer: Timer, plan: Plan, now_ms: int, *, was_queued: bool = False
+    ) -> Timer | None:
+        """The record by which a timer is to be called now; None if it is not.
+
+        A pop is missed once the next one is due as well, unless it was tried before.
+        """
+        if self._has_ended(timer, plan, now_ms):
+            self._miss(timer, plan.pops, now_ms)
+            return None
+        latest = plan.latest_pop(timer.start_ms, now_ms)
+        if timer.attempts or latest <= timer.popped + 1:
+            return timer
+        is_skipped = self.attempts.skip_missed and not was_queued
+        timer = self._miss(timer, latest if is_skipped else latest - 1, now_ms)
+        if timer.is_over or (not was_queued and self._turn_ms(timer) > now_ms):
+            return None
+        return timer
+
+    def _has_ended(self, timer: Timer, plan: Plan, now_ms: int) -> bool:
+        """Past its end nothing is called, but what pops once and was due while this node was down."""
+        if now_ms <= plan.last_call_ms(timer.start_ms):
+            return False
+        return plan.pops > 1 or timer.attempts > 0 or timer.due_ms > self._awake_ms
+
+    def _miss(self, timer: Timer, popped: int, now_ms: int) -> Timer:
+        self._missed.append(Missed(timer, timer.popped + 1, popped))
+        timer = timer.with_popped(popped)
+        self._tell(timer, timer.replicas, now_ms)
+        return timer
+
+    def _turn_ms(self, timer: Timer) -> int:
+        """When it is this node's turn. Replicas that were all down and are back keep their order."""
+        overdue_ms = self._awake_ms - timer.due_ms - timer.wait_ms
+        return timer.turn_ms(self.me, self._absent) + max(0, overdue_ms)
+
+    def _look_after(self, timer: Timer, plan: Plan, now_ms: int) -> None:
+        """Sees to it that the others hear of a call before it is their turn; at once if it is."""
+        half_step_ms = plan.skew_ms(1, len(timer.replicas)) // 2
+        at_ms = min(now_ms, timer.due_ms + timer.wait_ms) + half_step_ms
+        if len(timer.replicas) == 1:
+            self._wheel.remove(timer.id)
+        elif at_ms > now_ms:
+            self._wheel.put(timer.id, at_ms)
+        else:
+            self._renew(timer, plan, now_ms)
+
+    def _renew(self, timer: Timer, plan: Plan, now_ms: int) -> None:
+        """Tells the others that a call is queued or under way, and when they are to be told again."""
+        late_ms = max(now_ms - timer.due_ms, 0)
+        hold_ms = plan.hold_ms(late_ms, len(timer.replicas), self.attempts.timeout_ms)
+        step, wait_ms = timer.step | 1, late_ms + hold_ms
+        timer = replace(timer, step=step, wait_ms=wait_ms, renewed=timer.renewed + 1)
+        if timer.id in self._queued:
+            self._queued[timer.id] = timer
+        # The turn of the next replica comes a step after the wait: again well before that.
+        again_ms = max(hold_ms // 2, plan.skew_ms(1, len(timer.replicas)) // 4, 1)
+        self._wheel.put(timer.id, now_ms + again_ms)
+        self._tell(timer, timer.replicas, now_ms)
+
+    def _is_ours(self, timer: Timer) -> bool:
+        """Whether this node has queued or begun the next call of a timer."""
+        return timer.id in self._queued or (
+            self._calling.get(timer.id) == (timer.version, timer.popped)
+        )
 
     def _is_calling(self, call: Call) -> bool:
         return self._calling.get(call.timer.id) == (call.timer.version, call.timer.popped)
@@ -290,8 +437,9 @@ class Replica:
                 and timer_id in self._wheel
                 and self.me in timer.replicas
                 and not timer.is_over
+                and not self._is_ours(timer)
             ):
-                self._wheel.put(timer_id, timer.turn_ms(self.me, self._absent))
+                self._wheel.put(timer_id, self._turn_ms(timer))
 
     def is_absent(self, node: str) -> bool:
         return node in self._absent
@@ -401,6 +549,11 @@ class Replica:
         messages, self._messages = self._messages, {}
         return {node: list(timers.values()) for node, timers in messages.items()}
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there are messages to be sent."""
+        return bool(self._messages)
+
     def _tell(self, timer: Timer, nodes: Iterable[str], now_ms: int) -> None:
         self._hold(timer, now_ms)
         for node in dict.fromkeys(nodes):
@@ -411,23 +564,34 @@ class Replica:
             self._messages.setdefault(node, {})[timer.id] = timer
 
     def _hold(self, timer: Timer, now_ms: int) -> None:
-        self._tally.changed(self._timers.get(timer.id), timer, now_ms)
+        before = self._timers.get(timer.id)
+        if not timer.only_renews(before):
+            self._tally.changed(before, timer, now_ms)
+            self._changed[timer.id] = None
         self._timers[timer.id] = timer
-        self._changed[timer.id] = None
+        queued = self._queued.get(timer.id)
+        if queued is not None and (
+            queued.progress != timer.progress or self.me not in timer.replicas
+        ):
+            del self._queued[timer.id]
         if timer.is_over:
             self._wheel.put(timer.id, timer.forgotten_ms())
         elif self.me not in timer.replicas:
             self._wheel.put(timer.id, min(timer.forgotten_ms(), now_ms + MOVED_KEPT_MS))
-        elif self._calling.get(timer.id) == (timer.version, timer.popped):
-            self._wheel.remove(timer.id)
+        elif self._is_ours(timer):
+            if len(timer.replicas) == 1:
+                self._wheel.remove(timer.id)
+            elif timer.id not in self._wheel:
+                self._wheel.put(timer.id, now_ms)
         else:
-            self._wheel.put(timer.id, timer.turn_ms(self.me, self._absent))
+            self._wheel.put(timer.id, self._turn_ms(timer))
 
     def _forget(self, timer_id: int, now_ms: int) -> None:
         timer = self._timers.pop(timer_id)
         self._tally.changed(timer, None, now_ms)
         self._changed[timer_id] = None
         self._known.pop(timer_id, None)
+        self._queued.pop(timer_id, None)
         self._wheel.remove(timer_id)
 
 

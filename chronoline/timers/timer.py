@@ -59,10 +59,12 @@ class Timer:
     start_ms: int
     # How many pops are over, called or given up.
     popped: int = 0
-    # Of the next pop: 2 for each attempt that failed, and 1 more while one is under way.
+    # Of the next pop: 2 for each attempt that failed, and 1 more while one is queued or under way.
     step: int = 0
     # How long after it is due the next attempt is to be made.
     wait_ms: int = 0
+    # Of the next attempt: how often a node said that it has queued or begun the call, or leaves it to others.
+    renewed: int = 0
     replicas: tuple[str, ...]
     # The list of nodes that chose the replicas.
     view: str
@@ -70,9 +72,9 @@ class Timer:
     kept_ms: int = 0
 
     @property
-    def progress(self) -> tuple[Version, int, int]:
+    def progress(self) -> tuple[Version, int, int, int, int]:
         """Which of two records of a timer is the later."""
-        return (self.version, self.popped, self.step)
+        return (self.version, self.popped, self.attempts, self.renewed, self.step)
 
     @property
     def is_over(self) -> bool:
@@ -91,6 +93,17 @@ class Timer:
             return self.start_ms
         return self.plan.due_ms(self.start_ms, self.popped + 1)
 
+    def with_popped(self, popped: int) -> Timer:
+        """After so many pops, with no attempt of the next one."""
+        return replace(self, popped=popped, step=0, wait_ms=0, renewed=0)
+
+    def only_renews(self, before: Timer | None) -> bool:
+        """Whether it says nothing more than that a call is queued or under way, or left to others.
+
+        That need not be on disk: a node that starts asks the others.
+        """
+        return before is not None and _facts(before) == _facts(self)
+
     def turn_ms(self, node: str, absent: Set[str] = frozenset()) -> int:
         """When it is a node's turn to make the next attempt; the node is one of its replicas.
 
@@ -107,6 +120,18 @@ class Timer:
         if self.plan is None:
             return kept_ms
         return max(kept_ms, self.plan.end_ms(self.start_ms) + SLACK_MS)
+
+
+def _facts(timer: Timer) -> tuple[object, ...]:
+    return (
+        timer.version,
+        timer.popped,
+        timer.attempts,
+        timer.start_ms,
+        timer.replicas,
+        timer.view,
+        timer.kept_ms,
+    )
 
 
 def later(mine: Timer, theirs: Timer, view: str) -> Timer:

@@ -246,6 +246,29 @@ def test_a_call_whose_turn_does_not_come_is_not_begun() -> None:
     run_scene(scene)
 
 
+def test_call_that_was_wanted_until_its_name_was_looked_up_is_not_made() -> None:
+    async def scene() -> None:
+        asked = []
+        wanted = True
+
+        async def handle(request: web.BaseRequest) -> web.Response:
+            asked.append(request.path)
+            return web.Response()
+
+        async def look_up(_: str, __: int) -> list[str]:
+            nonlocal wanted
+            wanted = False
+            return ["127.0.0.1"]
+
+        async with serving(handle) as port, Caller(Guard(LOOPBACK), lookup=look_up) as caller:
+            uri = f"http://slow.example:{port}/"
+            answer = await caller.post(uri, b"", {}, may_begin=lambda: wanted)
+        assert answer.verdict is Verdict.no_turn
+        assert asked == []
+
+    run_scene(scene)
+
+
 @pytest.mark.parametrize("size_bytes", [0, 64 * 1024, 64 * 1024 + 1, 3 * 1024 * 1024])
 def test_bodies_of_any_size_arrive(size_bytes: int) -> None:
     async def scene() -> None:

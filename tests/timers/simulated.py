@@ -1,17 +1,21 @@
 """Nodes in made-up time on a network that delays, doubles and loses; disks that keep what was saved.
 
+Calls wait for a place at their receiver, and take the time that it takes to answer.
+
 The rooms around a node are as simple as they can be: a link that fails remembers which timers the other was
 to be told of, and tells it when it is back; a node that starts asks everybody for what it is to keep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from chronoline.callbacks.calling import CallLimits, Place, place_of
+from chronoline.timers.call_queue import CallQueue
 from chronoline.timers.membership import Membership
 from chronoline.timers.plan import Plan
-from chronoline.timers.replica import Attempts, Call, Replica
+from chronoline.timers.replica import Attempts, Call, Missed, Replica
 from chronoline.timers.timer import Timer
 
 WALL_CLOCKS_MS = 20
@@ -40,7 +44,18 @@ class SimulatedNode:
     confirmed: dict[int, set[str]] = field(default_factory=dict)
     missed: dict[str, set[int]] = field(default_factory=dict)
     is_up: bool = True
-    calls: list[Call] = field(default_factory=list)
+    queue: CallQueue = field(default_factory=lambda: CallQueue(CallLimits()))
+    calls: list[UnderWay] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A call that has begun, and when it is over."""
+
+    ends_ms: int
+    place: Place
+    call: Call
+    succeeds: bool
 
 
 @dataclass(frozen=True)
@@ -56,25 +71,34 @@ class Letter:
 class Simulation:
     """A cluster and its clients."""
 
-    def __init__(self, names: Iterable[str], *, attempts: Attempts | None = None) -> None:
+    def __init__(
+        self, names: Iterable[str], *, attempts: Attempts | None = None, calls_at_once: int = 64
+    ) -> None:
+        """Each node makes so many calls at once to a receiver."""
         self.now_ms = 1_000_000
+        self._limits = CallLimits(for_each_host=calls_at_once)
         self.membership = Membership(tuple(sorted(names)))
         self.attempts = attempts or Attempts()
         self.nodes: dict[str, SimulatedNode] = {}
         self.letters: list[Letter] = []
         self.cut: set[frozenset[str]] = set()
         self.pops: list[Pop] = []
+        # Pops that were not called, since it was too late: labels and sequence numbers.
+        self.missed: set[tuple[str, int]] = set()
         self.lives = 0
         self.on_call: Callable[[str, Call], object] = lambda _, __: None
         # Whether the client answers callbacks with success.
         self.answers = True
+        # How long it takes to answer.
+        self.takes_ms = 0
         for name in self.membership.staying:
             self.add(name)
 
     def add(self, name: str) -> None:
         self.lives += 1
         offset_ms = 1_000 * len(self.nodes) ** 3
-        self.nodes[name] = SimulatedNode(self._replica(name), offset_ms)
+        queue = CallQueue(self._limits)
+        self.nodes[name] = SimulatedNode(self._replica(name), offset_ms, queue=queue)
 
     def _replica(self, name: str) -> Replica:
         return Replica(name, self.membership, life=str(self.lives), attempts=self.attempts)
@@ -206,10 +230,16 @@ class Simulation:
         node.is_up = False
         node.missed.clear()
         node.calls.clear()
+        node.queue = CallQueue(self._limits)
         self.letters = [letter for letter in self.letters if letter.sender != name]
 
     def leave(self, name: str) -> None:
         """Stops in order: those that can be reached hear everything, and that they need not wait for it."""
+        node = self.nodes[name]
+        node.replica.leave_to_others(node.queue.clear(), self.now_of(name))
+        for each in node.calls:
+            node.replica.called(each.call, self.now_of(name), succeeded=each.succeeds)
+        self.save(name)
         for index in reversed(range(len(self.letters))):
             if self.letters[index].sender == name:
                 self.deliver(index)
@@ -223,6 +253,7 @@ class Simulation:
         node = self.nodes[name]
         node.is_up = True
         node.replica = self._replica(name)
+        node.replica.awake(self.now_of(name))
         for timer in node.disk.values():
             node.replica.receive(timer, self.now_of(name))
         for other, peer in self.nodes.items():
@@ -250,9 +281,7 @@ class Simulation:
         """Lets everything happen that falls due until a moment; letters wait until they are brought."""
         while True:
             moments = [
-                at_ms - node.offset_ms
-                for node in self.nodes.values()
-                if node.is_up and (at_ms := node.replica.wake_at()) is not None
+                at_ms for node in self.nodes.values() if node.is_up for at_ms in self._moments(node)
             ]
             if not moments or min(moments) > to_ms:
                 break
@@ -261,17 +290,49 @@ class Simulation:
                 self._pop(name)
         self.now_ms = max(self.now_ms, to_ms)
 
+    def _moments(self, node: SimulatedNode) -> Iterator[int]:
+        """When there is something to do at a node."""
+        if (wakes_ms := node.replica.wake_at()) is not None:
+            yield wakes_ms - node.offset_ms
+        for each in node.calls:
+            yield each.ends_ms
+
     def _pop(self, name: str) -> None:
         node = self.nodes[name]
         if not node.is_up:
             return
-        for call in node.replica.take_calls(self.now_of(name), limit=100):
-            self.on_call(name, call)
-            if self.answers:
-                pop = Pop(self.now_ms, name, call.timer.id, call.sequence, call.plan.opaque)
-                self.pops.append(pop)
-            node.replica.called(call, self.now_of(name), succeeded=self.answers)
+        for each in [each for each in node.calls if each.ends_ms <= self.now_ms]:
+            node.calls.remove(each)
+            node.queue.end(each.place)
+            node.replica.called(each.call, self.now_of(name), succeeded=each.succeeds)
+        for timer in node.replica.take_due(self.now_of(name), limit=100):
+            assert timer.plan is not None
+            node.queue.put(place_of(timer.plan.uri), timer.id)
+        while (turn := node.queue.take()) is not None:
+            self._begin(name, *turn)
+        for missed in node.replica.take_missed():
+            self._note_missed(missed, self.now_of(name))
         self.save(name)
+
+    def _note_missed(self, missed: Missed, now_ms: int) -> None:
+        plan, start_ms = missed.timer.plan, missed.timer.start_ms
+        assert plan is not None
+        for number in range(missed.first, missed.last + 1):
+            next_one = number + (not self.attempts.skip_missed)
+            assert now_ms >= start_ms + next_one * plan.interval_ms, "it was not too late"
+            self.missed.add((plan.opaque, number))
+
+    def _begin(self, name: str, place: Place, timer_id: int) -> None:
+        node = self.nodes[name]
+        call = node.replica.begin(timer_id, self.now_of(name))
+        if call is None:
+            node.queue.end(place)
+            return
+        self.on_call(name, call)
+        if self.answers:
+            pop = Pop(self.now_ms, name, call.timer.id, call.sequence, call.plan.opaque)
+            self.pops.append(pop)
+        node.calls.append(UnderWay(self.now_ms + self.takes_ms, place, call, self.answers))
 
     # Growing and shrinking.
 

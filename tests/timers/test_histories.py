@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from chronoline.timers.membership import Membership, replicas_of
 from chronoline.timers.plan import Plan
-from chronoline.timers.replica import Attempts
+from chronoline.timers.replica import Attempts, Call
 from tests.timers.simulated import WALL_CLOCKS_MS, Simulation
 
 _NAMES = ("a", "b", "c", "d", "e")
@@ -21,12 +21,18 @@ class Histories(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.cluster = Simulation(_NAMES[:3], attempts=Attempts(most=10_000, longest_wait_ms=2_000))
+        attempts = Attempts(most=10_000, longest_wait_ms=2_000)
+        self.cluster = Simulation(_NAMES[:3], attempts=attempts, calls_at_once=1)
+        self.cluster.on_call = self._call_begins
         # What may be in force, by timer: the last change that all keepers took and those after it, which only
         # some took. None is a deletion. Sides of a split network do not agree on which came last.
         self.wanted: dict[int, list[tuple[Plan | None, int]]] = {}
         # What was replaced or deleted for all: the labels that are to be seen no more.
         self.gone: set[str] = set()
+        # By label, the nodes that answered that it was replaced or deleted.
+        self.gone_at: dict[str, set[str]] = {}
+        # Calls that were begun: labels and sequence numbers.
+        self.tried: set[tuple[str, int]] = set()
         self.factors: dict[int, int] = {}
         self.labels = 0
 
@@ -64,6 +70,7 @@ class Histories(RuleBasedStateMachine):
         self.cluster.advance(self.cluster.now_ms + WALL_CLOCKS_MS + 1)
         asked_ms = self.cluster.now_ms
         taken = self.cluster.change(name, timer_id, plan, factor=self.factors[timer_id])
+        self._note_gone(timer_id, plan)
         if taken == "all":
             for old, _ in self.wanted.get(timer_id, []):
                 if old is not None:
@@ -71,6 +78,30 @@ class Histories(RuleBasedStateMachine):
             self.wanted[timer_id] = []
         if taken:
             self.wanted.setdefault(timer_id, [(None, 0)]).append((plan, asked_ms))
+
+    def _note_gone(self, timer_id: int, plan: Plan | None) -> None:
+        """Whoever holds the new one now has answered that the old ones are gone."""
+        held = {
+            name: timer
+            for name, node in self.cluster.nodes.items()
+            if node.is_up and (timer := node.replica.get(timer_id)) is not None
+        }
+        for old, _ in self.wanted.get(timer_id, []):
+            if old is not None:
+                knows = {name for name, timer in held.items() if timer.plan == plan}
+                self.gone_at.setdefault(old.opaque, set()).update(knows)
+
+    def _call_begins(self, name: str, call: Call) -> None:
+        """INVARIANT 42, whatever waited in a queue."""
+        assert name not in self.gone_at.get(call.plan.opaque, ()), f"{call} was changed"
+        self.tried.add((call.plan.opaque, call.sequence))
+        end_ms = call.timer.start_ms + call.plan.repeat_for_ms + max(call.plan.interval_ms, 10_000)
+        if self.cluster.now_of(name) > end_ms:
+            assert (call.plan.pops, call.timer.attempts) == (1, 0), f"{call} is past its end"
+
+    @rule(takes_ms=st.sampled_from([0, 30, 1_500]))
+    def client_is_slow(self, takes_ms: int) -> None:
+        self.cluster.takes_ms = takes_ms
 
     @rule(ms=st.sampled_from([1, 100, 700, 3_000, 20_000]))
     def time_passes(self, ms: int) -> None:
@@ -208,14 +239,15 @@ class Histories(RuleBasedStateMachine):
         self._all_is_well()
         well_since_ms = self.cluster.now_ms
         self.cluster.answers = True
+        self.cluster.takes_ms = 0
         for _ in range(400):
             self.cluster.advance(self.cluster.now_ms + 500)
             self.cluster.deliver_all()
             self.cluster.catch_up()
-        popped = {(pop.opaque, pop.sequence) for pop in self.cluster.pops}
+        settled = self.tried | self.cluster.missed
         for timer_id, candidates in self.wanted.items():
             assert any(
-                plan is None or all((plan.opaque, n) in popped for n in range(1, plan.pops + 1))
+                plan is None or all((plan.opaque, n) in settled for n in range(1, plan.pops + 1))
                 for plan, _ in candidates
             ), f"{timer_id} was lost"
         for pop in self.cluster.pops:

@@ -284,7 +284,7 @@ def test_a_deletion_is_remembered_until_everybody_was_told(
                 node = nodes.node(at)
                 await until(lambda node=node: node.peers[first].owes(timer_id))
                 later_ms = node.now_ms() + HOUR_MS
-                assert node.replica.take_calls(later_ms, 10) == []
+                assert node.replica.take_due(later_ms, 10) == []
                 assert node.replica.get(timer_id) is not None
             await nodes.start(first)
             await until(lambda: nodes.node(0).replica.tally.waiting == 0)

@@ -85,7 +85,7 @@ _HIGHEST = {
     "version": st.sampled_from([0, 5, MOST_NUMBER]),
     "age": st.sampled_from([-MOST_AGE_MS, 0, MOST_AGE_MS]),
     "popped": st.sampled_from([0, 1 << 31]),
-    "step": st.sampled_from([0, 1, 1 << 31]),
+    "step": st.sampled_from([0, 1, 1 << 31 | 1]),
     "wait": st.sampled_from([0, MOST_MS]),
     "kept": st.sampled_from([-MOST_MS, 0, MOST_MS]),
     "interval": st.sampled_from([0, 1_000, 3 * 10**12]),

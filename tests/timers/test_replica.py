@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chronoline.timers.membership import Membership, replicas_of
 from chronoline.timers.plan import Plan
-from chronoline.timers.replica import Attempts, Call
+from chronoline.timers.replica import Attempts, Call, Replica
 from tests.timers.simulated import WALL_CLOCKS_MS, Simulation
 
 _ID = 7
@@ -40,6 +43,14 @@ def _run(cluster: Simulation, ms: int, *, every_ms: int = 1) -> None:
     while cluster.now_ms < end_ms:
         cluster.advance(min(end_ms, cluster.now_ms + every_ms))
         cluster.deliver_all()
+
+
+def _begun(replica: Replica, now_ms: int) -> Call:
+    """The call of the timer, whose turn has come."""
+    (timer,) = replica.take_due(now_ms, 10)
+    call = replica.begin(timer.id, now_ms)
+    assert call is not None
+    return call
 
 
 def test_the_first_replica_pops_and_the_others_hear_of_it() -> None:
@@ -153,15 +164,92 @@ def test_what_was_deleted_while_a_replica_was_down_does_not_come_back(
     assert cluster.pops == []
 
 
-def test_all_nodes_down_at_once_lose_nothing() -> None:
-    cluster, _, asked_ms = _cluster(_plan(pops=2))
+def _all_down_for(cluster: Simulation, ms: int) -> None:
     for node in "abc":
         cluster.kill(node)
-    cluster.advance(asked_ms + 3_600_000)
+    cluster.advance(cluster.now_ms + ms)
     for node in "abc":
         cluster.start(node)
+
+
+def test_due_once_while_all_were_down_is_called_once() -> None:
+    cluster, _, _ = _cluster(_plan())
+    _all_down_for(cluster, 3_600_000)
     _run(cluster, 60_000, every_ms=10)
-    assert {pop.sequence for pop in cluster.pops} == {1, 2}
+    assert {pop.sequence for pop in cluster.pops} == {1}
+
+
+def test_due_once_while_all_were_down_is_not_retried_past_its_end() -> None:
+    cluster, nodes, _ = _cluster(_plan())
+    _all_down_for(cluster, 3_600_000)
+    tried: list[str] = []
+    cluster.on_call = lambda node, _: tried.append(node)
+    cluster.answers = False
+    _run(cluster, 60_000, every_ms=10)
+    assert tried == [nodes[0]]
+
+
+def test_repeated_timer_is_over_when_all_were_down_past_its_end() -> None:
+    cluster, nodes, _ = _cluster(_plan(pops=2))
+    _all_down_for(cluster, 3_600_000)
+    _run(cluster, 60_000, every_ms=10)
+    assert cluster.pops == []
+    assert cluster.missed == {("x", 1), ("x", 2)}
+    assert all(cluster.nodes[node].replica.tally.waiting == 0 for node in nodes)
+
+
+def test_missed_pops_are_caught_up_with_one_call() -> None:
+    cluster, nodes, asked_ms = _cluster(_plan(interval_ms=1_000, pops=10))
+    _run(cluster, 2_500, every_ms=10)
+    _all_down_for(cluster, 4_000)
+    _run(cluster, 10_000, every_ms=10)
+    called = [(pop.node, pop.sequence, pop.at_ms - asked_ms) for pop in cluster.pops]
+    at_ms = [(1, 1_000), (2, 2_000), (6, 6_500), *((n, n * 1_000) for n in (7, 8, 9, 10))]
+    assert called == [(nodes[0], *each) for each in at_ms]
+    assert cluster.missed == {("x", n) for n in (3, 4, 5)}
+
+
+def test_missed_pops_are_skipped_where_that_is_set() -> None:
+    attempts = Attempts(skip_missed=True)
+    cluster, _, asked_ms = _cluster(_plan(interval_ms=1_000, pops=10), attempts=attempts)
+    _run(cluster, 2_500, every_ms=10)
+    _all_down_for(cluster, 4_000)
+    _run(cluster, 10_000, every_ms=10)
+    assert [pop.at_ms - asked_ms for pop in cluster.pops] == [
+        n * 1_000 for n in (1, 2, 7, 8, 9, 10)
+    ]
+    assert cluster.missed == {("x", n) for n in (3, 4, 5, 6)}
+
+
+@pytest.mark.parametrize("skip_missed", [False, True])
+@pytest.mark.parametrize(("interval_ms", "pops"), [(1_000, 60), (30_000, 1), (20_000, 3), (10, 1)])
+def test_dead_receiver_is_not_called_past_the_end(
+    interval_ms: int, pops: int, skip_missed: bool
+) -> None:
+    """INVARIANT 42, with retries."""
+    cluster, nodes, asked_ms = _cluster(
+        _plan(interval_ms, pops), attempts=Attempts(skip_missed=skip_missed)
+    )
+    tried_ms: list[int] = []
+    cluster.on_call = lambda _, __: tried_ms.append(cluster.now_ms)
+    cluster.answers = False
+    end_ms = asked_ms + interval_ms * pops + max(interval_ms, 10_000)
+    _run(cluster, 2 * (end_ms - asked_ms), every_ms=10)
+    assert tried_ms
+    assert max(tried_ms) <= end_ms
+    assert all(cluster.nodes[node].replica.tally.waiting == 0 for node in nodes)
+
+
+def test_receiver_that_recovers_does_not_get_a_burst() -> None:
+    cluster, _, asked_ms = _cluster(_plan(interval_ms=1_000, pops=60))
+    cluster.answers = False
+    _run(cluster, 40_000, every_ms=10)
+    cluster.answers = True
+    _run(cluster, 60_000, every_ms=10)
+    at_ms = [pop.at_ms - asked_ms for pop in cluster.pops]
+    assert at_ms
+    # One for the pop that was tried again, one for those that were missed meanwhile, then on the beat.
+    assert all(later - earlier >= 500 for earlier, later in pairwise(at_ms[1:]))
 
 
 def test_a_callback_that_fails_is_tried_again_by_one_node_at_a_time() -> None:
@@ -207,7 +295,7 @@ def test_backups_wait_for_a_callback_that_takes_its_time() -> None:
     cluster, nodes, asked_ms = _cluster(_plan())
     first, second = (cluster.nodes[node].replica for node in nodes)
     now_ms = asked_ms + 10_000 + cluster.nodes[nodes[0]].offset_ms
-    (call,) = first.take_calls(now_ms, 10)
+    call = _begun(first, now_ms)
     first.still_calling(call, now_ms + 1_000)
     cluster.save(nodes[0])
     cluster.deliver_all()
@@ -227,9 +315,9 @@ def test_a_timer_that_was_deleted_while_it_was_called_stays_deleted() -> None:
     cluster, nodes, asked_ms = _cluster(_plan(pops=5))
     first = cluster.nodes[nodes[0]].replica
     now_ms = asked_ms + 10_000 + cluster.nodes[nodes[0]].offset_ms
-    calls: list[Call] = first.take_calls(now_ms, 10)
+    call = _begun(first, now_ms)
     assert cluster.change("b", _ID, None, factor=2)
-    assert first.called(calls[0], now_ms + 5, succeeded=True) is None
+    assert first.called(call, now_ms + 5, succeeded=True) is None
     _run(cluster, 100_000, every_ms=100)
     assert cluster.pops == []
 
@@ -267,3 +355,109 @@ def test_deletion_by_joining_nodes_wins_over_keepers_that_were_away() -> None:
     _run(cluster, 60_000, every_ms=500)
     assert moved
     assert cluster.pops == []
+
+
+def _slow_cluster(timers: int, *, interval_ms: int = 10_000, takes_ms: int = 1_000) -> Simulation:
+    """Three nodes with one call at a time to a receiver that is slow, and timers that are due together."""
+    cluster = Simulation("abc", calls_at_once=1)
+    cluster.takes_ms = takes_ms
+    for number in range(timers):
+        plan = _plan(interval_ms, label=str(number))
+        assert cluster.change("a", number, plan, factor=2) == "all"
+    return cluster
+
+
+def _labels(cluster: Simulation) -> list[str]:
+    return sorted(pop.opaque for pop in cluster.pops)
+
+
+@pytest.mark.parametrize("interval_ms", [400, 1_000, 3_000, 20_000])
+def test_queued_calls_are_made_once(interval_ms: int) -> None:
+    cluster = _slow_cluster(20, interval_ms=interval_ms)
+    _run(cluster, interval_ms + 15_000, every_ms=10)
+    assert _labels(cluster) == sorted(map(str, range(20)))
+
+
+def test_call_under_way_is_waited_for_until_it_is_over() -> None:
+    cluster = _slow_cluster(4, interval_ms=2_000, takes_ms=9_000)
+    _run(cluster, 30_000, every_ms=10)
+    assert len(set(_labels(cluster))) == len(cluster.pops)
+
+
+def test_deleted_timer_is_not_called_when_its_turn_comes() -> None:
+    """INVARIANT 42."""
+    cluster = _slow_cluster(12)
+    _run(cluster, 10_500, every_ms=10)
+    begun = _labels(cluster)
+    for number in range(12):
+        assert cluster.change("b", number, None, factor=2) == "all"
+    _run(cluster, 60_000, every_ms=10)
+    assert _labels(cluster) == begun
+    assert len(begun) <= 3
+
+
+def test_replaced_timer_is_called_as_the_new_one_says() -> None:
+    """INVARIANT 42."""
+    cluster = _slow_cluster(12)
+    _run(cluster, 10_500, every_ms=10)
+    begun = _labels(cluster)
+    cluster.takes_ms = 0
+    for number in range(12):
+        assert cluster.change("b", number, _plan(label=f"new {number}"), factor=2) == "all"
+    _run(cluster, 60_000, every_ms=10)
+    assert _labels(cluster) == sorted([*begun, *(f"new {number}" for number in range(12))])
+
+
+def test_deleted_timer_is_not_tried_again_when_its_turn_comes() -> None:
+    cluster = _slow_cluster(12)
+    cluster.answers = False
+    tried: list[str] = []
+    cluster.on_call = lambda _, call: tried.append(call.plan.opaque)
+    _run(cluster, 13_500, every_ms=10)
+    for number in range(12):
+        assert cluster.change("b", number, None, factor=2) == "all"
+    before = len(tried)
+    _run(cluster, 60_000, every_ms=10)
+    assert len(tried) == before
+
+
+def test_backups_take_over_what_a_node_had_queued_when_it_died() -> None:
+    cluster = _slow_cluster(9, takes_ms=200)
+    _run(cluster, 10_100, every_ms=10)
+    queued = {name: len(node.queue) for name, node in cluster.nodes.items()}
+    dies = max(queued, key=lambda name: queued[name])
+    assert queued[dies] > 1
+    cluster.kill(dies)
+    _run(cluster, 10_000, every_ms=10)
+    assert set(_labels(cluster)) == set(map(str, range(9)))
+
+
+def test_node_that_leaves_hands_over_what_it_had_queued() -> None:
+    cluster = _slow_cluster(12)
+    _run(cluster, 12_500, every_ms=10)
+    leaves = max(cluster.nodes, key=lambda name: len(cluster.nodes[name].queue))
+    assert len(cluster.nodes[leaves].queue) > 1
+    cluster.leave(leaves)
+    handed_over_ms = cluster.now_ms
+    _run(cluster, 1_010, every_ms=10)
+    waiting = {name: len(cluster.nodes[name].queue) for name in cluster.nodes if name != leaves}
+    assert len(cluster.pops) + sum(waiting.values()) >= 12
+    _run(cluster, 20_000, every_ms=10)
+    assert set(_labels(cluster)) == set(map(str, range(12)))
+    assert len(cluster.pops) == 12, handed_over_ms
+
+
+def test_news_of_a_queued_call_is_not_written_to_disk() -> None:
+    cluster, nodes, asked_ms = _cluster(_plan())
+    first, second = (cluster.nodes[node].replica for node in nodes)
+    now_ms = asked_ms + 10_000 + cluster.nodes[nodes[0]].offset_ms
+    call = _begun(first, now_ms)
+    cluster.save(nodes[0])
+    first.still_calling(call, now_ms + 1_000)
+    assert first.take_changes() == []
+    ((_, (told,)),) = first.take_messages().items()
+    second.receive(replace(told, start_ms=asked_ms + cluster.nodes[nodes[1]].offset_ms), now_ms)
+    assert second.take_changes() == []
+    held = second.get(_ID)
+    assert held is not None
+    assert held.renewed == 1

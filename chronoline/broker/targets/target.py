@@ -48,6 +48,8 @@ class Target:
         self._subscription: Subscription | None = None
         self._under_way: dict[asyncio.Task[None], Lease] = {}
         self._under_way_bytes = 0
+        # Nothing more is begun.
+        self._is_leaving = False
         self._failures = 0
         self._tell_failures_s = 0.0
 
@@ -74,6 +76,7 @@ class Target:
         """It takes whatever it is given."""
 
     def ended(self, topic: Topic, reason: str) -> None:
+        self._is_leaving = True
         self._tell_ended(self)
 
     # From the first message to the last
@@ -90,6 +93,7 @@ class Target:
 
     def leave(self) -> None:
         """No more messages come; what was not begun is given back. May be called twice."""
+        self._is_leaving = True
         if self._subscription is not None and not self._subscription.closed:
             self._parts.loaders.unsubscribe(self._subscription)
 
@@ -128,8 +132,12 @@ class Target:
             )
 
     async def _call(self, leased: LeasedMessage, lapses_s: float) -> Answer:
-        def is_ours() -> bool:  # a node that stood still has lost it to another
-            return time.monotonic() + self._calls.caller.limits.timeout_ms / 1000 < lapses_s
+        timeout_s = self._calls.caller.limits.timeout_ms / 1000
+
+        def is_ours() -> (
+            bool
+        ):  # a node that stood still has lost it to another; its topic may be gone
+            return not self._is_leaving and time.monotonic() + timeout_s < lapses_s
 
         url, body = self.topic.settings.target, leased.body or b""
         assert url is not None

@@ -76,6 +76,7 @@ def _options(settings: NodeSettings, door: Door) -> ServiceOptions:
             timeout_ms=callbacks.timeout_ms,
             first_wait_ms=callbacks.first_wait_ms,
             longest_wait_ms=callbacks.longest_wait_ms,
+            skip_missed=callbacks.missed == "skip",
         ),
     )
 

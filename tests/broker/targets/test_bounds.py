@@ -7,6 +7,7 @@ from pathlib import Path
 
 from chronoline.broker.subscribing import NO_BUCKETS
 from chronoline.broker.targets.calls import Calls
+from chronoline.broker.targets.target import Target
 from chronoline.client.messages import ToSend
 from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import running
@@ -133,6 +134,34 @@ def test_topics_of_one_host_share_its_turns_and_who_waits_too_long_has_lost_noth
                 assert await client.dead_letters(name) == []
             assert receiver.ids("/t") == ["waits"]
             assert receiver.most_under_way == 4
+
+    run_scene(scene)
+
+
+def test_call_of_a_dropped_topic_is_not_begun_when_its_turn_comes(tmp_path: Path) -> None:
+    async def scene() -> None:
+        hanging = Hanging("/a", "/b")
+        async with (
+            receiving(hanging) as receiver,
+            calling(for_each_host=4, timeout_ms=60_000) as calls,
+            running(tmp_path, calls=calls) as node,
+            node.client() as client,
+        ):
+            for name in ("a", "b", "t"):
+                await client.create_topic(name, TopicSettings(target=receiver.url(f"/{name}")))
+            for name in ("a", "b"):
+                await client.send_many(name, [ToSend() for _ in range(2)])
+            await until(lambda: receiver.under_way == 4)
+            (held,) = [each for each in node.subscriptions if each.topic.name == "t"]
+            target = held.receiver
+            assert isinstance(target, Target)
+            await client.send("t")
+            await until(lambda: not target.is_idle)  # its call waits for a turn
+            await client.drop_topic("t")
+            await until(lambda: all(each.topic.name != "t" for each in node.subscriptions))
+            hanging.let_go.set()
+            await until(lambda: target.is_idle)
+            assert receiver.ids("/t") == []
 
     run_scene(scene)
 
