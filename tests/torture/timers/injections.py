@@ -54,16 +54,21 @@ def _by_label(events: Events) -> Iterator[tuple[Event, Event, list[Event]]]:
                 yield event, outcome, deliveries.get(event["label"], [])
 
 
+def _is_last(events: Events, call: Event) -> bool:
+    """No change of the timer follows."""
+    of_timer = [each for each in events if each.kind == CALL and each["timer"] == call["timer"]]
+    return of_timer[-1] is call
+
+
 def _calm_pop(events: Events) -> tuple[Event, Event, Event]:
     """A call, its outcome and its only pop, which nothing excuses and no change follows."""
-    changes = [event for event in events if event.kind == CALL]
     troubles = [event.mono_ns for event in events if event.kind in (FAULT, "stall", "well")]
     for call, outcome, pops in _by_label(events):
         if len(pops) != 1 or call["pops"] != 1 or call["interval_ms"] < _LONG_MS:
             continue
-        until_ns = pops[0].mono_ns + 3 * call["interval_ms"] * _MS
+        until_ns = outcome.mono_ns + (2 * call["interval_ms"] + judge.LATE_MS + 10) * _MS
         is_calm = not any(call.mono_ns <= each <= until_ns for each in troubles)
-        is_last = [each for each in changes if each["timer"] == call["timer"]][-1] is call
+        is_last = _is_last(events, call)
         if is_calm and is_last and until_ns < events[-1].mono_ns:
             return call, outcome, pops[0]
     raise LookupError("no timer popped while all was well")
@@ -142,11 +147,13 @@ def refused(events: Events) -> Events:
 
 
 def past_its_end(events: Events) -> Events:
-    call, outcome, pop = _calm_pop(events)
-    end_ms = call["interval_ms"] + judge.END_MS + judge.WIRE_MS + 1
-    end = replace(events[-1], mono_ns=outcome.mono_ns + (end_ms + 1) * _MS)
-    again = replace(_changed(pop, delivery=-1), mono_ns=outcome.mono_ns + end_ms * _MS)
-    return _with(events, again, end)
+    for call, outcome, pops in _by_label(events):
+        if call["pops"] > 1 and pops and _is_last(events, call):
+            repeat_for_ms = call["pops"] * call["interval_ms"]
+            end_ms = repeat_for_ms + judge.END_MS + judge.WIRE_MS + 1
+            last = replace(pops[-1], mono_ns=outcome.mono_ns + end_ms * _MS)
+            return _with(events, _changed(last, delivery=-1, sequence=call["pops"]))
+    raise LookupError("no timer popped several times")
 
 
 def deleted_called(events: Events) -> Events:

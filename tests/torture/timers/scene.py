@@ -36,6 +36,8 @@ INTERVALS_MS = (1_000, 2_000, 4_000)
 FAR_MS = 3_600_000
 BURST = 60
 BATCH = 20
+QUEUE_S = 4.0
+"""The receiver of a burst has taken what is left of it."""
 DOWN_S = 2.0
 DRAIN_S = 6.0
 _WELL_S = 30.0
@@ -110,7 +112,9 @@ class Clients:
             async with self._session.request(method, f"http://{node}{path}", json=body) as answer:
                 text, status = await answer.text(), answer.status
         except aiohttp.ClientConnectorError:
-            self._recorder.outcome(call, REFUSED, "no connection")
+            # Requests that may be repeated are sent again by aiohttp: the first one may have come through.
+            outcome = REFUSED if op == "create" else UNKNOWN
+            self._recorder.outcome(call, outcome, "no connection")
             return None
         except (aiohttp.ClientError, TimeoutError) as error:
             self._recorder.outcome(call, UNKNOWN, type(error).__name__)
@@ -141,7 +145,8 @@ class Stage:
         addresses = free_addresses(4)
         self._staying, self._others = addresses[:2], addresses[2:]
         self._members = list(self._staying)
-        # Nodes that clients may ask.
+        # Nodes that pop timers, and of these those that clients may ask.
+        self._running: set[str] = set()
         self._up: list[str] = []
 
     def close(self) -> None:
@@ -158,15 +163,17 @@ class Stage:
         settings = [f"callbacks.for_each_host={FOR_EACH_HOST}"]
         await asyncio.to_thread(self._nodes.start, *nodes, settings=settings)
         self._up += nodes
+        self._running.update(nodes)
         self._fault("start", nodes)
 
     def _kill(self, *nodes: str) -> None:
         self._up = [each for each in self._up if each not in nodes]
+        self._running.difference_update(nodes)
         self._fault("kill -9", nodes)
         self._nodes.kill(*nodes)
 
     def _fault(self, fault: str, nodes: Sequence[str]) -> None:
-        down = len(set(self._members) - set(self._up))
+        down = len(set(self._members) - self._running)
         self._recorder.fault(fault, node=" ".join(nodes), down=down)
 
     async def become_well(self) -> None:
@@ -225,6 +232,7 @@ class Stage:
     async def slow_receiver(self) -> None:
         """More timers are due at once than the receiver can take; most are changed while they wait."""
         self._report("a burst for a slow receiver")
+        await self._many(BATCH, Asked(2_000))
         made = await self._many(BURST, Asked(1_000, receiver=SLOW))
         await asyncio.sleep(1.5)  # they are due, and queue
         changed = made[: BURST * 2 // 3]
@@ -235,6 +243,7 @@ class Stage:
             for number, each in enumerate(changed)
         ]
         await asyncio.gather(*changes)
+        await asyncio.sleep(QUEUE_S)
 
     async def kill_one(self) -> None:
         node = self._rng.choice(self._members)
@@ -264,6 +273,7 @@ class Stage:
         await asyncio.to_thread(self._nodes.reload, self._members)
         await self._settle(self._staying)
         leaving, self._members = self._others, list(self._staying)
+        self._running.difference_update(leaving)
         self._nodes.kill(*leaving)
         self._fault("shrunk", leaving)
         await self.become_well()
