@@ -160,6 +160,7 @@ class Stage:
     # What is broken
 
     async def _start(self, *nodes: str) -> None:
+        self._fault("launch", nodes)  # they may pop before they are known to
         settings = [f"callbacks.for_each_host={FOR_EACH_HOST}"]
         await asyncio.to_thread(self._nodes.start, *nodes, settings=settings)
         self._up += nodes
