@@ -17,7 +17,7 @@ PROJECT := install --no-deps --no-build-isolation --editable .
 # Tests that wait for Spark, or for processes that they start, more than they work: they run beside the others.
 OF_PIPES := tests/spark/pipes
 OF_FORMATS := tests/spark/formats $(wildcard tests/spark/test_*.py) tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
-OF_BROKERS := tests/broker
+OF_BROKERS := tests/broker tests/torture
 OF_TIMERS := tests/timers/acceptance tests/cli/timers tests/cli/test_demo_timers.py
 OF_COMMANDS := tests/cli/client tests/cli/node tests/log/test_crashes.py tests/client tests/examples/test_broker_examples.py tests/bench/test_broker.py $(OF_TIMERS)
 BESIDE := $(OF_PIPES) $(OF_FORMATS) $(OF_BROKERS) $(OF_COMMANDS)

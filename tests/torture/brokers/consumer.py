@@ -24,9 +24,11 @@ from tests.torture.brokers.program import Program, play
 from tests.torture.history import DELIVERY, DONE
 
 _TIMEOUT_S = 6.0
-_PREFETCH = 20
+_PREFETCH = 200
+"""Many: brokers go on reserving for a consumer that is frozen."""
+_CONCURRENCY = 20
 _LOOK_EVERY_S = 0.05
-_REST_S = 0.2
+_REST_S = 0.5
 _HTTP_COUNT = 8
 
 
@@ -269,7 +271,7 @@ async def by_worker(hand: Hand, topics: list[str]) -> None:
         worker = Worker(
             hand.program.given["grpc"],
             consumer=hand.consumer,
-            concurrency=_PREFETCH,
+            concurrency=_CONCURRENCY,
             lease=hand.lease_s,
             retry=Retry(base=0.1, cap=0.5),
         )

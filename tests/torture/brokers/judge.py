@@ -43,6 +43,7 @@ CHANGED_CONTENT = "11 content or owner changed"
 NOT_ALLOWED = "12 done without permission"
 STARVED = "13 due message not served"
 OLD_VERSION_RETURNED = "14 lease returned under an old version"
+WRONG_CLOCK = "16 written by a clock beyond the bound"
 DROPPED_RETURNED = "19 message of a dropped topic came back"
 REFUSED_HAPPENED = "36 refused change happened"
 DONE_UNSEEN = "36 done change is not visible"
@@ -55,6 +56,10 @@ _ROUNDING_MS = 2
 _CLIENT_CLOCK_MS = 100
 """By so much a client may misjudge its broker's clock on a busy machine."""
 _SERVED_WITHIN_MS = 10_000
+_HEARD_WITHIN_MS = 10_000
+"""Consumers hear of a dropped topic, and of a twin, a while after it happened."""
+_SOONEST_MS = 20
+"""The SDK asks for no shorter delay."""
 _MOST_ATTEMPTS = 3
 """Of the topic of poison."""
 _NOTHING_CHANGED = ("unavailable", "topic_not_found")
@@ -131,15 +136,17 @@ def _overlaps(history: History, message: Message) -> Found:
 
 
 def _two_holders(history: History, message: Message, older: Delivery, newer: Delivery) -> Found:
-    if history.dropped(message.topic, older.at_ms, newer.at_ms):
+    dropped = history.dropped(message.topic, older.at_ms, newer.at_ms)
+    if dropped or history.rivals(older, older.at_ms, newer.at_ms):
         return
     if newer.process == older.process and newer.consumer == older.consumer:
         polled = (
             older.door == "http"
         )  # it gets its leases again from a broker that was started anew
         if not (polled and history.broker_started(message.topic, older.at_ms, newer.at_ms)):
-            yield RUN_TWICE, f"{older}, then {newer}"
-    elif newer.consumer != older.consumer and not history.rivals(older, older.at_ms, newer.at_ms):
+            rule = TAKEN_AWAY if history.has_twins(older) else RUN_TWICE
+            yield rule, f"{older}, then {newer}"
+    elif newer.consumer != older.consumer:
         rule = TAKEN_AWAY if history.has_twins(older) else OVERLAP
         yield rule, f"{older}, then {newer}"
 
@@ -148,7 +155,7 @@ def _older_after_newer(
     history: History, message: Message, older: Delivery, newer: Delivery
 ) -> Found:
     late = _came_too_late(history, message, older)
-    if not late and not history.rivals(older, newer.at_ms - _SERVED_WITHIN_MS, older.at_ms):
+    if not late and not history.rivals(older, newer.at_ms - _HEARD_WITHIN_MS, older.at_ms):
         yield OLDER_AFTER_NEWER, f"{newer}, then {older}"
 
 
@@ -170,11 +177,13 @@ def _refusal(history: History, message: Message, delivery: Delivery, call: Call)
         return  # it may have been settled; a repeated ack is another rule's
     _, ahead_ms = history.ahead_ms(message.topic, delivery.at_ms, call.ended_ms)
     left_ms = call.asked["until"] - call.ended_ms - ahead_ms
-    if left_ms <= _ROUNDING_MS or _explained(history, message, delivery, call.ended_ms):
-        return
     why = f"{delivery}: {call} with {left_ms:.0f} ms left"
+    if left_ms <= _ROUNDING_MS or (delivery.lost and delivery.lost.since_ms <= call.began_ms):
+        return  # its holder knew that it is lost, which is judged by itself
     if call.reason == "too_soon":
         yield TOO_SOON, why
+    elif _explained(history, message, delivery, call.ended_ms):
+        return
     elif any(each.op == "extend" and not each.done for each in earlier):
         yield UNKNOWN_COST_LEASE, why
     else:
@@ -187,8 +196,9 @@ def _loss(history: History, message: Message, delivery: Delivery) -> Found:
     _, ahead_ms = history.ahead_ms(message.topic, delivery.at_ms, lost.since_ms)
     left_ms = lost.until_ms - lost.since_ms - ahead_ms
     refused = any(call.refused and call.ended_ms <= lost.since_ms for call in delivery.own_calls)
-    if left_ms <= _CLIENT_CLOCK_MS or refused:
-        return  # a refusal is judged by itself
+    held = any(call.done and call.began_ms >= lost.since_ms for call in delivery.own_calls)
+    if left_ms <= _CLIENT_CLOCK_MS or refused or held:
+        return  # a refusal is judged by itself; a lease that is served afterwards was not lost
     if not _explained(history, message, delivery, lost.since_ms):
         rule = TAKEN_AWAY if history.has_twins(delivery) else UNKNOWN_COST_LEASE
         yield rule, f"{delivery}: lost at {lost.since_ms:.0f} with {left_ms:.0f} ms left"
@@ -198,7 +208,7 @@ def _explained(history: History, message: Message, delivery: Delivery, at_ms: fl
     """Whether somebody had a right to end the lease."""
     if history.rivals(delivery, delivery.at_ms, at_ms):
         return True
-    if history.dropped(message.topic, delivery.at_ms, at_ms):
+    if history.dropped(message.topic, delivery.at_ms - _HEARD_WITHIN_MS, at_ms):
         return True
     # Who polls gets its leases again, under new versions, from a broker that was started anew.
     polled = delivery.door == "http"
@@ -275,7 +285,7 @@ def _not_served_again(history: History, message: Message) -> Found:
                 delivery.at_ms > call.ended_ms
                 and not message.made_anew(call.began_ms, delivery.at_ms)
                 and not _came_too_late(history, message, delivery)
-                and not history.rivals(delivery, call.began_ms - _SERVED_WITHIN_MS, delivery.at_ms)
+                and not history.rivals(delivery, call.began_ms - _HEARD_WITHIN_MS, delivery.at_ms)
             ):
                 yield SERVED_AGAIN, f"{call}, then {delivery}"
         row = message.row
@@ -330,35 +340,44 @@ def _repeated_deletes(history: History, message: Message) -> Found:
 
 def _dues(history: History, message: Message) -> Found:
     """10: nothing is handed over before its due, which somebody asked for."""
+    asked = list(_asked_dues(history, message))
     for delivery in message.deliveries:
-        least_ms, most_ms = history.ahead_ms(message.topic, delivery.at_ms, delivery.at_ms)
+        _, most_ms = history.ahead_ms(message.topic, delivery.at_ms, delivery.at_ms)
         early_ms = delivery.due_ms - delivery.at_ms - most_ms
         if early_ms > 0:
             yield EARLY, f"{delivery}, due {delivery.due_ms}: {early_ms:.1f} ms early"
-        if not any(
-            begin_ms + least_ms <= delivery.due_ms <= end_ms + most_ms
-            for begin_ms, end_ms in _asked_dues(message, delivery)
-        ):
+        if not any(begin_ms <= delivery.due_ms <= end_ms for begin_ms, end_ms in asked):
             yield UNASKED_DUE, f"{delivery}, due {delivery.due_ms}"
 
 
-def _asked_dues(message: Message, delivery: Delivery) -> Iterator[tuple[float, float]]:
-    """From when to when the due of a delivery may lie, for each call that may have set it."""
+def _asked_dues(history: History, message: Message) -> Iterator[tuple[float, float]]:
+    """From when to when a due may lie, for each call that may have set it."""
     for call in message.of(*CREATING, "reschedule"):
         if not call.refused:
             yield call.asked["due"], call.asked["due"]
-    for call in message.of("redrive"):
-        if not call.refused:
-            yield call.began_ms - _ROUNDING_MS, call.ended_ms + _ROUNDING_MS
-    for other, call in message.settlings("retry", "release"):
-        if other is not delivery and not call.refused:
-            delay_ms = call.asked.get("delay_s", 0) * 1000
-            known = "delay_s" in call.asked
-            soonest_ms = 20 if known and delay_ms < 20 else 0
-            yield (
-                call.began_ms + delay_ms - _ROUNDING_MS,
-                call.ended_ms + delay_ms + soonest_ms + _ROUNDING_MS if known else math.inf,
-            )
+    moves = [*message.of("redrive"), *(call for _, call in message.settlings("retry", "release"))]
+    for call in moves:
+        if call.refused:
+            continue
+        # A delay is counted by the clock of the broker. A worker's own retry does not tell its delay.
+        ended_ms = min(call.ended_ms, call.began_ms + _HEARD_WITHIN_MS)
+        least_ms, most_ms = history.ahead_ms(message.topic, call.began_ms, ended_ms)
+        known = call.op == "redrive" or "delay_s" in call.asked
+        delay_ms = call.asked.get("delay_s", 0) * 1000
+        last_ms = call.ended_ms + max(delay_ms, _SOONEST_MS) + most_ms if known else math.inf
+        yield call.began_ms + delay_ms + least_ms - _ROUNDING_MS, last_ms + _ROUNDING_MS
+
+
+def _clocks(history: History, message: Message) -> Found:
+    """16: nothing is written by a clock that is beyond the bound; a first version is a time."""
+    made = [call for call in message.of(*CREATING) if not call.refused]
+    for call in made:
+        if not call.done or call.version is None or len(made) > 1:
+            continue
+        least_ms, most_ms = history.ahead_ms(message.topic, call.began_ms, call.ended_ms)
+        first_ms, last_ms = call.began_ms + least_ms, call.ended_ms + most_ms
+        if not first_ms - _ROUNDING_MS <= call.version <= last_ms + _ROUNDING_MS:
+            yield WRONG_CLOCK, f"{call} as v{call.version}"
 
 
 def _reschedules(history: History, message: Message) -> Found:
@@ -379,7 +398,7 @@ def _reschedules(history: History, message: Message) -> Found:
                     each is not move and each.overlaps(move.began_ms, delivery.at_ms)
                     for each in movers
                 )
-                and not history.rivals(delivery, move.began_ms - _SERVED_WITHIN_MS, delivery.at_ms)
+                and not history.rivals(delivery, move.began_ms - _HEARD_WITHIN_MS, delivery.at_ms)
             ):
                 yield DONE_UNSEEN, f"{move} to {move.asked['due']}, then {delivery}"
 
@@ -413,7 +432,7 @@ def _attempts(history: History, message: Message) -> Found:
         if message.topic.endswith("-poison") and delivery.attempts >= _MOST_ATTEMPTS:
             yield ATTEMPTS, f"{delivery} has {delivery.attempts} attempts"
     for one, two in pairwise(ordered):
-        if message.made_anew(one.at_ms - _SERVED_WITHIN_MS, two.at_ms):
+        if message.made_anew(one.at_ms - _HEARD_WITHIN_MS, two.at_ms):
             continue
         counted, changes = two.attempts - one.attempts, two.version - one.version
         if history.dropped(message.topic, one.at_ms, two.at_ms):
@@ -477,6 +496,7 @@ _RULES = (
     _one_message,
     _repeated_deletes,
     _dues,
+    _clocks,
     _reschedules,
     _contents,
     _attempts,

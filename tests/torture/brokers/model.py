@@ -18,6 +18,9 @@ CREATING = ("create", "replace")
 _CLOCK_MEMORY_MS = 30_000
 """So long a clock that was moved may still be felt: in what was pushed, and in what clients know of it."""
 
+_UNDER_WAY_MS = 3_000
+"""So long a broker may still work on what a process asked for that was killed or frozen."""
+
 
 @dataclass(slots=True, eq=False)
 class Call:
@@ -171,9 +174,9 @@ class History:
     # What processes and clocks did
 
     def rivals(self, delivery: Delivery, begin_ms: float, end_ms: float) -> bool:
-        """Whether another process of the same consumer name ran between two moments."""
+        """Whether another process of the same consumer name ran between two moments, or shortly before."""
         others = self._of_consumer[delivery.consumer] - {delivery.process}
-        return any(self._ran(process, begin_ms, end_ms) for process in others)
+        return any(self._ran(process, begin_ms - _UNDER_WAY_MS, end_ms) for process in others)
 
     def has_twins(self, delivery: Delivery) -> bool:
         """Whether another process ever had the same consumer name."""

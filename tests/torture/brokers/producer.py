@@ -53,28 +53,30 @@ class Producer:
                     life.add_done_callback(self._lives.discard)
             await asyncio.sleep(_TURN_S)
         if self._lives:
-            await asyncio.wait(self._lives, timeout=2 * _TIMEOUT_S)
+            await asyncio.wait(self._lives, timeout=_TIMEOUT_S)
 
     async def _life(self) -> None:
         topic = self._chance.choices(self._program.given["topics"], (12, 1, 2))[0]
         if self._chance.random() < 0.1:
-            await self._create(topic, [self._letter(self._natural_id())])
+            await self.create(topic, [self._letter(self._natural_id())])
             return
         letters = [self._letter() for _ in range(self._chance.choice((1, 1, 1, 1, 5)))]
-        await self._create(topic, letters)
+        await self.create(topic, letters)
         letter = self._chance.choice(letters)
         for step in self._steps():
             await self._pause(letter)
+            if self._program.calm:
+                return
             match step:
                 case "create":  # a late duplicate, with another content
-                    await self._create(topic, [self._letter(letter.id)])
+                    await self.create(topic, [self._letter(letter.id)])
                 case "replace":
                     letter = self._letter(letter.id)
-                    await self._create(topic, [letter], "replace")
+                    await self.create(topic, [letter], "replace")
                 case "reschedule":
-                    await self._reschedule(topic, letter.id)
+                    await self.reschedule(topic, letter.id)
                 case "cancel":
-                    await self._cancel(topic, letter.id)
+                    await self.cancel(topic, letter.id)
 
     def _steps(self) -> tuple[str, ...]:
         ways: list[tuple[str, ...]] = [
@@ -96,7 +98,7 @@ class Producer:
             ahead_s = letter.due_ms / 1000 - time.time() - self._chance.uniform(-0.05, 0.3)
             await asyncio.sleep(max(0.0, ahead_s))
         else:
-            await asyncio.sleep(self._chance.choice((0.0, self._chance.uniform(0, 3))))
+            await asyncio.sleep(self._chance.choice((0.0, self._chance.uniform(0, 2))))
 
     def _natural_id(self) -> str:
         """One that all producers use at about the same time."""
@@ -105,7 +107,7 @@ class Producer:
     def _letter(self, id: str | None = None) -> Letter:
         self._made += 1
         name = f"{self._recorder.process}-{self._group}-{self._made}"
-        ahead_ms = self._chance.choice((-500, 0, 5, 60, 400, 1_500, 4_000))
+        ahead_ms = self._chance.choice((-500, 0, 5, 60, 400, 1_500, 3_000))
         due_ms = now_ms() + int(ahead_ms * self._chance.uniform(0.5, 1))
         padding = self._chance.randbytes(self._chance.choice((0, 10, 200, 20_000)))
         return Letter(
@@ -118,9 +120,10 @@ class Producer:
 
     # Calls
 
-    async def _create(
+    async def create(
         self, topic: str, letters: Sequence[Letter], if_exists: IfExists = "refuse"
     ) -> None:
+        """Records a call for each message, and how it ended."""
         calls = [
             self._recorder.call(
                 "replace" if if_exists == "replace" else "create",
@@ -136,13 +139,14 @@ class Producer:
         for call, answer in zip(calls, answers, strict=True):
             self._recorder.outcome(call, answer.outcome, answer.reason, version=answer.version)
 
-    async def _reschedule(self, topic: str, id: str) -> None:
-        due_ms = now_ms() + int(self._chance.uniform(-200, 3_000))
+    async def reschedule(self, topic: str, id: str) -> None:
+        """To a moment in the next seconds."""
+        due_ms = now_ms() + int(self._chance.uniform(-200, 2_500))
         call = self._recorder.call("reschedule", topic=topic, id=id, group=self._group, due=due_ms)
         answer = await self._door.reschedule(topic, id, due_ms)
         self._recorder.outcome(call, answer.outcome, answer.reason, version=answer.version)
 
-    async def _cancel(self, topic: str, id: str) -> None:
+    async def cancel(self, topic: str, id: str) -> None:
         call = self._recorder.call("cancel", topic=topic, id=id, group=self._group)
         answer = await self._door.cancel(topic, id)
         self._recorder.outcome(call, answer.outcome, answer.reason, version=answer.version)

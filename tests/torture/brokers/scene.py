@@ -95,7 +95,6 @@ class Director:
         self._report("everything is mended, consumers drain the topics")
         await stage.drain(_DRAIN_S)
         await stage.close()
-        stage.record_rows()
 
     async def _break_things(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -245,6 +244,10 @@ class Director:
         """A consumer is frozen, its twin works, perhaps the store stalls; then the first wakes up."""
         with self._alone("twin"):
             number = self._pick(self._stage.consumers)
+            if pause:
+                number = 0  # the one by hand, for which its broker goes on reserving
+                if not self._stage.consumers[0].ready:
+                    raise _NotNow
             begins()
             await self._stage.consumers[number].freeze()
             broker = self._stage.consumers[number].broker + other_broker
@@ -258,6 +261,7 @@ class Director:
             ghost.thaw()
             await asyncio.sleep(_STALL_S)
             ghost.kill()
+            self._stage.ghosts.remove(ghost)
 
     async def _kill_producer(self, begins: Begins) -> None:
         producer = self._stage.producers[self._pick(self._stage.producers)]

@@ -30,10 +30,10 @@ from chronoline.testing.postgres import PostgresServer
 from tests.torture.brokers.doors import answer_of, digest
 from tests.torture.history import DONE, Recorder
 
-LEASE_S = 3.0
+LEASE_S = 2.5
 _LOOK_EVERY_S = 0.02
 _PATIENCE_S = 60.0
-_SETTINGS = ("patience_ms=1s", "limits.ping_timeout_ms=4s")
+_SETTINGS = ("patience_ms=1s", "limits.ping_timeout_ms=8s")
 _DEDUPE_MS = 24 * 3_600_000
 """Longer than any run: an id is never free again."""
 _LIVES = ("live", "gone", "dead")
@@ -104,6 +104,7 @@ class Child:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
+            self._process = None
             self._note("dead")
 
     async def end(self) -> None:
@@ -172,11 +173,12 @@ class Stage:
         self.logs = self.folder / f"{self.name}-logs"
         self.logs.mkdir()
         self._ports: list[tuple[int, int]] = []
+        self._twins = 0
 
     # Starting
 
     async def set_up(self) -> None:
-        """Store, brokers and topics."""
+        """Starts the store and the brokers."""
         if self.postgres is not None:
             await asyncio.to_thread(self.postgres.start)
             self.store = self.postgres.create_database("torture")
@@ -192,13 +194,13 @@ class Stage:
             broker.is_up = partial(_listens, self._ports[-1][0])
             self.brokers.append(broker)
             self.start_broker(number)
+
+    async def all_ready(self) -> None:
+        """Makes the topics, and waits until all processes have begun to work."""
         for number in range(self.brokers_wanted):
             await self.answering(number)
         for topic in self.topics:
             await self.create_topic(topic)
-
-    async def all_ready(self) -> None:
-        """Waits until all processes have begun to work."""
         children = (*self.brokers, *self.producers, *self.consumers)
         await self.until(lambda: all(child.ready for child in children), _PATIENCE_S)
 
@@ -259,7 +261,9 @@ class Stage:
     def add_twin(self, number: int, broker: int) -> Child:
         """Puts another process with the same consumers in the place of one, which is answered."""
         old = self.consumers[number]
-        twin = Child(self.recorder, self.folder, f"{old.base}t", dict(old.consumers))
+        self._twins += 1
+        name = f"{self.name}-twin{self._twins}"
+        twin = Child(self.recorder, self.folder, name, dict(old.consumers))
         twin.broker = broker
         self.consumers[number] = twin
         self.ghosts.append(old)
@@ -353,43 +357,11 @@ class Stage:
             await asyncio.sleep(_LOOK_EVERY_S)  # the end of a process tells nobody
 
     async def close(self) -> None:
-        """Ends all processes, and records the rows that the store holds then."""
+        """Ends all processes but the store's, and records its rows."""
         for child in (*self.consumers, *self.ghosts, *self.producers):
             child.kill()
         await asyncio.gather(*(broker.end() for broker in self.brokers))
-
-    def record_rows(self) -> None:
-        """What the store holds when nobody works on it any more."""
-        for row in self._rows():
-            name, uid, id, life, ts, due, version, attempts, group, holder, body, key = row
-            self.recorder.record(
-                "row",
-                topic=name,
-                topic_uid=uid,
-                id=id,
-                state=_LIVES[life],
-                ts=ts,
-                due=due,
-                version=version,
-                attempts=attempts,
-                group=group,
-                holder=holder,
-                content=digest(body, key),
-            )
-
-    def _rows(self) -> Iterator[Any]:
-        if self.postgres is not None:
-            query = _ROWS.format(schema="chronoline.", body="m.body", bodies="")
-            with psycopg.connect(self.store) as connection:
-                yield from connection.execute(query)
-            return
-        query = _ROWS.format(
-            schema="",
-            body="coalesce(b.body, m.body)",
-            bodies="LEFT JOIN bodies b ON m.apart = 1 AND b.no = m.no",
-        )
-        with closing(sqlite3.connect(self.logs / "timeline.db")) as file:
-            yield from file.execute(query)
+        await asyncio.to_thread(record_rows, self.recorder, self.store)
 
     def abandon(self) -> None:
         """Ends everything at once, whatever state it is in."""
@@ -398,6 +370,41 @@ class Stage:
                 child.kill()
         if self.postgres is not None:
             self.postgres.kill()
+
+
+def record_rows(recorder: Recorder, store: str) -> None:
+    """Records what a store holds, when nobody works on it any more."""
+    for row in _rows(store):
+        name, uid, id, life, ts, due, version, attempts, group, holder, body, key = row
+        recorder.record(
+            "row",
+            topic=name,
+            topic_uid=uid,
+            id=id,
+            state=_LIVES[life],
+            ts=ts,
+            due=due,
+            version=version,
+            attempts=attempts,
+            group=group,
+            holder=holder,
+            content=digest(body, key),
+        )
+
+
+def _rows(store: str) -> Iterator[Any]:
+    if store.startswith("postgresql:"):
+        query = _ROWS.format(schema="chronoline.", body="m.body", bodies="")
+        with psycopg.connect(store) as connection:
+            yield from connection.execute(query)
+        return
+    query = _ROWS.format(
+        schema="",
+        body="coalesce(b.body, m.body)",
+        bodies="LEFT JOIN bodies b ON m.apart = 1 AND b.no = m.no",
+    )
+    with closing(sqlite3.connect(store.removeprefix("sqlite:///"))) as file:
+        yield from file.execute(query)
 
 
 def _listens(port: int) -> bool:
