@@ -136,7 +136,8 @@ class TimerNode:
 
     def load(self, saved: Saved) -> None:
         """Takes a timer of the journal as it was saved."""
-        self.replica.put_back(self.replica.at_home(saved.timer), self.now_ms())
+        timer = self.replica.at_home(saved.timer) if saved.was_kept else saved.timer
+        self.replica.put_back(timer, self.now_ms())
         self.replica.take_changes()
         if saved.confirmed:
             self._confirmed[saved.timer.id] = self._lives.setdefault(
@@ -316,7 +317,9 @@ class TimerNode:
         self._under_way = done
         done.add_done_callback(lambda _: self._look_at(done, [each[0] for each in changes]))
         try:
-            saving = self.journal.save(changes, now_ms=self.now_ms(), wall_ms=self.wall_ms())
+            saving = self.journal.save(
+                changes, me=self.me, now_ms=self.now_ms(), wall_ms=self.wall_ms()
+            )
         except StoreError as error:
             done.set_exception(error)
             return

@@ -256,6 +256,12 @@ _RECORDS = "POST /cluster/records"
         (_RECORDS, {"records": {}}, 400, "list"),
         (_RECORDS, {"records": [], "confirmed": 5}, 400, "list"),
         (_RECORDS, {"records": [], "confirmed": [5]}, 400, "confirmed"),
+        (
+            _RECORDS,
+            {"records": [], "confirmed": [[1, 2, "x", [["a", "b"]] * 101]]},
+            400,
+            "confirmed",
+        ),
         ("POST /cluster/known", {"ids": ["x"]}, 400, "numbers"),
         ("GET /cluster/records?for=nobody", None, 404, "nobody"),
         ("GET /v1/timers/00000000000004d2-2", None, 404, "does not know"),

@@ -27,6 +27,8 @@ from chronoline.timers.timer import Lives, Version
 _MOST_BYTES = 64 * 1024 * 1024
 _PAGE = 300
 _BACK_PATIENCE_S = 1.0
+_MOST_LIVES = 100
+"""More than nodes that may keep a timer."""
 
 
 class ForNodes:
@@ -170,6 +172,8 @@ def _reference(entry: Any) -> tuple[int, int]:
 def _confirmed(entry: Any) -> tuple[int, Version, Lives]:
     try:
         timer_id, number, giver, lives = entry
+        if len(lives) > _MOST_LIVES:
+            raise ValueError
         return (
             int(timer_id),
             Version(int(number), str(giver)),

@@ -41,6 +41,8 @@ class Saved:
     confirmed: Lives
     # False if its start was reckoned by the wall clock, which may have been put.
     is_certain: bool
+    # False if the node that saved it merely remembered it, and others kept it.
+    was_kept: bool = True
 
 
 class Journal:
@@ -91,8 +93,11 @@ class Journal:
         is_certain = boot == self._boot
         age_ms = now_ms - start_ms if is_certain else wall_ms - wall_start_ms
         age_ms = min(max(age_ms, -MOST_AGE_MS), MOST_AGE_MS)  # a wrong wall clock loses nothing
-        timer = reader.timer({**json.loads(record), "id": timer_id, "age": age_ms}, now_ms)
-        return Saved(timer, _lives_from_json(confirmed), is_certain)
+        fields = {**json.loads(record), "id": timer_id, "age": age_ms}
+        timer = reader.timer(fields, now_ms)
+        # Records of earlier releases do not say who saved them.
+        was_kept = fields.get("saved_by") is None or fields["saved_by"] in timer.replicas
+        return Saved(timer, _lives_from_json(confirmed), is_certain, was_kept)
 
     def _leave_out(self, timer_id: int, error: Exception) -> None:
         self.unreadable[timer_id] = str(error)
@@ -105,9 +110,14 @@ class Journal:
         )
 
     def save(
-        self, changes: Sequence[tuple[int, Timer | None, Lives]], *, now_ms: int, wall_ms: int
+        self,
+        changes: Sequence[tuple[int, Timer | None, Lives]],
+        *,
+        me: str,
+        now_ms: int,
+        wall_ms: int,
     ) -> Future[list[None]]:
-        """Done when the changes are on disk; None forgets a timer."""
+        """Done when the changes are on disk; None forgets a timer. `me` is the address of this node."""
         for timer_id, _, _ in changes if self.unreadable else ():
             self.unreadable.pop(timer_id, None)
         rows = [
@@ -118,7 +128,7 @@ class Journal:
                 "start_ms": timer.start_ms,
                 "wall_start_ms": timer.start_ms - now_ms + wall_ms,
                 "boot": self._boot,
-                "record": _to_json(to_record(timer, now_ms)),
+                "record": _to_json({**to_record(timer, now_ms), "saved_by": me}),
                 "confirmed": _lives_to_json(lives),
             }
             for timer_id, timer, lives in changes

@@ -141,7 +141,7 @@ class Stage:
         self._clients = clients
         self._rng = rng
         self._report = report
-        self._nodes = TimerNodes(folder)
+        self._nodes = TimerNodes(folder, keeps_logs=True)
         addresses = free_addresses(4)
         self._staying, self._others = addresses[:2], addresses[2:]
         self._members = list(self._staying)
