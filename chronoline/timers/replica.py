@@ -466,8 +466,13 @@ class Replica:
                 yield Offer(moved, timer.replicas)
 
     def concerns(self, timer: Timer, node: str) -> bool:
-        """Whether a node is to know of a timer: it keeps it, by the list of the record or by the new one."""
-        return node in timer.replicas or node in self.keepers(timer)
+        """Whether a node is to know of a timer: it keeps it, by the list of the record or by the new one.
+
+        What this node merely remembers may be long over. It tells nobody to pop that.
+        """
+        if node in timer.replicas:
+            return timer.is_over or self.me in timer.replicas
+        return node in self.keepers(timer)
 
     def keepers(self, timer: Timer) -> tuple[str, ...]:
         """Those who are to keep a timer by the present list; nobody if it was deleted."""
