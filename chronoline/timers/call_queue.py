@@ -16,7 +16,7 @@ class CallQueue:
     """Ids in the order in which they came, for each host; an id is queued once."""
 
     def __init__(self, limits: CallLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._hosts: dict[Place, _Host] = {}
         self._queued: dict[int, Place] = {}
         # Hosts with a queued id and room for a call, each once.
@@ -47,7 +47,7 @@ class CallQueue:
 
     def take(self) -> tuple[Place, int] | None:
         """The next timer that may be called; `end` is to be told when its call is over."""
-        while self._ready and self._under_way < self._limits.in_all:
+        while self._ready and self._under_way < self.limits.in_all:
             place = self._ready.popleft()
             host = self._hosts[place]
             host.is_ready = False
@@ -75,7 +75,7 @@ class CallQueue:
         return (
             place
             for place, host in self._hosts.items()
-            if len(host.ids) > self._limits.for_each_host
+            if len(host.ids) > self.limits.for_each_host
         )
 
     def waiting(self, place: Place) -> int:
@@ -96,7 +96,7 @@ class CallQueue:
         return ids
 
     def _note(self, place: Place, host: _Host) -> None:
-        if host.ids and not host.is_ready and host.under_way < self._limits.for_each_host:
+        if host.ids and not host.is_ready and host.under_way < self.limits.for_each_host:
             host.is_ready = True
             self._ready.append(place)
 

@@ -11,7 +11,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ from chronoline.timers.membership import Membership, filter_of, matching
 from chronoline.timers.metrics import TimersMetrics
 from chronoline.timers.peers import Peer, Told
 from chronoline.timers.plan import Plan
+from chronoline.timers.queue_balancer import QueueBalancer
 from chronoline.timers.replica import Attempts, Call, Replica
 from chronoline.timers.timer import Lives, Timer, Version
 
@@ -102,6 +103,7 @@ class TimerNode:
         self._tasks: set[asyncio.Task[None]] = set()
         # Timers that wait for a place at their host.
         self._queue = CallQueue(calls.limits)
+        self._balancer = QueueBalancer(self.replica, self._queue, self._peers, self.now_ms)
         # Calls that have one: those that are about to begin, since others use the host too, and the rest.
         self._beginning: dict[asyncio.Task[None], Call] = {}
         self._begun: dict[asyncio.Task[None], Call] = {}
@@ -381,7 +383,29 @@ class TimerNode:
                 self.start_work(self._call(place, call))
         else:
             asyncio.get_running_loop().call_soon(self._begin_calls)
+        if self.is_ready and self._balancer.is_due:
+            self.start_work(self._balance())
         self._note_missed()
+
+    async def _balance(self) -> None:
+        await self._balancer.run()
+        self._begin_calls()
+        self._set_alarm()
+        self.act()
+
+    def take_ceded(self, place: Place, waiting: int, timers: Sequence[Timer]) -> list[int]:
+        """Takes over queued calls of another node, which has so many for that host; answers which."""
+        for timer in timers:
+            self.receive(timer)
+        taken = self._balancer.take(place, waiting, timers) if self.is_ready else []
+        self._begin_calls()
+        self._set_alarm()
+        self.act()
+        return taken
+
+    def waiting_at(self, place: Place) -> int:
+        """How many calls are queued for a host."""
+        return self._queue.waiting(place)
 
     def _note_missed(self) -> None:
         missed = self.replica.take_missed()

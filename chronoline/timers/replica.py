@@ -305,6 +305,45 @@ class Replica:
                 )
                 self._tell(left, left.replicas, now_ms)
 
+    def may_cede(self, timer_id: int, node: str) -> bool:
+        """Whether a queued timer may be left to a node: that keeps it too, and has heard that it waits."""
+        timer = self._queued.get(timer_id)
+        return (
+            timer is not None
+            and timer.renewed > 0
+            and node in timer.replicas
+            and node not in self._absent
+        )
+
+    def cede(self, ids: Iterable[int], now_ms: int) -> list[Timer]:
+        """Takes timers out of the queue, for another node to `take_over`. Answers their records.
+
+        If no node does, this one's turn comes again after the wait that the records name.
+        """
+        ceded: list[Timer] = []
+        for timer_id in ids:
+            timer = self._queued.pop(timer_id, None)
+            if timer is not None and timer.plan is not None:
+                renewed, _ = self._renewed(self._timers[timer_id], timer.plan, now_ms)
+                self._hold(renewed, now_ms)
+                ceded.append(renewed)
+        return ceded
+
+    def take_over(self, timer: Timer, now_ms: int) -> bool:
+        """Queues a timer that was ceded, if nothing newer is known of it. The others are told."""
+        held = self.receive(timer, now_ms)
+        if (
+            held.plan is None
+            or held.is_over
+            or held.progress != timer.progress
+            or self.me not in held.replicas
+            or self._is_ours(held)
+        ):
+            return False
+        self._queued[held.id] = held
+        self._renew(held, held.plan, now_ms)
+        return True
+
     def still_calling(self, call: Call, now_ms: int) -> None:
         """The callback takes its time: the others wait."""
         timer = self._timers.get(call.timer.id)
@@ -393,16 +432,20 @@ class Replica:
 
     def _renew(self, timer: Timer, plan: Plan, now_ms: int) -> None:
         """Tells the others that a call is queued or under way, and when they are to be told again."""
-        late_ms = max(now_ms - timer.due_ms, 0)
-        hold_ms = plan.hold_ms(late_ms, len(timer.replicas), self.attempts.timeout_ms)
-        step, wait_ms = timer.step | 1, late_ms + hold_ms
-        timer = replace(timer, step=step, wait_ms=wait_ms, renewed=timer.renewed + 1)
+        timer, hold_ms = self._renewed(timer, plan, now_ms)
         if timer.id in self._queued:
             self._queued[timer.id] = timer
         # The turn of the next replica comes a step after the wait: again well before that.
         again_ms = max(hold_ms // 2, plan.skew_ms(1, len(timer.replicas)) // 4, 1)
         self._wheel.put(timer.id, now_ms + again_ms)
         self._tell(timer, timer.replicas, now_ms)
+
+    def _renewed(self, timer: Timer, plan: Plan, now_ms: int) -> tuple[Timer, int]:
+        """A record that has the others wait from now on, and how long."""
+        late_ms = max(now_ms - timer.due_ms, 0)
+        hold_ms = plan.hold_ms(late_ms, len(timer.replicas), self.attempts.timeout_ms)
+        wait_ms, step = late_ms + hold_ms, timer.step | 1
+        return replace(timer, step=step, wait_ms=wait_ms, renewed=timer.renewed + 1), hold_ms
 
     def _is_ours(self, timer: Timer) -> bool:
         """Whether this node has queued or begun the next call of a timer."""

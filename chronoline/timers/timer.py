@@ -107,12 +107,17 @@ class Timer:
     def turn_ms(self, node: str, absent: Set[str] = frozenset()) -> int:
         """When it is a node's turn to make the next attempt; the node is one of its replicas.
 
-        It does not wait for those that are absent.
+        It does not wait for those that are absent. If another has the call, the first waits half a step as
+        well: news of that call may be under way.
         """
         assert self.plan is not None
+        replicas = len(self.replicas)
         before = self.replicas[: self.replicas.index(node)]
         level = sum(each not in absent for each in before) if absent else len(before)
-        return self.due_ms + self.wait_ms + self.plan.skew_ms(level, len(self.replicas))
+        skew_ms = self.plan.skew_ms(level, replicas)
+        if not level and self.step % 2 and replicas > 1:
+            skew_ms = self.plan.skew_ms(1, replicas) // 2
+        return self.due_ms + self.wait_ms + skew_ms
 
     def forgotten_ms(self) -> int:
         """When a record that is over need not be kept any longer."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from chronoline.callbacks.calling import CallLimits, Place, place_of
+from chronoline.callbacks.calling import CallLimits, Place
 from chronoline.timers.call_queue import CallQueue
 from chronoline.timers.membership import Membership
 from chronoline.timers.plan import Plan
@@ -19,6 +19,8 @@ from chronoline.timers.replica import Attempts, Call, Missed, Replica
 from chronoline.timers.timer import Timer
 
 WALL_CLOCKS_MS = 20
+CLIENT: Place = ("client", 80)
+"""The receiver of all timers."""
 
 
 @dataclass(frozen=True)
@@ -307,8 +309,7 @@ class Simulation:
             node.queue.end(each.place)
             node.replica.called(each.call, self.now_of(name), succeeded=each.succeeds)
         for timer in node.replica.take_due(self.now_of(name), limit=100):
-            assert timer.plan is not None
-            node.queue.put(place_of(timer.plan.uri), timer.id)
+            node.queue.put(CLIENT, timer.id)
         while (turn := node.queue.take()) is not None:
             self._begin(name, *turn)
         for missed in node.replica.take_missed():
@@ -334,6 +335,22 @@ class Simulation:
             pop = Pop(self.now_ms, name, call.timer.id, call.sequence, call.plan.opaque)
             self.pops.append(pop)
         node.calls.append(UnderWay(self.now_ms + self.takes_ms, place, call, self.answers))
+
+    def cede(self, name: str, other: str, *, answers: bool = True) -> None:
+        """A node leaves what it may of its queue to another, which may take it and not answer."""
+        node, peer = self.nodes[name], self.nodes[other]
+        queued = list(node.queue.last(CLIENT))
+        ids = [each for each in queued if node.replica.may_cede(each, other)]
+        for timer in node.replica.cede(ids, self.now_of(name)):
+            node.queue.remove(timer.id)
+            age_ms = self._age(name, timer)
+            ceded = replace(timer, start_ms=self.now_of(other) - age_ms)
+            if peer.replica.take_over(ceded, self.now_of(other)):
+                peer.queue.put(CLIENT, timer.id)
+            elif answers and node.replica.take_over(timer, self.now_of(name)):
+                node.queue.put(CLIENT, timer.id)
+        for each in (name, other):
+            self.save(each)
 
     # Growing and shrinking.
 

@@ -99,9 +99,22 @@ class Histories(RuleBasedStateMachine):
         if self.cluster.now_of(name) > end_ms:
             assert (call.plan.pops, call.timer.attempts) == (1, 0), f"{call} is past its end"
 
+    @rule(name=st.sampled_from(_NAMES), pops=st.integers(1, 3))
+    def all_are_due_at_once(self, name: str, pops: int) -> None:
+        """At a client that is slow: most of them wait in queues."""
+        self.cluster.takes_ms = 1_500
+        for timer_id in range(1, 7):
+            self.create_or_replace(name, timer_id, 2, 1_000, pops)
+        self.cluster.advance(self.cluster.now_ms + 1_100)
+
     @rule(takes_ms=st.sampled_from([0, 30, 1_500]))
     def client_is_slow(self, takes_ms: int) -> None:
         self.cluster.takes_ms = takes_ms
+
+    @rule(one=st.sampled_from(_NAMES), other=st.sampled_from(_NAMES), answers=st.booleans())
+    def queue_is_shared(self, one: str, other: str, answers: bool) -> None:
+        if one != other and self.cluster.reachable(one, other):
+            self.cluster.cede(one, other, answers=answers)
 
     @rule(ms=st.sampled_from([1, 100, 700, 3_000, 20_000]))
     def time_passes(self, ms: int) -> None:

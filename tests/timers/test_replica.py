@@ -384,6 +384,16 @@ def test_call_under_way_is_waited_for_until_it_is_over() -> None:
     assert len(set(_labels(cluster))) == len(cluster.pops)
 
 
+def test_slow_receiver_is_not_called_past_the_end() -> None:
+    """INVARIANT 42."""
+    cluster = _slow_cluster(60, interval_ms=1_000)
+    end_ms = cluster.now_ms + 1_000 + 10_000
+    _run(cluster, 40_000, every_ms=10)
+    assert max(pop.at_ms for pop in cluster.pops) <= end_ms
+    assert len(cluster.pops) + len(cluster.missed) == 60
+    assert len(cluster.missed) >= 20
+
+
 def test_deleted_timer_is_not_called_when_its_turn_comes() -> None:
     """INVARIANT 42."""
     cluster = _slow_cluster(12)
@@ -445,6 +455,48 @@ def test_node_that_leaves_hands_over_what_it_had_queued() -> None:
     _run(cluster, 20_000, every_ms=10)
     assert set(_labels(cluster)) == set(map(str, range(12)))
     assert len(cluster.pops) == 12, handed_over_ms
+
+
+def _cede_the_longest(cluster: Simulation, **options: bool) -> tuple[str, str]:
+    """The node with the longest queue leaves what it may to the one that keeps most of it."""
+    one = max(cluster.nodes, key=lambda name: len(cluster.nodes[name].queue))
+    other = min(cluster.nodes, key=lambda name: len(cluster.nodes[name].queue))
+    before = len(cluster.nodes[one].queue)
+    cluster.cede(one, other, **options)
+    assert len(cluster.nodes[one].queue) < before
+    return one, other
+
+
+@pytest.mark.parametrize("interval_ms", [400, 1_000, 3_000, 20_000])
+def test_ceded_calls_are_made_once(interval_ms: int) -> None:
+    cluster = _slow_cluster(20, interval_ms=interval_ms)
+    _run(cluster, interval_ms + 1_500, every_ms=10)
+    _cede_the_longest(cluster)
+    _run(cluster, 2_000, every_ms=10)
+    _cede_the_longest(cluster)
+    _run(cluster, 15_000, every_ms=10)
+    assert _labels(cluster) == sorted(map(str, range(20)))
+
+
+def test_ceded_calls_come_back_when_the_taker_dies() -> None:
+    cluster = _slow_cluster(12, interval_ms=3_000, takes_ms=300)
+    _run(cluster, 3_500, every_ms=10)
+    _, other = _cede_the_longest(cluster)
+    cluster.kill(other)
+    _run(cluster, 12_000, every_ms=10)
+    assert set(_labels(cluster)) == set(map(str, range(12)))
+
+
+def test_ceded_timer_that_is_deleted_is_not_called() -> None:
+    """INVARIANT 42."""
+    cluster = _slow_cluster(20)
+    _run(cluster, 11_500, every_ms=10)
+    _cede_the_longest(cluster)
+    begun = _labels(cluster)
+    for number in range(20):
+        assert cluster.change("b", number, None, factor=2) == "all"
+    _run(cluster, 60_000, every_ms=10)
+    assert _labels(cluster) == begun
 
 
 def test_news_of_a_queued_call_is_not_written_to_disk() -> None:

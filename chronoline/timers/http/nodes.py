@@ -19,6 +19,7 @@ from chronoline.timers.http.answering import (
 )
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import RECORDS_PATH
+from chronoline.timers.queue_balancer import CEDED_PATH
 from chronoline.timers.records import to_record
 from chronoline.timers.resyncing import page_of_offers
 from chronoline.timers.syncing import KNOWN_PATH
@@ -46,6 +47,7 @@ class ForNodes:
         return {
             RECORDS_PATH: {"POST": self._take_records, "GET": self._records},
             KNOWN_PATH: {"POST": self._known},
+            CEDED_PATH: {"POST": self._take_ceded},
             "/cluster/back": {"POST": self._back},
             "/timers/references": {"DELETE": self._dealt_with},
         }
@@ -122,6 +124,20 @@ class ForNodes:
                 async with asyncio.timeout(_BACK_PATIENCE_S):
                     await peer.retry()
         return answer_json({})
+
+    async def _take_ceded(self, request: web.BaseRequest) -> web.Response:
+        """Another node has more calls queued for a host than this one, and cedes some of them."""
+        asked = await read_object(request, _MOST_BYTES)
+        self._check_started()
+        node = self._node
+        host, port, waiting = asked.get("host"), asked.get("port"), asked.get("waiting")
+        if type(host) is not str or type(port) is not int or type(waiting) is not int:
+            raise InvalidInput("host, port and waiting are needed: a text and two numbers")
+        now_ms = node.now_ms()
+        timers = [self._reader.timer(record, now_ms) for record in _list(asked, "records")]
+        here = node.waiting_at((host, port))
+        taken = node.take_ceded((host, port), waiting, timers) if timers else []
+        return answer_json({"waiting": here, "taken": taken})
 
     async def _offers(self, request: web.BaseRequest) -> web.Response:
         asker = request.query.get("node-for-replicas", "")

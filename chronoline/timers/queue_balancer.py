@@ -1,0 +1,124 @@
+"""Sharing the queue of one node with the other nodes that keep its timers.
+
+A node with more queued calls for a host than it may make at a time asks the others how many they have. One
+that has fewer gets half of the difference, the last ones of the queue: they would wait the longest. A timer
+is ceded only to a node that keeps it, and only if the call has not begun. While the other is asked nobody may
+call it; if no answer comes, it is as if the other had taken it and died: this node calls it after the wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from chronoline.callbacks.calling import Place, place_of
+from chronoline.timers.call_queue import CallQueue
+from chronoline.timers.peers import MOST_RECORDS, PROBLEMS, Peer, Refused
+from chronoline.timers.records import to_record
+from chronoline.timers.replica import Replica
+from chronoline.timers.timer import Timer
+
+CEDED_PATH = "/cluster/ceded"
+_EVERY_MS = 250
+_MOST_LOOKED_AT = 1_000
+"""Queued timers of one host that are looked through for those that another node keeps."""
+
+
+class QueueBalancer:
+    """Cedes what one node has queued, and takes what others cede. Owned by the event loop."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        queue: CallQueue,
+        peers: Mapping[str, Peer],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._replica = replica
+        self._queue = queue
+        self._peers = peers
+        self._now_ms = now_ms
+        self._is_running = False
+        self._again_ms = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `run` may have something to do."""
+        return (
+            bool(self._peers)
+            and not self._is_running
+            and len(self._queue) > self._queue.limits.for_each_host
+            and self._now_ms() >= self._again_ms
+        )
+
+    async def run(self) -> None:
+        """Looks once through the hosts for which much is queued."""
+        self._is_running = True
+        try:
+            for place in list(self._queue.crowded()):
+                for address, peer in list(self._peers.items()):
+                    if not peer.is_away and not peer.has_left:
+                        await self._offer(place, address, peer)
+        finally:
+            self._is_running = False
+            self._again_ms = self._now_ms() + _EVERY_MS
+
+    async def _offer(self, place: Place, address: str, peer: Peer) -> None:
+        ids = self._kept_by(address, place)[:MOST_RECORDS]
+        if not ids:
+            return
+        try:
+            theirs = int((await self._ask(peer, place, []))["waiting"])
+        except PROBLEMS:
+            return  # nothing was ceded
+        number = _share(self._queue.waiting(place), theirs, self._queue)
+        ceded = self._replica.cede(ids[:number], self._now_ms())
+        for timer in ceded:
+            self._queue.remove(timer.id)
+        if not ceded:
+            return
+        try:
+            taken: set[int] = set((await self._ask(peer, place, ceded))["taken"])
+        except Refused:
+            taken = set()
+        except PROBLEMS:
+            return  # it may have taken them
+        # From the last one: they were the last ones of the queue, and come back in their order.
+        for timer in reversed(ceded):
+            if timer.id not in taken and self._replica.take_over(timer, self._now_ms()):
+                self._queue.put(place, timer.id)
+
+    def _kept_by(self, address: str, place: Place) -> Sequence[int]:
+        return [
+            timer_id
+            for timer_id in islice(self._queue.last(place), _MOST_LOOKED_AT)
+            if self._replica.may_cede(timer_id, address)
+        ]
+
+    async def _ask(self, peer: Peer, place: Place, timers: Sequence[Timer]) -> Any:
+        now_ms = self._now_ms()
+        host, port = place
+        body = {
+            "host": host,
+            "port": port,
+            "waiting": self._queue.waiting(place) + len(timers),
+            "records": [to_record(timer, now_ms) for timer in timers],
+        }
+        return await peer.link.ask("POST", CEDED_PATH, body)
+
+    def take(self, place: Place, waiting: int, timers: Sequence[Timer]) -> list[int]:
+        """Queues what another node cedes, which has so many waiting itself; answers what was taken."""
+        taken: list[int] = []
+        room = _share(waiting, self._queue.waiting(place), self._queue)
+        for timer in timers[:room]:
+            if timer.plan is not None and self._replica.take_over(timer, self._now_ms()):
+                self._queue.put(place_of(timer.plan.uri), timer.id)
+                taken.append(timer.id)
+        return taken
+
+
+def _share(more: int, fewer: int, queue: CallQueue) -> int:
+    """How many go from the longer queue to the other: none for less than one round of calls."""
+    difference = more - fewer
+    return difference // 2 if difference > queue.limits.for_each_host else 0
