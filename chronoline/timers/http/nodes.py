@@ -133,8 +133,7 @@ class ForNodes:
         host, port, waiting = asked.get("host"), asked.get("port"), asked.get("waiting")
         if type(host) is not str or type(port) is not int or type(waiting) is not int:
             raise InvalidInput("host, port and waiting are needed: a text and two numbers")
-        now_ms = node.now_ms()
-        timers = [self._reader.timer(record, now_ms) for record in _list(asked, "records")]
+        timers, _ = node.intake.read(_list(asked, "records"), str(asked.get("from", "")))
         here = node.waiting_at((host, port))
         taken = node.take_ceded((host, port), waiting, timers) if timers else []
         return answer_json({"waiting": here, "taken": taken})
