@@ -139,7 +139,7 @@ class TimerNode:
     def load(self, saved: Saved) -> None:
         """Takes a timer of the journal as it was saved."""
         timer = self.replica.at_home(saved.timer) if saved.was_kept else saved.timer
-        self.replica.put_back(timer, self.now_ms())
+        self.replica.put_back(timer, self.now_ms(), was_kept=saved.was_kept)
         self.replica.take_changes()
         if saved.confirmed:
             self._confirmed[saved.timer.id] = self._lives.setdefault(
@@ -320,7 +320,10 @@ class TimerNode:
         done.add_done_callback(lambda _: self._look_at(done, [each[0] for each in changes]))
         try:
             saving = self.journal.save(
-                changes, me=self.me, now_ms=self.now_ms(), wall_ms=self.wall_ms()
+                changes,
+                has_kept=self.replica.has_kept,
+                now_ms=self.now_ms(),
+                wall_ms=self.wall_ms(),
             )
         except StoreError as error:
             done.set_exception(error)

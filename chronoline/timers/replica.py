@@ -126,6 +126,8 @@ class Replica:
         # When the node was last down, or stood still.
         self._awake_ms = 0
         self._missed: list[Missed] = []
+        # What this node kept, and has handed over to others.
+        self._handed_over: set[int] = set()
         # Levels of the new list that know of a timer which this node is to give up.
         self._known: dict[int, frozenset[int]] = {}
         self._changed: dict[int, None] = {}
@@ -511,11 +513,15 @@ class Replica:
     def concerns(self, timer: Timer, node: str) -> bool:
         """Whether a node is to know of a timer: it keeps it, by the list of the record or by the new one.
 
-        What this node merely remembers may be long over. It tells nobody to pop that.
+        What this node has merely heard of may be long over. It tells nobody to pop that.
         """
         if node in timer.replicas:
-            return timer.is_over or self.me in timer.replicas
+            return timer.is_over or self.has_kept(timer)
         return node in self.keepers(timer)
+
+    def has_kept(self, timer: Timer) -> bool:
+        """Whether this node keeps a timer, or kept this version of it and handed it over."""
+        return self.me in timer.replicas or timer.id in self._handed_over
 
     def keepers(self, timer: Timer) -> tuple[str, ...]:
         """Those who are to keep a timer by the present list; nobody if it was deleted."""
@@ -564,10 +570,12 @@ class Replica:
             return timer
         return self._placed(timer, timer.plan)
 
-    def put_back(self, timer: Timer, now_ms: int) -> None:
+    def put_back(self, timer: Timer, now_ms: int, *, was_kept: bool = True) -> None:
         """Holds a record as it was saved, or with a start that somebody knows better."""
         self.saw(timer.version)
         self._hold(timer, now_ms)
+        if was_kept and self.me not in timer.replicas:
+            self._handed_over.add(timer.id)
 
     def touch(self, timer_id: int) -> None:
         """Has a timer saved again: what is noted beside it has changed."""
@@ -613,6 +621,10 @@ class Replica:
 
     def _hold(self, timer: Timer, now_ms: int) -> None:
         before = self._timers.get(timer.id)
+        if self.me in timer.replicas or before is None or before.version != timer.version:
+            self._handed_over.discard(timer.id)
+        elif self.me in before.replicas:
+            self._handed_over.add(timer.id)
         if not timer.only_renews(before):
             self._tally.changed(before, timer, now_ms)
             self._changed[timer.id] = None
@@ -637,6 +649,7 @@ class Replica:
     def _forget(self, timer_id: int, now_ms: int) -> None:
         timer = self._timers.pop(timer_id)
         self._tally.changed(timer, None, now_ms)
+        self._handed_over.discard(timer_id)
         self._changed[timer_id] = None
         self._known.pop(timer_id, None)
         self._queued.pop(timer_id, None)

@@ -254,10 +254,11 @@ class Simulation:
         """From its disk, after it heard what everybody who can be reached knows of its timers."""
         node = self.nodes[name]
         node.is_up = True
+        has_kept = node.replica.has_kept
         node.replica = self._replica(name)
         node.replica.awake(self.now_of(name))
         for timer in node.disk.values():
-            node.replica.receive(timer, self.now_of(name))
+            node.replica.put_back(timer, self.now_of(name), was_kept=has_kept(timer))
         for other, peer in self.nodes.items():
             if other == name or not self.reachable(name, other):
                 continue

@@ -69,7 +69,9 @@ def test_wrong_wall_clock_makes_no_record_unreadable(tmp_path: Path) -> None:
         id=1, version=Version(5, "a"), plan=None, start_ms=0, replicas=("a",), view="v", kept_ms=9
     )
     journal = Journal(path, boot="one")
-    journal.save([(1, saved, ())], me="a", now_ms=0, wall_ms=1_800_000_000_000).result()
+    journal.save(
+        [(1, saved, ())], has_kept=lambda _: True, now_ms=0, wall_ms=1_800_000_000_000
+    ).result()
     journal.close()
     for wall_ms in (0, 1 << 50):
         journal = Journal(path, boot="another")

@@ -7,7 +7,7 @@ import logging
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,7 +41,7 @@ class Saved:
     confirmed: Lives
     # False if its start was reckoned by the wall clock, which may have been put.
     is_certain: bool
-    # False if the node that saved it merely remembered it, and others kept it.
+    # False if the node that saved it had merely heard of it, and others kept it.
     was_kept: bool = True
 
 
@@ -95,8 +95,8 @@ class Journal:
         age_ms = min(max(age_ms, -MOST_AGE_MS), MOST_AGE_MS)  # a wrong wall clock loses nothing
         fields = {**json.loads(record), "id": timer_id, "age": age_ms}
         timer = reader.timer(fields, now_ms)
-        # Records of earlier releases do not say who saved them.
-        was_kept = fields.get("saved_by") is None or fields["saved_by"] in timer.replicas
+        # Records of earlier releases do not say it.
+        was_kept = fields.get("was_kept", True) is True
         return Saved(timer, _lives_from_json(confirmed), is_certain, was_kept)
 
     def _leave_out(self, timer_id: int, error: Exception) -> None:
@@ -113,11 +113,11 @@ class Journal:
         self,
         changes: Sequence[tuple[int, Timer | None, Lives]],
         *,
-        me: str,
+        has_kept: Callable[[Timer], bool],
         now_ms: int,
         wall_ms: int,
     ) -> Future[list[None]]:
-        """Done when the changes are on disk; None forgets a timer. `me` is the address of this node."""
+        """Done when the changes are on disk; None forgets a timer. See `Replica.has_kept`."""
         for timer_id, _, _ in changes if self.unreadable else ():
             self.unreadable.pop(timer_id, None)
         rows = [
@@ -128,7 +128,7 @@ class Journal:
                 "start_ms": timer.start_ms,
                 "wall_start_ms": timer.start_ms - now_ms + wall_ms,
                 "boot": self._boot,
-                "record": _to_json({**to_record(timer, now_ms), "saved_by": me}),
+                "record": _to_json({**to_record(timer, now_ms), "was_kept": has_kept(timer)}),
                 "confirmed": _lives_to_json(lives),
             }
             for timer_id, timer, lives in changes
