@@ -511,13 +511,8 @@ class Replica:
                 yield Offer(moved, timer.replicas)
 
     def concerns(self, timer: Timer, node: str) -> bool:
-        """Whether a node is to know of a timer: it keeps it, by the list of the record or by the new one.
-
-        What this node has merely heard of may be long over. It tells nobody to pop that.
-        """
-        if node in timer.replicas:
-            return timer.is_over or self.has_kept(timer)
-        return node in self.keepers(timer)
+        """Whether a node is to know of a timer: it keeps it, by the list of the record or by the new one."""
+        return node in timer.replicas or node in self.keepers(timer)
 
     def has_kept(self, timer: Timer) -> bool:
         """Whether this node keeps a timer, or kept this version of it and handed it over."""

@@ -142,8 +142,6 @@ async def _tell_the_rest(
             if timer is None or (timer.due_ms <= soon_ms) is not is_soon:
                 continue
             for address in {*timer.replicas, *node.replica.keepers(timer)}:
-                if not node.replica.concerns(timer, address):
-                    continue
                 if timer.id not in shown.get(address, ()) and (peer := node.peers.get(address)):
                     told = peer.tell(timer)
                     if is_soon:

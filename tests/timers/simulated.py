@@ -266,8 +266,7 @@ class Simulation:
             for timer_id in peer.replica.ids():
                 theirs = peer.replica.get(timer_id)
                 assert theirs is not None
-                if peer.replica.concerns(theirs, name):
-                    self._receive(Letter(other, name, theirs, self._age(other, theirs)))
+                self._receive(Letter(other, name, theirs, self._age(other, theirs)))
             for timer_id in node.replica.ids():
                 mine = node.replica.get(timer_id)
                 assert mine is not None
@@ -275,7 +274,7 @@ class Simulation:
                 confirmed = other in node.confirmed.get(timer_id, ())
                 if peer.replica.get(timer_id) is None and confirmed and is_past:
                     node.replica.give_up(timer_id, self.now_of(name))
-                elif node.replica.concerns(mine, other):
+                else:
                     self._receive(Letter(name, other, mine, self._age(name, mine)))
         self.save(name)
 

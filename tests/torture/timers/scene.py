@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass
@@ -277,8 +276,7 @@ class Stage:
         leaving, self._members = self._others, list(self._staying)
         self._running.difference_update(leaving)
         self._nodes.kill(*leaving)
-        for node in leaving:
-            shutil.rmtree(self._nodes.data(node))  # who joins again does so with an empty folder
+        self._others = free_addresses(len(leaving))  # who left does not join again
         self._fault("shrunk", leaving)
         await self.become_well()
         await asyncio.gather(*(self._clients.delete(self._node(), each) for each in far))
