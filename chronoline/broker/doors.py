@@ -14,6 +14,7 @@ import os
 import secrets
 import ssl
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,8 +120,16 @@ def _hash(token: str) -> str:
 class Door:
     """What every request has to pass."""
 
-    def __init__(self, tokens: Tokens | None = None, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        tokens: Tokens | None = None,
+        tls: Tls | None = None,
+        *,
+        allowed_hosts: Iterable[str] = (),
+    ) -> None:
+        """`allowed_hosts` are names by which a node on loopback may be asked without a token."""
         self._tokens = tokens
+        self._allowed_hosts = frozenset(map(_host_name, allowed_hosts))
         self.tls = tls
         self._has_asked = False
 
@@ -145,6 +154,16 @@ class Door:
             return True
         assert self._tokens is not None
         return self._tokens.knows_hash(shown)
+
+    def host_problem(self, host: str) -> str | None:
+        """Where no token is asked for, a web page must not get in under a name that it made point here."""
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        if not name or is_loopback(name) or _host_name(name) in self._allowed_hosts:
+            return None
+        return (
+            f"this is not {name[:100]!r}: without a token, ask for 127.0.0.1, [::1] or localhost, or name it "
+            "in allowed_hosts"
+        )
 
     def grpc_credentials(self) -> grpc.ServerCredentials | None:
         if self.tls is None:
@@ -174,12 +193,9 @@ def hash_of_shown(authorization: str | bytes) -> str:
     return _hash(token.strip()) if kind.lower() == "bearer" else ""
 
 
-def host_problem(host: str) -> str | None:
-    """Where no token is asked for, a web page must not get in under a name that it made point here."""
-    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    if not name or is_loopback(name):
-        return None
-    return f"this is not {name[:100]!r}: without a token, ask for 127.0.0.1, [::1] or localhost"
+def _host_name(text: str) -> str:
+    """As names of hosts are compared."""
+    return text.lower().removesuffix(".")
 
 
 def _read(path: Path) -> bytes:

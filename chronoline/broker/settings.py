@@ -56,6 +56,7 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _PEERS = 16
 """For so many other nodes descriptors are kept free."""
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\]")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_LABELS = {
     "cluster",
@@ -144,6 +145,15 @@ def _called(url: str | None) -> str | None:
     return url
 
 
+def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise ValueError(
+                f"{shown(name)} is no name of a host; write timers.example, without scheme and port"
+            )
+    return names
+
+
 def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
     for text in texts:
         try:
@@ -190,6 +200,8 @@ class ReplicationTable(SettingsTable):
     """A node that does not answer for so long is away."""
     most_timers: Whole = Field(default=5_000_000, ge=1, le=100_000_000)
     """A node takes no more."""
+    clock_bound_ms: DurationMs = Field(default=60_000, ge=1_000, le=_DAY_MS)
+    """A record whose version is further ahead of this node's wall clock is refused."""
     token: Secret = None
     """What the node says to pass the doors of the others. A secret: in the file or the environment."""
     ca: OptionalText = None
@@ -251,6 +263,8 @@ class NodeSettings(SettingsTable):
     """A file in PEM: the certificate's key."""
     insecure: bool = False
     """Lets others reach the node without TLS and without a token."""
+    allowed_hosts: Annotated[Listed, AfterValidator(_hosts)] = ()
+    """Names besides localhost by which a node on loopback may be asked over HTTP without a token."""
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)

@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,8 +29,10 @@ _ASK_TIMEOUT_S = 10.0
 class TimerNodes:
     """Processes, by their addresses."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, keeps_logs: bool = False) -> None:
+        """Logs are kept beside the folders of the nodes; else only errors are told, on stderr."""
         self._folder = folder
+        self._keeps_logs = keeps_logs
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.nodes_file = folder / "nodes.toml"
 
@@ -66,7 +69,8 @@ class TimerNodes:
 
         It may open as many files as this process, or `descriptors`.
         """
-        given = [f"replication.nodes={self.nodes_file}", "log_level=error", *settings]
+        level = "info" if self._keeps_logs else "error"
+        given = [f"replication.nodes={self.nodes_file}", f"log_level={level}", *settings]
         if at is not None:
             given.append(f"replication.address={node}")
         command = [sys.executable, "-m", "chronoline", "up", "--quiet", "--roles", "timers"]
@@ -76,7 +80,11 @@ class TimerNodes:
         if descriptors is not None:
             command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         own = {**os.environ, **environment} if environment else None
-        self._processes[node] = subprocess.Popen(command, env=own)
+        with ExitStack() as exits:
+            log = None
+            if self._keeps_logs:
+                log = exits.enter_context(self.data(node).with_suffix(".log").open("ab"))
+            self._processes[node] = subprocess.Popen(command, env=own, stderr=log)
 
     def await_ready(self, *nodes: str) -> None:
         """Waits until they pop timers; somebody else may have started them."""

@@ -133,17 +133,18 @@ def _checked_uri(uri: str) -> str:
 def _factor(reliability: Any, in_url: int | None) -> int:
     named = _object(reliability, "reliability").get("replication-factor")
     if named is None:
-        return _bounded(DEFAULT_FACTOR if in_url is None else in_url)
+        return checked_factor(DEFAULT_FACTOR if in_url is None else in_url)
     if isinstance(named, bool) or not isinstance(named, int):
         raise InvalidInput("reliability.replication-factor must be a whole number")
     if in_url is not None and named != in_url:
         raise InvalidInput(
             f"reliability.replication-factor is {named}, but {in_url} in the timer's URL; it stays the same"
         )
-    return _bounded(named)
+    return checked_factor(named)
 
 
-def _bounded(factor: int) -> int:
+def checked_factor(factor: int) -> int:
+    """Raises `InvalidInput` for a number of replicas that is out of bounds."""
     if not 1 <= factor <= MOST_REPLICAS:
         raise InvalidInput(f"the replication factor must be from 1 to {MOST_REPLICAS}")
     return factor

@@ -34,7 +34,7 @@ class Calls:
         headers = {
             "X-Sequence-Number": str(call.sequence),
             "X-Timer-Id": call.name,
-            "Content-Type": "text/plain",
+            "Content-Type": "application/octet-stream",
             **self._signed(_call_id(call), body),
         }
         return await self._caller.post(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from chronoline.timers.ids import TimerName
@@ -82,6 +83,10 @@ def describe_nodes(node: TimerNode) -> dict[str, Any]:
         "view": membership.view,
         "nodes": nodes,
         "timers": node.replica.tally.waiting,
-        "tags": node.replica.tally.tags,
+        "tags": node.replica.tally.tags.counts(),
+        "tag_statistics": {
+            tag: asdict(figures) for tag, figures in node.replica.tally.tags.figures(node.now_ms())
+        },
         "ready": node.is_ready,
+        "unreadable_records": len(node.journal.unreadable),
     }

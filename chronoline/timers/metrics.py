@@ -65,6 +65,14 @@ class TimersMetrics:
             "Timers that a resync was told of.",
             registry=self.registry,
         )
+        self._refused_records = Counter(
+            "chronoline_timers_refused_records",
+            "Records of other nodes that were refused: unreadable, or too far ahead of the clock.",
+            registry=self.registry,
+        )
+
+    def refused_records(self, records: int) -> None:
+        self._refused_records.inc(records)
 
     def popped(self, late_ms: int, *, is_first: bool) -> None:
         self._pops.inc()

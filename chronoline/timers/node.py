@@ -21,7 +21,9 @@ from chronoline.core.errors import OutcomeUnknown, StoreError
 from chronoline.timers.call_queue import CallQueue
 from chronoline.timers.calls import Calls
 from chronoline.timers.changes import Changed, Contended, Unstored
+from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS
 from chronoline.timers.ids import TimerName
+from chronoline.timers.intake import RecordIntake
 from chronoline.timers.journal import Journal, Saved
 from chronoline.timers.membership import Membership, filter_of, matching
 from chronoline.timers.metrics import TimersMetrics
@@ -60,6 +62,7 @@ class TimerNode:
         metrics: TimersMetrics,
         attempts: Attempts | None = None,
         least_copies: int = 1,
+        clock_bound_ms: int = DEFAULT_BOUND_MS,
     ) -> None:
         """`connect` makes the peer of an address. `least_copies` nodes have a timer when it is answered."""
         self.me = me
@@ -71,6 +74,13 @@ class TimerNode:
             attempts=attempts,
             jitter=random.random,
             is_owed=lambda timer_id: any(peer.owes(timer_id) for peer in self._peers.values()),
+            clock_bound_ms=clock_bound_ms,
+        )
+        self.intake = RecordIntake(
+            problem=self.replica.problem,
+            now_ms=self.now_ms,
+            wall_ms=self.wall_ms,
+            refused=metrics.refused_records,
         )
         self.journal = journal
         self.metrics = metrics
@@ -128,7 +138,8 @@ class TimerNode:
 
     def load(self, saved: Saved) -> None:
         """Takes a timer of the journal as it was saved."""
-        self.replica.put_back(self.replica.at_home(saved.timer), self.now_ms())
+        timer = self.replica.at_home(saved.timer) if saved.was_kept else saved.timer
+        self.replica.put_back(timer, self.now_ms(), was_kept=saved.was_kept)
         self.replica.take_changes()
         if saved.confirmed:
             self._confirmed[saved.timer.id] = self._lives.setdefault(
@@ -142,10 +153,17 @@ class TimerNode:
         known = self.replica.membership.everybody
         at = matching(name.replicas_filter, known) if name.replicas_filter is not None else ()
         is_taken = False  # by somebody, in an earlier try
+        above = 0
         for _ in range(_MOST_TRIES):
             # A millisecond that has begun counts as over: rounded up, the timer is never early.
             change = self.replica.change(
-                name.id, plan, factor=factor, at=at, now_ms=self.now_ms() + 1
+                name.id,
+                plan,
+                factor=factor,
+                at=at,
+                now_ms=self.now_ms() + 1,
+                wall_ms=self.wall_ms(),
+                above=above,
             )
             timer = change.timer
             telling = asyncio.create_task(self._tell(change.keepers, timer))
@@ -158,6 +176,7 @@ class TimerNode:
                 except StoreError as error:
                     unsaved = error
             answers = await telling
+            _check_taken(answers)
             told = {node: each for node, each in answers.items() if each.life}
             copies = len(told) + (is_ours and unsaved is None)
             if unsaved is not None and not copies:
@@ -174,10 +193,12 @@ class TimerNode:
             others: dict[str, Told] = {}
             if newest is None:
                 others = await self._tell(change.others, timer)
+                _check_taken(others)
                 newest = _newest(others)
             if newest is None:
                 break
             self.replica.saw(newest)
+            above = newest.number
             is_taken = True
         else:
             raise Contended(f"{name} is being changed by too many at once")
@@ -298,7 +319,12 @@ class TimerNode:
         self._under_way = done
         done.add_done_callback(lambda _: self._look_at(done, [each[0] for each in changes]))
         try:
-            saving = self.journal.save(changes, now_ms=self.now_ms(), wall_ms=self.wall_ms())
+            saving = self.journal.save(
+                changes,
+                has_kept=self.replica.has_kept,
+                now_ms=self.now_ms(),
+                wall_ms=self.wall_ms(),
+            )
         except StoreError as error:
             done.set_exception(error)
             return
@@ -553,6 +579,15 @@ class TimerNode:
             self.replica.hurry(ids[at : at + _HURRIED_AT_ONCE])
             self._set_alarm()
             await asyncio.sleep(0)  # a million of them take seconds, and timers are due meanwhile
+
+
+def _check_taken(told: dict[str, Told]) -> None:
+    """Raises `OutcomeUnknown` if a node did not take the change, though it is there: it may still pop."""
+    for node, each in told.items():
+        if each.problem:
+            raise OutcomeUnknown(
+                f"{node} did not take the change, and the timer may pop: {each.problem}"
+            )
 
 
 def _newest(told: dict[str, Told]) -> Version | None:

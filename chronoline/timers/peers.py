@@ -21,7 +21,8 @@ import aiohttp
 from chronoline.callbacks.calling import in_pieces, words_of
 from chronoline.core.errors import InvalidInput
 from chronoline.descriptors import SHORTAGES, shortage_of
-from chronoline.timers.records import Reader, to_record
+from chronoline.timers.intake import RecordIntake
+from chronoline.timers.records import to_record
 from chronoline.timers.timer import Lives, Timer
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ _CONFIRM_WITHIN_S = 0.25
 _CANCEL_AGAIN_S = 0.1
 _LOOK_AFTER_S = 2.0
 """A node that was told nothing for so long is asked whether it is there."""
+_REFUSED_AGAIN_S = 10.0
+"""A record that a node refused is told to it again: clocks may have been set meanwhile."""
 _FEW_MISSED = 10_000
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
@@ -51,6 +54,8 @@ class Told:
     # Empty if it did not answer: it may have taken the record.
     life: str
     newer: Timer | None
+    # The reason if it refused the record, or if it has a later one that was refused here.
+    problem: str = ""
 
 
 class Refused(OSError):
@@ -141,6 +146,7 @@ class Peer:
         now_ms: Callable[[], int],
         get: Callable[[int], Timer | None],
         heard: Callable[[Timer], object],
+        intake: RecordIntake,
         is_up: Callable[[], bool] = lambda: True,
     ) -> None:
         """`get` answers what is held of a timer now; `heard` takes a later record that the node has.
@@ -154,9 +160,10 @@ class Peer:
         self._get = get
         self._heard = heard
         self._is_up = is_up
-        self._reader = Reader()
+        self._intake = intake
         self._waiting: dict[int, tuple[Timer, list[asyncio.Future[Told | None]]]] = {}
         self._missed: set[int] = set()
+        self._refused: set[int] = set()
         # When there are more, those that are forgotten here are taken out.
         self._look_through_at = _FEW_MISSED
         self._confirmations: list[list[Any]] = []
@@ -179,11 +186,11 @@ class Peer:
     @property
     def behind(self) -> int:
         """How many records it was not told yet."""
-        return len(self._waiting) + len(self._missed)
+        return len(self._waiting) + len(self._missed) + len(self._refused)
 
     def owes(self, timer_id: int) -> bool:
         """Whether it was not told of a timer yet."""
-        return timer_id in self._missed or timer_id in self._waiting
+        return timer_id in self._missed or timer_id in self._waiting or timer_id in self._refused
 
     def tell(self, timer: Timer) -> asyncio.Future[Told | None]:
         """Tells a record, soon; None is answered if the node is away, and it is told when it is back.
@@ -378,13 +385,44 @@ class Peer:
             "confirmed": confirmed,
         }
         answer = await self.link.ask("POST", RECORDS_PATH, body)
-        now_ms = self._now_ms()
-        newer = {}
-        for record in answer["newer"]:
-            timer = self._reader.timer(record, now_ms)
-            newer[timer.id] = timer
+        newer, unread = self._intake.read(answer["newer"], self.address)
+        for timer in newer:
             self._heard(timer)
-        return {record["id"]: Told(answer["life"], newer.get(record["id"])) for record in records}
+        refused = {
+            each["id"]: f"it refused the record: {each['reason']}"
+            for each in answer.get("refused", ())
+        }
+        self._tell_again_later(refused)
+        problems = refused | {
+            each.timer_id: f"its record is later, and was refused: {each.reason}" for each in unread
+        }
+        later = {timer.id: timer for timer in newer}
+        return {
+            timer_id: Told("", None, problem)
+            if (problem := problems.get(timer_id))
+            else Told(answer["life"], later.get(timer_id))
+            for timer_id in (record["id"] for record in records)
+        }
+
+    def _tell_again_later(self, refused: Mapping[int, str]) -> None:
+        if not refused:
+            return
+        if not self._refused:
+            asyncio.get_running_loop().call_later(_REFUSED_AGAIN_S, self._tell_refused)
+        self._refused.update(refused)
+        logger.error(
+            "%s: %s (%d records)",
+            self.address,
+            next(iter(refused.values())),
+            len(refused),
+            extra={"action": "peer_refused", "peer": self.address, "records": len(refused)},
+        )
+
+    def _tell_refused(self) -> None:
+        refused, self._refused = self._refused, set()
+        for timer_id in () if self._is_stopped else refused:
+            if (timer := self._get(timer_id)) is not None:
+                self.tell(timer)
 
 
 def _answer(futures: Iterable[asyncio.Future[Told | None]], told: Told | None) -> None:

@@ -3,6 +3,8 @@
 A moment never travels. The start of a timer is told as its age, and the node that hears it counts back from
 its own clock, so that nodes need no common one. What the message took to arrive makes the timer that much
 later, never earlier.
+
+Every number and text is bounded, so that whatever a node makes of a record can be saved, told and read again.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from chronoline.core.errors import InvalidInput
+from chronoline.timers.asking import LONGEST_MS, MOST_POPS, MOST_REPLICAS
 from chronoline.timers.plan import Plan
-from chronoline.timers.timer import Timer, Version
+from chronoline.timers.timer import MOST_AGE_MS, MOST_MS, MOST_NUMBER, Timer, Version
 
 
 def to_record(timer: Timer, now_ms: int) -> dict[str, Any]:
@@ -53,29 +56,38 @@ class Reader:
         try:
             return Timer(
                 id=_number(record["id"], most=(1 << 64) - 1),
-                version=Version(_number(record["version"]), self._shared(_text(record["by"]))),
+                version=Version(
+                    _number(record["version"], most=MOST_NUMBER), self._shared(_name(record["by"]))
+                ),
                 plan=None if record["plan"] is None else self._plan(record["plan"]),
-                start_ms=now_ms - _number(record["age"], least=-(1 << 62)),
-                popped=_number(record["popped"]),
-                step=_number(record["step"]),
-                wait_ms=_number(record["wait"]),
-                renewed=_number(record.get("renewed", 0)),
-                replicas=self._shared(tuple(map(_text, record["replicas"]))),
-                view=self._shared(_text(record["view"])),
-                kept_ms=_number(record["kept"], least=-(1 << 62)),
+                start_ms=now_ms - _number(record["age"], least=-MOST_AGE_MS, most=MOST_AGE_MS),
+                popped=_number(record["popped"], most=MOST_POPS),
+                step=_number(record["step"], most=_MOST_STEPS),
+                wait_ms=_number(record["wait"], most=MOST_MS),
+                renewed=_number(record.get("renewed", 0), most=_MOST_STEPS),
+                replicas=self._shared(_names(record["replicas"])),
+                view=self._shared(_name(record["view"])),
+                kept_ms=_number(record["kept"], least=-MOST_MS, most=MOST_MS),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"not a timer's record: {error!r}") from None
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            problem = f"{error}" if isinstance(error, ValueError) else f"{error!r}"
+            raise InvalidInput(f"not a timer's record: {problem:.300}") from None
 
     def _plan(self, plan: Any) -> Plan:
-        return Plan(
-            interval_ms=_number(plan["interval"]),
-            repeat_for_ms=_number(plan["repeat_for"]),
+        read = Plan(
+            interval_ms=_number(plan["interval"], most=LONGEST_MS),
+            repeat_for_ms=_number(plan["repeat_for"], most=LONGEST_MS),
             uri=self._shared(_text(plan["uri"])),
             opaque=_text(plan["opaque"]),
-            factor=_number(plan["factor"], least=1),
-            tags=self._shared(tuple((_text(tag), _number(count)) for tag, count in plan["tags"])),
+            factor=_number(plan["factor"], least=1, most=MOST_REPLICAS),
+            tags=self._shared(
+                tuple(
+                    (_text(tag), _number(count, most=_MOST_TAGGED)) for tag, count in plan["tags"]
+                )
+            ),
         )
+        _number(read.pops, most=MOST_POPS)
+        return read
 
     def _shared(self, word: Any) -> Any:
         if len(self._words) > _MOST_WORDS:
@@ -84,15 +96,33 @@ class Reader:
 
 
 _MOST_WORDS = 10_000
+_MOST_STEPS = 1 << 31 | 1
+_MOST_TAGGED = 1 << 40
+_MOST_NAMES = 1_000
+_MOST_NAME = 1_000
 
 
-def _number(value: Any, *, least: int = 0, most: int = 1 << 62) -> int:
+def _number(value: Any, *, least: int = 0, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{value!r} is not a number from {least} to {most}")
+        raise ValueError(f"{value!r:.100} is not a number from {least} to {most}")
     return value
 
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise ValueError(f"{value!r} is not a text")
+        raise ValueError(f"{value!r:.100} is not a text")
+    if not value.isascii():
+        value.encode()  # half of a surrogate pair can be neither called with nor shown
     return value
+
+
+def _name(value: Any) -> str:
+    if len(value) > _MOST_NAME:
+        raise ValueError(f"a name of {len(value):,} characters")
+    return _text(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if type(value) not in (list, tuple) or len(value) > _MOST_NAMES:
+        raise ValueError(f"{value!r:.100} is not a list of at most {_MOST_NAMES} nodes")
+    return tuple(map(_name, value))

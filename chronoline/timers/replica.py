@@ -18,12 +18,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from chronoline.callbacks.waiting import wait_ms
+from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS, HybridClock
 from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import Membership, replicas_of
 from chronoline.timers.plan import Plan
 from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
+from chronoline.timers.tag_statistics import TagStatistics
 from chronoline.timers.timer import MOVED_KEPT_MS, UNKNOWN_KEPT_MS, Timer, Version, later
 from chronoline.timers.wheel import Wheel
+
+_FOLLOWING = 1_000
+"""A version that is no higher than this above the one that a node has follows that one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,17 +108,16 @@ class Replica:
         attempts: Attempts | None = None,
         jitter: Callable[[], float] = lambda: 0.0,
         is_owed: Callable[[int], bool] = lambda _: False,
+        clock_bound_ms: int = DEFAULT_BOUND_MS,
     ) -> None:
         """`is_owed` says whether a node is still to be told of a timer: so long a deletion is remembered."""
         self.me = me
         self._is_owed = is_owed
-        self._giver = f"{me}/{life}"
+        self._clock = HybridClock(f"{me}/{life}", bound_ms=clock_bound_ms)
         self.attempts = attempts or Attempts()
         self._jitter = jitter
         self._timers: dict[int, Timer] = {}
         self._wheel = Wheel()
-        # The highest count of a version that was seen here.
-        self._count = 0
         # What waits for a turn at its host, by the record that this node told last. In the wheel is when the
         # others are to hear that it still waits.
         self._queued: dict[int, Timer] = {}
@@ -123,6 +127,8 @@ class Replica:
         self._started_ms = 0
         self._awake_ms = 0
         self._missed: list[Missed] = []
+        # What this node kept, and has handed over to others.
+        self._handed_over: set[int] = set()
         # Levels of the new list that know of a timer which this node is to give up.
         self._known: dict[int, frozenset[int]] = {}
         self._changed: dict[int, None] = {}
@@ -164,15 +170,26 @@ class Replica:
     # What a client wants.
 
     def change(
-        self, timer_id: int, plan: Plan | None, *, factor: int, at: Iterable[str], now_ms: int
+        self,
+        timer_id: int,
+        plan: Plan | None,
+        *,
+        factor: int,
+        at: Iterable[str],
+        now_ms: int,
+        wall_ms: int,
+        above: int = 0,
     ) -> Change:
-        """A new version of a timer, or its deletion; `at` are nodes at which it may be besides."""
+        """A new version of a timer, or its deletion; `at` are nodes at which it may be besides.
+
+        The version is higher than that of the record here, and higher than `above`.
+        """
         mine = self._timers.get(timer_id)
-        self._count = max(self._count, mine.version.number if mine else 0) + 1
+        above = max(above, mine.version.number if mine else 0)
         new = replicas_of(timer_id, factor, self._after)
         timer = Timer(
             id=timer_id,
-            version=Version(self._count, self._giver),
+            version=self._clock.next(wall_ms, above=above),
             plan=plan,
             start_ms=now_ms,
             replicas=new,
@@ -185,8 +202,18 @@ class Replica:
         return Change(timer, keepers, tuple(sorted(others)))
 
     def saw(self, version: Version) -> None:
-        """Somebody has this version: the next one here is higher."""
-        self._count = max(self._count, version.number)
+        """Somebody has this version: the next one here is higher, if it is within the bound of the clock."""
+        self._clock.saw(version)
+
+    def problem(self, theirs: Timer, wall_ms: int) -> str | None:
+        """The reason to refuse a record of another node: its version is too far ahead of the clock.
+
+        One that follows the record here is taken: clocks that were ahead may have been set back since.
+        """
+        mine = self._timers.get(theirs.id)
+        if mine is not None and theirs.version.number <= mine.version.number + _FOLLOWING:
+            return None
+        return self._clock.problem(theirs.version.number, wall_ms)
 
     def receive(self, theirs: Timer, now_ms: int) -> Timer:
         """Takes in a record, of a client or of another node; answers what is held after that."""
@@ -228,7 +255,7 @@ class Replica:
             if timer.plan is None and self._is_owed(timer_id):
                 self._wheel.put(timer_id, now_ms + UNKNOWN_KEPT_MS)
             elif timer.plan is None or timer.is_over or self.me not in timer.replicas:
-                self._forget(timer_id)
+                self._forget(timer_id, now_ms)
             elif self._is_ours(timer):
                 self._renew(timer, timer.plan, now_ms)
             elif (turn_ms := self._turn_ms(timer)) > now_ms:
@@ -492,6 +519,10 @@ class Replica:
         """Whether a node is to know of a timer: it keeps it, by the list of the record or by the new one."""
         return node in timer.replicas or node in self.keepers(timer)
 
+    def has_kept(self, timer: Timer) -> bool:
+        """Whether this node keeps a timer, or kept this version of it and handed it over."""
+        return self.me in timer.replicas or timer.id in self._handed_over
+
     def keepers(self, timer: Timer) -> tuple[str, ...]:
         """Those who are to keep a timer by the present list; nobody if it was deleted."""
         if timer.plan is None:
@@ -539,10 +570,12 @@ class Replica:
             return timer
         return self._placed(timer, timer.plan)
 
-    def put_back(self, timer: Timer, now_ms: int) -> None:
+    def put_back(self, timer: Timer, now_ms: int, *, was_kept: bool = True) -> None:
         """Holds a record as it was saved, or with a start that somebody knows better."""
         self.saw(timer.version)
         self._hold(timer, now_ms)
+        if was_kept and self.me not in timer.replicas:
+            self._handed_over.add(timer.id)
 
     def touch(self, timer_id: int) -> None:
         """Has a timer saved again: what is noted beside it has changed."""
@@ -555,10 +588,10 @@ class Replica:
             if node not in known:
                 self._message(node, timer)
 
-    def give_up(self, timer_id: int) -> None:
+    def give_up(self, timer_id: int, now_ms: int) -> None:
         """Another node once had the timer and has it no more: it is over."""
         if timer_id in self._timers:
-            self._forget(timer_id)
+            self._forget(timer_id, now_ms)
 
     # What the shell is to do.
 
@@ -588,8 +621,12 @@ class Replica:
 
     def _hold(self, timer: Timer, now_ms: int) -> None:
         before = self._timers.get(timer.id)
+        if self.me in timer.replicas or before is None or before.version != timer.version:
+            self._handed_over.discard(timer.id)
+        elif self.me in before.replicas:
+            self._handed_over.add(timer.id)
         if not timer.only_renews(before):
-            self._tally.changed(before, timer)
+            self._tally.changed(before, timer, now_ms)
             self._changed[timer.id] = None
         self._timers[timer.id] = timer
         queued = self._queued.get(timer.id)
@@ -609,9 +646,10 @@ class Replica:
         else:
             self._wheel.put(timer.id, self._turn_ms(timer))
 
-    def _forget(self, timer_id: int) -> None:
+    def _forget(self, timer_id: int, now_ms: int) -> None:
         timer = self._timers.pop(timer_id)
-        self._tally.changed(timer, None)
+        self._tally.changed(timer, None, now_ms)
+        self._handed_over.discard(timer_id)
         self._changed[timer_id] = None
         self._known.pop(timer_id, None)
         self._queued.pop(timer_id, None)
@@ -626,9 +664,10 @@ class Tally:
         self.waiting = 0
         # Of these, those that this node is the first to pop.
         self.primary = 0
-        self.tags: dict[str, int] = {}
+        self.tags = TagStatistics()
 
-    def changed(self, before: Timer | None, after: Timer | None) -> None:
+    def changed(self, before: Timer | None, after: Timer | None, now_ms: int) -> None:
+        tagged: dict[str, int] = {}
         for timer, sign in ((before, -1), (after, 1)):
             if (
                 timer is None
@@ -640,8 +679,7 @@ class Tally:
             self.waiting += sign
             self.primary += sign * (timer.replicas[0] == self._me)
             for tag, count in timer.plan.tags:
-                left = self.tags.get(tag, 0) + sign * count
-                if left:
-                    self.tags[tag] = left
-                else:
-                    self.tags.pop(tag, None)
+                tagged[tag] = tagged.get(tag, 0) + sign * count
+        for tag, added in tagged.items():
+            if added:
+                self.tags.add(tag, added, now_ms)

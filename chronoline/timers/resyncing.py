@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from chronoline.callbacks.calling import words_of
-from chronoline.core.errors import StoreError
+from chronoline.core.errors import InvalidInput, StoreError
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import PROBLEMS, Peer
-from chronoline.timers.records import Reader, to_record
+from chronoline.timers.records import to_record
 from chronoline.timers.replica import Offer
 
 logger = logging.getLogger(__name__)
@@ -94,24 +94,26 @@ class Resync:
                 await node.told()
 
     async def _ask(self, peer: Peer) -> None:
-        reader = Reader()
         view = self._node.replica.membership.view
         cursor: int | None = 0
         while cursor is not None:
             async with _resting():
-                cursor = await self._take_page(peer, reader, view, cursor)
+                cursor = await self._take_page(peer, view, cursor)
 
-    async def _take_page(self, peer: Peer, reader: Reader, view: str, cursor: int) -> int | None:
+    async def _take_page(self, peer: Peer, view: str, cursor: int) -> int | None:
         """Deals with a page of what a peer offers; answers where to go on."""
         node = self._node
         params = {"node-for-replicas": node.me, "cluster-view-id": view, "cursor": str(cursor)}
         answer = await peer.link.ask("GET", "/timers", params=params)
         taken = []
-        for offered in answer["timers"]:
-            timer = reader.timer(offered["Timer"], node.now_ms())
-            level = node.replica.take_offer(
-                Offer(timer, tuple(offered["OldReplicas"])), node.now_ms()
-            )
+        old = {each["TimerID"]: tuple(each["OldReplicas"]) for each in answer["timers"]}
+        timers, refused = node.intake.read(
+            (each["Timer"] for each in answer["timers"]), peer.address
+        )
+        for each in refused:
+            self._note(peer.address, InvalidInput(f"a record was refused: {each.reason}"))
+        for timer in timers:
+            level = node.replica.take_offer(Offer(timer, old[timer.id]), node.now_ms())
             if level is not None:
                 taken.append({"ID": timer.id, "ReplicaIndex": level})
         self.progress.offered += len(answer["timers"])

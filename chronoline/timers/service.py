@@ -24,6 +24,7 @@ from chronoline.descriptors import SHORTAGES
 from chronoline.timers.calls import Calls
 from chronoline.timers.cluster import read_membership
 from chronoline.timers.http.serving import TimersEdge
+from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS
 from chronoline.timers.journal import Journal, claim, is_readable, set_aside
 from chronoline.timers.membership import Membership
 from chronoline.timers.metrics import TimersMetrics, gauge
@@ -32,6 +33,7 @@ from chronoline.timers.peers import Link, Peer
 from chronoline.timers.replica import Attempts
 from chronoline.timers.resyncing import Resync
 from chronoline.timers.syncing import start_from_journal
+from chronoline.timers.tag_statistics import TagFigures
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,8 @@ class ServiceOptions:
     secret: str | None = None
     peer_timeout_ms: int = 1_000
     least_copies: int = 1
+    # A version that is further ahead of this node's wall clock is refused.
+    clock_bound_ms: int = DEFAULT_BOUND_MS
     attempts: Attempts = field(default_factory=Attempts)
     calls: CallLimits = field(default_factory=CallLimits)
     most_timers: int = 5_000_000
@@ -144,6 +148,7 @@ class TimerService:
                 now_ms=node.now_ms,
                 get=node.replica.get,
                 heard=node.receive,
+                intake=node.intake,
                 is_up=lambda: node.is_loaded,
             )
 
@@ -160,6 +165,7 @@ class TimerService:
             metrics=metrics,
             attempts=options.attempts,
             least_copies=options.least_copies,
+            clock_bound_ms=options.clock_bound_ms,
         )
         self._exits.push_async_callback(node.stop)
         metrics.watch(self._gauges)
@@ -236,9 +242,11 @@ class TimerService:
             "Of these, those that pop here first.",
             [((), tally.primary)],
         )
-        tags = [((tag,), float(count)) for tag, count in tally.tags.items()]
+        yield from _tag_gauges(list(tally.tags.figures(self.node.now_ms())))
         yield gauge(
-            "chronoline_timers_tagged", "Timers that wait here, copies too, by tag.", tags, "tag"
+            "chronoline_timers_unreadable_records",
+            "Records of the journal that cannot be read and were left out.",
+            [((), float(len(self.node.journal.unreadable)))],
         )
         peers = list(self.node.peers.values())
         behind = [((peer.address,), float(peer.behind)) for peer in peers]
@@ -270,3 +278,18 @@ class TimerService:
         """No new requests, no more pops; what is under way is finished and told, the journal closed."""
         self.is_started = False
         await self._exits.aclose()
+
+
+_TAG_GAUGES = (
+    ("count", "", "Timers that wait here, copies too, by tag."),
+    ("average", "_average", "The average of that number over the last five minutes."),
+    ("variance", "_variance", "The variance of that number over the last five minutes."),
+    ("high", "_high", "The highest that it was in the last five minutes."),
+    ("low", "_low", "The lowest that it was in the last five minutes."),
+)
+
+
+def _tag_gauges(figures: list[tuple[str, TagFigures]]) -> Iterable[Metric]:
+    for field_name, suffix, what in _TAG_GAUGES:
+        samples = [((tag,), float(getattr(each, field_name))) for tag, each in figures]
+        yield gauge(f"chronoline_timers_tagged{suffix}", what, samples, "tag")

@@ -20,7 +20,6 @@ from chronoline.garbage import searched_seldom
 from chronoline.timers.journal import Saved
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import PROBLEMS, RECORDS_PATH, Peer, Short, Told
-from chronoline.timers.records import Reader
 
 logger = logging.getLogger(__name__)
 
@@ -96,14 +95,14 @@ async def _ask_once(
 
 async def _fetch(node: TimerNode, peer: Peer, uncertain: set[int]) -> tuple[str, set[int]]:
     """Everything that a peer holds and this node is to keep; the life of its journal, and the ids."""
-    reader = Reader()
     heard: set[int] = set()
     cursor = 0
     while True:
         answer = await _patiently(peer, {"for": node.me, "cursor": str(cursor)})
         now_ms = node.now_ms()
-        for record in answer["records"]:
-            timer = reader.timer(record, now_ms)
+        timers, refused = node.intake.read(answer["records"], peer.address)
+        heard.update(each.timer_id for each in refused if each.timer_id is not None)
+        for timer in timers:
             heard.add(timer.id)
             mine = node.replica.get(timer.id)
             if mine is not None and timer.id in uncertain and mine.version == timer.version:
@@ -133,7 +132,7 @@ async def _give_up_unknown(node: TimerNode, peer: Peer, ids: list[int]) -> None:
         asked = ids[at : at + _AT_ONCE]
         answer = await peer.link.ask("POST", KNOWN_PATH, {"ids": asked})
         for timer_id in set(asked) - set(answer["known"]):
-            node.replica.give_up(timer_id)
+            node.replica.give_up(timer_id, node.now_ms())
     node.act()
 
 

@@ -1,12 +1,14 @@
 """A timer as one node knows it, and which of two such records is the later one.
 
-Versions. Every change by a client (create, replace, delete) gives the timer a new version: a number higher
-than any that the node has seen, with the node's name for the case that two count alike. Versions are compared
-and never subtracted; no clock is behind them.
+Versions. Every change by a client (create, replace, delete) gives the timer a new version: a number of a
+hybrid logical clock (`hybrid_clock.py`), with the node's name for the case that two give the same one.
 
 Progress. Within a version a timer only goes forward: it has popped so many times, and its next pop has come
 so far. A later record holds all that an earlier one says, so that records may be told twice, late and in any
 order, and every node ends with the same one.
+
+Bounds. Every number of a record is bounded where it is read (`records.py`), and what follows from two records
+that are within the bounds is within them too.
 
 Clocks. `start_ms` is a moment of the clock of the node that holds the record. Between nodes it travels as an
 age. Of one version every node keeps the start that it was told first: what comes later was longer under way.
@@ -24,6 +26,12 @@ MOVED_KEPT_MS = 600_000
 """How long a node remembers what has moved away from it, for messages that were under way meanwhile."""
 UNKNOWN_KEPT_MS = 3_600_000
 """How long a node remembers that a timer was deleted which it had never heard of."""
+MOST_NUMBER = 1 << 54
+"""The highest number of a version: more than a clock gives before the year 2248."""
+MOST_AGE_MS = 1 << 42
+"""The longest age of a record: more than the hundred years of the longest timer."""
+MOST_MS = 2 * MOST_AGE_MS
+"""The longest wait, and the longest time for which a record is remembered."""
 SLACK_MS = 600_000
 """How much longer than to its last pop a timer is remembered: somebody may still try to call."""
 
@@ -146,6 +154,7 @@ def later(mine: Timer, theirs: Timer, view: str) -> Timer:
     if mine.version != theirs.version or winner.plan is None:
         # It was deleted or replaced: remembered at least as long as it would have lived.
         kept_ms = max(mine.forgotten_ms(), theirs.forgotten_ms()) - start_ms
+    kept_ms = min(max(kept_ms, -MOST_MS), MOST_MS)
     if winner is mine and placed is mine and kept_ms == mine.kept_ms:
         return mine
     return replace(

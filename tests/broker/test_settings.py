@@ -109,6 +109,14 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
     assert settings.origin(("log_level",)) is None
 
 
+def test_allowed_hosts_are_names_alone() -> None:
+    settings = NodeSettings.load(None, {}, {"allowed_hosts": "timers.example,10.0.0.1"})
+    assert settings.allowed_hosts == ("timers.example", "10.0.0.1")
+    for wrong in ("http://timers.example", "timers.example:7253", "*.example", "a b"):
+        with pytest.raises(InvalidInput, match="no name of a host"):
+            NodeSettings.load(None, {}, {"allowed_hosts": wrong})
+
+
 def test_the_environment_names_the_file_too(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text('cluster = "c"\n')

@@ -86,7 +86,9 @@ class Scenario:
         earlier = Membership(membership.before)
         for node in before:
             replica = Replica(node, earlier, life="")
-            change = replica.change(timer_id, plan, factor=factor, at=(), now_ms=_NOW_MS)
+            change = replica.change(
+                timer_id, plan, factor=factor, at=(), now_ms=_NOW_MS, wall_ms=_NOW_MS
+            )
             timer = replace(change.timer, version=change.timer.version._replace(giver=before[0]))
             self._nodes[node].receive(timer, _NOW_MS)
             yield self._state(node, name)
@@ -131,7 +133,9 @@ class Scenario:
             interval_ms=60_000, repeat_for_ms=60_000, uri="http://x/", opaque=name, factor=factor
         )
         nodes = [word for word in at if not word.isdecimal()]
-        change = replica.change(timer_id, plan, factor=factor, at=nodes, now_ms=_NOW_MS)
+        change = replica.change(
+            timer_id, plan, factor=factor, at=nodes, now_ms=_NOW_MS, wall_ms=_NOW_MS
+        )
         replica.receive(change.timer, _NOW_MS)
         told = change.keepers + change.others
         yield f"{name} goes to {' '.join(change.timer.replicas)}; told are {' '.join(sorted(told))}"

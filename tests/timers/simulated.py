@@ -18,6 +18,7 @@ from chronoline.timers.plan import Plan
 from chronoline.timers.replica import Attempts, Call, Missed, Replica
 from chronoline.timers.timer import Timer
 
+WALL_CLOCKS_MS = 20
 CLIENT: Place = ("client", 80)
 """The receiver of all timers."""
 
@@ -107,6 +108,10 @@ class Simulation:
     def now_of(self, name: str) -> int:
         return self.now_ms + self.nodes[name].offset_ms
 
+    def wall_of(self, name: str) -> int:
+        """Wall clocks differ, by at most `WALL_CLOCKS_MS`."""
+        return self.now_ms + ord(name[0]) * 7 % (WALL_CLOCKS_MS + 1)
+
     def reachable(self, one: str, other: str) -> bool:
         if other not in self.nodes or one not in self.nodes:
             return False
@@ -122,7 +127,12 @@ class Simulation:
             return ""
         while True:
             change = node.replica.change(
-                timer_id, plan, factor=factor, at=self.nodes, now_ms=self.now_of(name)
+                timer_id,
+                plan,
+                factor=factor,
+                at=self.nodes,
+                now_ms=self.now_of(name),
+                wall_ms=self.wall_of(name),
             )
             confirmed, newest = self._offer(name, change.timer, change.keepers)
             if name in change.timer.replicas:
@@ -244,10 +254,11 @@ class Simulation:
         """From its disk, after it heard what everybody who can be reached knows of its timers."""
         node = self.nodes[name]
         node.is_up = True
+        has_kept = node.replica.has_kept
         node.replica = self._replica(name)
         node.replica.started(self.now_of(name))
         for timer in node.disk.values():
-            node.replica.receive(timer, self.now_of(name))
+            node.replica.put_back(timer, self.now_of(name), was_kept=has_kept(timer))
         for other, peer in self.nodes.items():
             if other == name or not self.reachable(name, other):
                 continue
@@ -262,7 +273,7 @@ class Simulation:
                 is_past = mine.forgotten_ms() <= self.now_of(name)
                 confirmed = other in node.confirmed.get(timer_id, ())
                 if peer.replica.get(timer_id) is None and confirmed and is_past:
-                    node.replica.give_up(timer_id)
+                    node.replica.give_up(timer_id, self.now_of(name))
                 else:
                     self._receive(Letter(name, other, mine, self._age(name, mine)))
         self.save(name)

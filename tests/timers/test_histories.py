@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from chronoline.timers.membership import Membership, replicas_of
 from chronoline.timers.plan import Plan
 from chronoline.timers.replica import Attempts, Call
-from tests.timers.simulated import Simulation
+from tests.timers.simulated import WALL_CLOCKS_MS, Simulation
 
 _NAMES = ("a", "b", "c", "d", "e")
 _IDS = st.integers(1, 6)
@@ -65,6 +65,9 @@ class Histories(RuleBasedStateMachine):
             self._change(name, timer_id, None)
 
     def _change(self, name: str, timer_id: int, plan: Plan | None) -> None:
+        # Of two changes that nodes make without hearing of each other the later one wins, if it is later by
+        # more than their clocks differ.
+        self.cluster.advance(self.cluster.now_ms + WALL_CLOCKS_MS + 1)
         asked_ms = self.cluster.now_ms
         taken = self.cluster.change(name, timer_id, plan, factor=self.factors[timer_id])
         self._note_gone(timer_id, plan)
@@ -160,13 +163,23 @@ class Histories(RuleBasedStateMachine):
     def client_answers(self, answers: bool) -> None:
         self.cluster.answers = answers
 
+    @rule(size=st.integers(1, 2))
+    def cluster_begins_to_grow(self, size: int) -> None:
+        """New nodes are named as joining, and take changes, whoever is away at the time."""
+        names = self.cluster.membership.staying
+        new = tuple(name for name in _NAMES if name not in names)[:size]
+        if not self.cluster.membership.joining:
+            self.cluster.see(Membership(names, joining=new))
+
     @rule(joins=st.booleans())
     def cluster_is_scaled(self, joins: bool) -> None:
         """As an operator does it: all are up, every node that stays resyncs, then the lists are made one."""
         self._all_is_well()
         names = self.cluster.membership.staying
         new = next((name for name in _NAMES if name not in names), None)
-        if joins and new is not None:
+        if begun := self.cluster.membership.joining:
+            after = (*names, *begun)
+        elif joins and new is not None:
             self.cluster.see(Membership(names, joining=(new,)))
             after = (*names, new)
         elif len(names) > 1:

@@ -35,6 +35,7 @@ def test_a_timer_pops_after_its_interval_with_what_it_was_given(tmp_path: Path) 
         assert (pop.path, pop.sequence, pop.body) == ("/pop", 1, "hello")
         assert pop.headers["Host"] == f"127.0.0.1:{receiver.port}"
         assert pop.headers["Content-Length"] == "5"
+        assert pop.headers["Content-Type"] == "application/octet-stream"
         assert pop.at_s >= asked_s + 0.05
 
     run_scene(scene)
@@ -189,7 +190,13 @@ def test_tags_are_counted(tmp_path: Path) -> None:
             assert asked in text
             await nodes.ask("DELETE", made.location)
             text = (await nodes.ask("GET", "/metrics")).body.decode()
-            assert "CALL" not in text
+            for suffix, number in (("", 0), ("_high", 3), ("_low", 0)):
+                assert f'timers_tagged{suffix}{{cluster="eu-1",tag="CALL"}} {number}.0' in text
+            for suffix in ("average", "variance"):
+                assert f'timers_tagged_{suffix}{{cluster="eu-1",tag="CALL"}}' in text
+            seen = (await nodes.ask("GET", "/v1/nodes")).json
+            assert seen["tags"] == {}
+            assert seen["tag_statistics"]["CALL"]["high"] == 3
             assert 'chronoline_timers_waiting{cluster="eu-1"} 0.0' in text
             assert 'method="GET"' not in text  # only what clients ask is counted
 
@@ -234,6 +241,8 @@ _RECORDS = "POST /cluster/records"
         ("PUT /timers/%00%0d%0aX:%20y", _OK, 404, "no timer"),
         ("PUT /timers/00000000000004d2-2", b"{", 400, "not JSON"),
         ("DELETE /timers/4d2", None, 404, "no timer"),
+        ("DELETE /timers/00000000000004d2-0", None, 400, "factor"),
+        ("DELETE /timers/00000000000004d2-999999999", None, 400, "factor"),
         ("PUT /timers", _OK, 405, "PUT"),
         ("POST /timers/00000000000004d2-2", _OK, 405, "POST"),
         ("GET /timers/00000000000004d2-2", None, 405, "GET"),
@@ -247,10 +256,15 @@ _RECORDS = "POST /cluster/records"
         ("DELETE /timers/references", b"[]", 400, "object"),
         ("DELETE /timers/references", {"IDs": [{"ID": "x"}]}, 400, "ReplicaIndex"),
         ("DELETE /timers/references", {"IDs": [{"ID": 1, "ReplicaIndex": -1}]}, 400, "Index"),
-        (_RECORDS, {"records": [{"id": 5}]}, 400, "record"),
         (_RECORDS, {"records": {}}, 400, "list"),
         (_RECORDS, {"records": [], "confirmed": 5}, 400, "list"),
         (_RECORDS, {"records": [], "confirmed": [5]}, 400, "confirmed"),
+        (
+            _RECORDS,
+            {"records": [], "confirmed": [[1, 2, "x", [["a", "b"]] * 101]]},
+            400,
+            "confirmed",
+        ),
         ("POST /cluster/known", {"ids": ["x"]}, 400, "numbers"),
         ("GET /cluster/records?for=nobody", None, 404, "nobody"),
         ("GET /v1/timers/00000000000004d2-2", None, 404, "does not know"),

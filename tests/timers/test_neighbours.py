@@ -13,6 +13,7 @@ from aiohttp import web
 
 from chronoline.core.errors import StoreFull, StoreUnavailable
 from chronoline.timers import looking, peers, replica
+from chronoline.timers.intake import RecordIntake
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer
 from chronoline.timers.service import ServiceOptions, TimerService
@@ -28,6 +29,10 @@ from tests.timers.scene import (
     timer,
 )
 from tests.waiting import run_scene, until
+
+INTAKE = RecordIntake(
+    problem=lambda _, __: None, now_ms=lambda: 0, wall_ms=lambda: 0, refused=lambda _: None
+)
 
 
 def test_a_journal_is_for_one_process(tmp_path: Path) -> None:
@@ -137,7 +142,14 @@ def test_a_node_that_refuses_a_record_has_not_taken_it() -> None:
         async with receiving() as stranger, aiohttp.ClientSession() as session:
             stranger.answer = refuse
             link = Link(f"127.0.0.1:{stranger.port}", session, scheme="http", timeout_ms=60_000)
-            peer = Peer(link, me="me", now_ms=lambda: 0, get=lambda _: None, heard=lambda _: None)
+            peer = Peer(
+                link,
+                me="me",
+                now_ms=lambda: 0,
+                get=lambda _: None,
+                heard=lambda _: None,
+                intake=INTAKE,
+            )
             deleted = Timer(
                 id=1, version=Version(1, "me"), plan=None, start_ms=0, replicas=("me",), view=""
             )
@@ -205,7 +217,8 @@ def test_a_page_of_timers_ends_before_it_takes_long_and_none_is_passed_over(
                 pages.append([f"/timers/{each['id']}" for each in page["timers"]])
                 cursor = page["cursor"]
                 if len(pages) == 2:  # the oldest is forgotten between two pages
-                    nodes.node(0).replica.give_up(int(made[0].rpartition("/")[2][:16], 16))
+                    oldest = int(made[0].rpartition("/")[2][:16], 16)
+                    nodes.node(0).replica.give_up(oldest, nodes.node(0).now_ms())
             assert pages == [[made[6], made[5]], [], [made[2]], [made[1]]]
 
     run_scene(scene)
@@ -235,6 +248,7 @@ def test_a_node_that_starts_tells_nobody_that_it_is_there(monkeypatch: pytest.Mo
                 now_ms=lambda: 0,
                 get=lambda _: None,
                 heard=lambda _: None,
+                intake=INTAKE,
                 is_up=is_up,
             )
             await other.count(1)
@@ -287,8 +301,12 @@ def test_what_was_taken_in_a_first_try_is_not_called_unchanged_after_a_second(
         async with cluster(tmp_path, 3) as nodes:
             timer_id = nodes.kept_by(0, 1)
             asked, ahead = nodes.node(2), nodes.node(1)
-            ahead.replica.saw(Version(5, "x"))  # it counts further than the node that is asked
-            change = ahead.replica.change(timer_id, None, factor=2, at=(), now_ms=0)
+            wall_ms = (
+                ahead.wall_ms() + 10_000
+            )  # its clock is ahead of that of the node that is asked
+            change = ahead.replica.change(
+                timer_id, None, factor=2, at=(), now_ms=0, wall_ms=wall_ms
+            )
             ahead.replica.put_back(change.timer, ahead.now_ms())
             tell, tries = TimerNode._tell, []
 

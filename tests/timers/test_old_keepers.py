@@ -87,3 +87,31 @@ def test_one_that_kept_it_and_was_down_when_it_was_deleted_hears_of_it(tmp_path:
 
 async def _is_deleted(nodes: Cluster, timer_id: int) -> bool:
     return await _state(nodes, timer_id, 0) == "deleted"
+
+
+def test_node_does_not_take_over_what_it_merely_heard_of(tmp_path: Path) -> None:
+    """INVARIANT 34: who remembers a timer that others keep does not hear that it was deleted."""
+
+    async def scene() -> None:
+        stays, joins = names = free_addresses(2)
+        nodes = Cluster(tmp_path, names)
+        nodes.write(staying=[stays], joining=[joins])
+        try:
+            await nodes.start(stays)
+            await nodes.start(joins)
+            timer_id = _id_that_moves((stays,), [stays], (joins,), sorted(names))
+            path = f"/timers/{timer_id:016x}-1"
+            assert (await nodes.ask("PUT", path, _FAR, at=1)).status == 200
+            assert await _state(nodes, timer_id, 0) == "waiting"  # it kept it by the list of before
+            nodes.write(staying=names)
+            for name in names:
+                await nodes.services[name].reload()
+            assert (await nodes.ask("DELETE", path, at=1)).status == 200
+            await nodes.stop()
+            nodes.write(staying=[stays])
+            await nodes.start(stays)
+            assert nodes.node(0).replica.tally.waiting == 0
+        finally:
+            await nodes.stop()
+
+    run_scene(scene)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.timers.membership import replicas_of
+from chronoline.timers.membership import Membership, replicas_of
 from chronoline.timers.plan import Plan
 from chronoline.timers.replica import Attempts, Call, Replica
-from tests.timers.simulated import Simulation
+from tests.timers.simulated import WALL_CLOCKS_MS, Simulation
 
 _ID = 7
 
@@ -338,6 +338,33 @@ def test_the_later_of_two_changes_at_two_nodes_wins_everywhere() -> None:
     assert cluster.change("b", _ID, _plan(label="three"), factor=2)
     held = {cluster.nodes[node].replica.get(_ID).plan.opaque for node in nodes}  # type: ignore[union-attr]  # it is held
     assert held == {"three"}
+
+
+def test_deletion_by_joining_nodes_wins_over_keepers_that_were_away() -> None:
+    """INVARIANT 34."""
+    old, new = ("a", "b"), ("c", "d")
+    after = tuple(sorted(old + new))
+    moved = [
+        timer_id
+        for timer_id in range(100)
+        if set(replicas_of(timer_id, 2, after)).isdisjoint(replicas_of(timer_id, 2, old))
+    ]
+    cluster = Simulation(old)
+    for timer_id in moved:
+        for _ in range(3):  # so that the old nodes have counted further than the new ones will
+            assert cluster.change("a", timer_id, _plan(), factor=2) == "all"
+    cluster.kill("a")
+    cluster.kill("b")
+    cluster.see(Membership(old, joining=new))
+    cluster.advance(cluster.now_ms + WALL_CLOCKS_MS + 1)
+    for timer_id in moved:
+        assert cluster.change("c", timer_id, None, factor=2) == "all"
+    cluster.start("a")
+    cluster.start("b")
+    cluster.catch_up()
+    _run(cluster, 60_000, every_ms=500)
+    assert moved
+    assert cluster.pops == []
 
 
 def _slow_cluster(timers: int, *, interval_ms: int = 10_000, takes_ms: int = 1_000) -> Simulation:

@@ -28,7 +28,14 @@ def test_a_peer_that_could_not_be_asked_is_not_away_and_is_told_later(
             record = one.replica.get(nodes.kept_by(0))
             assert record is not None
             link = Link(nodes.names[1], session, scheme="http", timeout_ms=200)
-            peer = Peer(link, me=one.me, now_ms=one.now_ms, get=one.replica.get, heard=one.receive)
+            peer = Peer(
+                link,
+                me=one.me,
+                now_ms=one.now_ms,
+                get=one.replica.get,
+                heard=one.receive,
+                intake=one.intake,
+            )
             with no_descriptors():
                 assert await peer.tell(record) is None  # nothing was told, and nobody waits
                 assert peer.is_short

@@ -17,7 +17,7 @@ from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chronoline.admission import Admitted, client_key
-from chronoline.broker.doors import Door, hash_of_shown, host_problem
+from chronoline.broker.doors import Door, hash_of_shown
 from chronoline.broker.http.problems import problem_of
 from chronoline.broker.parts import Parts
 from chronoline.core.addresses import is_loopback
@@ -84,7 +84,7 @@ class Guard:
             self._parts.metrics.refused("http", "unauthenticated")
             raise Unauthenticated
         if self._on_loopback and not asks:
-            problem = host_problem(headers.get(b"host", b"").decode("latin-1"))
+            problem = self._door.host_problem(headers.get(b"host", b"").decode("latin-1"))
             if problem is not None:
                 raise HTTPException(HTTPStatus.MISDIRECTED_REQUEST, problem)
 

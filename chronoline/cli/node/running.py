@@ -173,7 +173,7 @@ def open_door(settings: NodeSettings) -> Door:
     tokens, tls = Tokens(settings.tokens_file), None
     if settings.tls_certificate is not None and settings.tls_key is not None:
         tls = Tls(certificate=Path(settings.tls_certificate), key=Path(settings.tls_key))
-    door = Door(tokens, tls)
+    door = Door(tokens, tls, allowed_hosts=settings.allowed_hosts)
     door.ssl_context()  # what is wrong with the files is said now, and in words
     for listener in _listeners(settings).values():
         check_listener(listener.host, door, insecure=settings.insecure)

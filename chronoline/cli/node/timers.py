@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from chronoline.admission import Admission
-from chronoline.broker.doors import Door, host_problem
+from chronoline.broker.doors import Door
 from chronoline.broker.settings import NodeSettings
 from chronoline.callbacks.calling import Caller
 from chronoline.cli.reaching import trusting
@@ -73,6 +73,7 @@ def _options(settings: NodeSettings, door: Door) -> ServiceOptions:
         peer_timeout_ms=replication.timeout_ms,
         least_copies=replication.copies,
         most_timers=replication.most_timers,
+        clock_bound_ms=replication.clock_bound_ms,
         dead_letters=callbacks.dead_letters,
         insecure=settings.insecure,
         labels={"cluster": settings.cluster, **settings.tags},
@@ -111,14 +112,14 @@ def admits(door: Door, host: str) -> Callable[[web.BaseRequest], None]:
                 {"WWW-Authenticate": "Bearer"},
             )
         if on_loopback and not asks:
-            _check_stranger(request)
+            _check_stranger(door, request)
 
     return admit
 
 
-def _check_stranger(request: web.BaseRequest) -> None:
+def _check_stranger(door: Door, request: web.BaseRequest) -> None:
     """Where no token is asked for, web pages that somebody looks at on this machine must not get in."""
-    if (problem := host_problem(request.headers.get("Host", ""))) is not None:
+    if (problem := door.host_problem(request.headers.get("Host", ""))) is not None:
         raise Refusal(HTTPStatus.MISDIRECTED_REQUEST, problem)
     if "Origin" in request.headers:
         raise Refusal(

@@ -104,12 +104,21 @@ def nodes(node: TimersNode, as_json: AsJson = False) -> None:
         return
     console = Console()
     console.print(f"{seen['timers']:,} timers wait here. The list of nodes is {seen['view']}.")
-    for tag, count in sorted(seen["tags"].items()):
-        console.print(Text(f"  {printable(tag)}: {count:,}"))
+    for tag, each in sorted(seen["tag_statistics"].items()):
+        console.print(Text(f"  {printable(tag)}: {_figures(each)}"))
+    if unreadable := seen.get("unreadable_records"):
+        console.print(f"{unreadable:,} records of the journal cannot be read; the log names them.")
     table = Table("node", "in the list", "state", Column("to be told", justify="right"))
     for each in seen["nodes"]:
         table.add_row(each["address"], each["membership"], _state(each), f"{each['behind']:,}")
     print_table(table)
+
+
+def _figures(tagged: dict[str, Any]) -> str:
+    return (
+        f"{tagged['count']:,} (in five minutes {tagged['low']:,} to {tagged['high']:,}, average "
+        f"{tagged['average']:,.1f}, variance {tagged['variance']:,.1f})"
+    )
 
 
 def _state(node: dict[str, Any]) -> str:

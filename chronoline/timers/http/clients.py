@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from chronoline.timers.asking import DEFAULT_FACTOR, read_plan
+from chronoline.timers.asking import DEFAULT_FACTOR, checked_factor, read_plan
 from chronoline.timers.changes import Changed
 from chronoline.timers.http.answering import TIMERS, Handlers, Refusal, name_in, read_body
 from chronoline.timers.ids import TimerName
@@ -45,7 +45,8 @@ class ForClients:
     async def _delete(self, request: web.BaseRequest) -> web.Response:
         """A body is ignored, as the original does."""
         name = name_in(request)
-        factor = self._factor_of(name) or DEFAULT_FACTOR
+        factor = self._factor_of(name)
+        factor = DEFAULT_FACTOR if factor is None else checked_factor(factor)
         self._check_started()
         return web.Response(headers=_copies(await self._node.change(name, None, factor=factor)))
 

@@ -20,7 +20,7 @@ from chronoline.timers.http.answering import (
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import RECORDS_PATH
 from chronoline.timers.queue_balancer import CEDED_PATH
-from chronoline.timers.records import Reader, to_record
+from chronoline.timers.records import to_record
 from chronoline.timers.resyncing import page_of_offers
 from chronoline.timers.syncing import KNOWN_PATH
 from chronoline.timers.timer import Lives, Version
@@ -28,6 +28,8 @@ from chronoline.timers.timer import Lives, Version
 MOST_BYTES = 64 * 1024 * 1024
 _PAGE = 300
 _BACK_PATIENCE_S = 1.0
+_MOST_LIVES = 100
+"""More than nodes that may keep a timer."""
 
 
 class ForNodes:
@@ -35,7 +37,6 @@ class ForNodes:
 
     def __init__(self, node: TimerNode) -> None:
         self._node = node
-        self._reader = Reader()
         # What is gone through for a node that asks page by page.
         self._walks: dict[tuple[str, str], list[int]] = {}
 
@@ -56,9 +57,10 @@ class ForNodes:
         self._check_started()  # what the journal has would be laid over it
         node = self._node
         now_ms = node.now_ms()
-        timers = [self._reader.timer(record, now_ms) for record in _list(asked, "records")]
+        records, sender = _list(asked, "records"), str(asked.get("from", ""))
         confirmed = [_confirmed(each) for each in _list({"confirmed": [], **asked}, "confirmed")]
-        node.hear_of(str(asked.get("from", "")), pops=asked.get("pops", True) is True)
+        timers, refused = node.intake.read(records, sender)
+        node.hear_of(sender, pops=asked.get("pops", True) is True)
         newer = []
         for timer in timers:
             held = node.receive(timer)
@@ -67,7 +69,10 @@ class ForNodes:
         for timer_id, version, lives in confirmed:
             node.confirm(timer_id, version, lives)
         await node.saved()
-        return answer_json({"life": node.journal.life, "newer": newer})
+        told = {"life": node.journal.life, "newer": newer}
+        if refused:
+            told["refused"] = [{"id": each.timer_id, "reason": each.reason} for each in refused]
+        return answer_json(told)
 
     async def _records(self, request: web.BaseRequest) -> web.Response:
         node = self._node
@@ -128,8 +133,7 @@ class ForNodes:
         host, port, waiting = asked.get("host"), asked.get("port"), asked.get("waiting")
         if type(host) is not str or type(port) is not int or type(waiting) is not int:
             raise InvalidInput("host, port and waiting are needed: a text and two numbers")
-        now_ms = node.now_ms()
-        timers = [self._reader.timer(record, now_ms) for record in _list(asked, "records")]
+        timers, _ = node.intake.read(_list(asked, "records"), str(asked.get("from", "")))
         here = node.waiting_at((host, port))
         taken = node.take_ceded((host, port), waiting, timers) if timers else []
         return answer_json({"waiting": here, "taken": taken})
@@ -183,6 +187,8 @@ def _reference(entry: Any) -> tuple[int, int]:
 def _confirmed(entry: Any) -> tuple[int, Version, Lives]:
     try:
         timer_id, number, giver, lives = entry
+        if len(lives) > _MOST_LIVES:
+            raise ValueError
         return (
             int(timer_id),
             Version(int(number), str(giver)),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from chronoline.clock import SystemClock
-from chronoline.core.errors import StoreBusy, StoreUnavailable
+from chronoline.core.errors import InvalidInput, StoreBusy, StoreUnavailable
 from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import SqliteDatabase
 from chronoline.grouping import Lane
 from chronoline.timers.records import Reader, to_record
-from chronoline.timers.timer import Lives, Timer
+from chronoline.timers.timer import MOST_AGE_MS, Lives, Timer
 
 _PACKAGE = "chronoline.timers.journal"
 _JOURNAL_FILE = 0x43_4C_54_4D  # "CLTM"
@@ -27,6 +28,8 @@ _PAGE = 1_000
 _MOST_WAITING = 100_000
 _COMMIT_MS = 5.0
 _QUERIES = load_queries(_PACKAGE)
+_UNREADABLE = (InvalidInput, KeyError, TypeError, ValueError, RecursionError)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Saved:
     confirmed: Lives
     # False if its start was reckoned by the wall clock, which may have been put.
     is_certain: bool
+    # False if the node that saved it had merely heard of it, and others kept it.
+    was_kept: bool = True
 
 
 class Journal:
@@ -52,32 +57,69 @@ class Journal:
             self._boot: int = connection.execute(
                 _QUERIES["boot_number"], {"boot": boot}
             ).fetchone()[0]
+        # Records that could not be read, with the reason: left out, and where they were until they are
+        # overwritten.
+        self.unreadable: dict[int, str] = {}
         self._lane = Lane("journal", SystemClock(), commit_ms=_COMMIT_MS, most_items=_MOST_WAITING)
         self._queue = self._lane.open_queue()
 
     def load(self, *, now_ms: int, wall_ms: int) -> Iterator[Saved]:
-        """Everything that was saved, with starts by the clock that reads `now_ms`."""
+        """Everything that was saved, with starts by the clock that reads `now_ms`.
+
+        A record that cannot be read is left out, and noted in `unreadable`.
+        """
         reader = Reader()
         first = -(1 << 63)
         while True:
             with self._database.reading() as connection:
                 rows = connection.execute(_QUERIES["page"], {"first": first, "limit": _PAGE})
                 page = rows.fetchall()
-            for timer_id, start_ms, wall_start_ms, boot, record, confirmed in page:
+            for timer_id, *row in page:
                 first = timer_id + 1
-                is_certain = boot == self._boot
-                age_ms = now_ms - start_ms if is_certain else wall_ms - wall_start_ms
-                timer = reader.timer(
-                    {**json.loads(record), "id": timer_id % (1 << 64), "age": age_ms}, now_ms
-                )
-                yield Saved(timer, _lives_from_json(confirmed), is_certain)
+                unsigned = timer_id % (1 << 64)
+                try:
+                    saved = self._read(reader, unsigned, row, now_ms=now_ms, wall_ms=wall_ms)
+                except _UNREADABLE as error:
+                    self._leave_out(unsigned, error)
+                else:
+                    yield saved
             if len(page) < _PAGE:
                 return
 
+    def _read(
+        self, reader: Reader, timer_id: int, row: Sequence[Any], *, now_ms: int, wall_ms: int
+    ) -> Saved:
+        start_ms, wall_start_ms, boot, record, confirmed = row
+        is_certain = boot == self._boot
+        age_ms = now_ms - start_ms if is_certain else wall_ms - wall_start_ms
+        age_ms = min(max(age_ms, -MOST_AGE_MS), MOST_AGE_MS)  # a wrong wall clock loses nothing
+        fields = {**json.loads(record), "id": timer_id, "age": age_ms}
+        timer = reader.timer(fields, now_ms)
+        # Records of earlier releases do not say it.
+        was_kept = fields.get("was_kept", True) is True
+        return Saved(timer, _lives_from_json(confirmed), is_certain, was_kept)
+
+    def _leave_out(self, timer_id: int, error: Exception) -> None:
+        self.unreadable[timer_id] = str(error)
+        logger.error(
+            "timer %016x: its record in the journal cannot be read and was left out, the other nodes may "
+            "have it: %s",
+            timer_id,
+            error,
+            extra={"action": "record_unreadable", "timer": f"{timer_id:016x}"},
+        )
+
     def save(
-        self, changes: Sequence[tuple[int, Timer | None, Lives]], *, now_ms: int, wall_ms: int
+        self,
+        changes: Sequence[tuple[int, Timer | None, Lives]],
+        *,
+        has_kept: Callable[[Timer], bool],
+        now_ms: int,
+        wall_ms: int,
     ) -> Future[list[None]]:
-        """Done when the changes are on disk; None forgets a timer."""
+        """Done when the changes are on disk; None forgets a timer. See `Replica.has_kept`."""
+        for timer_id, _, _ in changes if self.unreadable else ():
+            self.unreadable.pop(timer_id, None)
         rows = [
             {"id": _signed(timer_id)}
             if timer is None
@@ -86,7 +128,7 @@ class Journal:
                 "start_ms": timer.start_ms,
                 "wall_start_ms": timer.start_ms - now_ms + wall_ms,
                 "boot": self._boot,
-                "record": _to_json(to_record(timer, now_ms)),
+                "record": _to_json({**to_record(timer, now_ms), "was_kept": has_kept(timer)}),
                 "confirmed": _lives_to_json(lives),
             }
             for timer_id, timer, lives in changes
@@ -123,13 +165,21 @@ def has_waiting(path: Path) -> bool:
     connection = sqlite3.connect(path)
     try:
         return any(
-            not reader.timer({**json.loads(record), "id": timer_id % (1 << 64)}, 0).is_over
+            _is_waiting(reader, timer_id, record)
             for timer_id, record in connection.execute(_QUERIES["records"])
         )
     except sqlite3.OperationalError:  # it has no timers at all
         return False
     finally:
         connection.close()
+
+
+def _is_waiting(reader: Reader, timer_id: int, record: Any) -> bool:
+    """Whether a record is of a timer that is not over; one that cannot be read may be."""
+    try:
+        return not reader.timer({**json.loads(record), "id": timer_id % (1 << 64)}, 0).is_over
+    except _UNREADABLE:
+        return True
 
 
 def set_aside(path: Path) -> Path:

@@ -36,6 +36,14 @@ def test_a_web_page_does_not_come_in_under_a_name_of_its_own(host: str) -> None:
     assert _refused(OPEN, Host=host) == HTTPStatus.MISDIRECTED_REQUEST
 
 
+@pytest.mark.parametrize("host", ["timers.example", "Timers.Example:7253", "timers.example."])
+def test_allowed_host_comes_in(host: str) -> None:
+    door = Door(allowed_hosts=["timers.example"])
+    _ask(door, Host=host)
+    assert _refused(door, Host=host, Origin="http://timers.example") == HTTPStatus.FORBIDDEN
+    assert _refused(door, Host=f"evil.{host}") == HTTPStatus.MISDIRECTED_REQUEST
+
+
 def test_a_token_is_enough_and_needed_once_there_is_one(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens")
     door = Door(tokens)
