@@ -14,7 +14,8 @@ from chronoline.log.index.dynamodb.table import NEW, Overtaken, Table, put
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import CreateTableInputTypeDef
 
-VERSION = 1
+VERSION = 2
+"""From 2 on, names of objects have floors, which a program of version 1 would not heed."""
 
 
 def table_definition(name: str) -> CreateTableInputTypeDef:
@@ -71,6 +72,11 @@ def check_version(table: Table, name: str) -> None:
     if item is None:
         with suppress(Overtaken):  # another was faster, with the same
             table.write([put(keyed(SCHEMA_KEY, version=VERSION), when=NEW)])
+    elif item["version"] < VERSION:
+        when = "log_id = :log_id" if "log_id" in item else "attribute_not_exists(log_id)"
+        values = {"log_id": item["log_id"]} if "log_id" in item else {}
+        with suppress(Overtaken):  # another ties it to its log; it is upgraded the next time
+            table.write([put(item | {"version": VERSION}, when=when, **values)])
     elif item["version"] > VERSION:
         raise SchemaTooNew(
             f"table {name!r} has schema version {item['version']}, and this Chronoline knows up to "
