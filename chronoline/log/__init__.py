@@ -13,6 +13,7 @@ from chronoline.log.catching_up import CaughtUp
 from chronoline.log.contract import GroupNotFound
 from chronoline.log.events import Event, NewEvent, Position
 from chronoline.log.groups import GroupProgress
+from chronoline.log.importer import Imported, import_events
 from chronoline.log.log import Log
 from chronoline.log.notifying import Notification
 from chronoline.log.once import Numbered
@@ -25,10 +26,12 @@ __all__ = [
     "Event",
     "GroupNotFound",
     "GroupProgress",
+    "Imported",
     "Log",
     "NewEvent",
     "Notification",
     "Numbered",
     "Position",
+    "import_events",
     "partition_id",
 ]

@@ -189,6 +189,12 @@ def test_only_objects_that_are_there_have_rows(
 # Keys
 
 
+def drop_all(log: Log) -> None:
+    """As retention does, but also what is as young as its clock can tell."""
+    for head in log.heads("t"):
+        log._index.trim(log.topic("t").uid, head.partition, before_sequence=head.next_sequence)
+
+
 def once(log: Log, number: int, *, source: str = "s", kept: int = 3, events: int = 1) -> None:
     packed = log.pack("t", [NewEvent(value=b"%d" % number, partition=0)] * events)
     log.append_once(
@@ -218,7 +224,7 @@ def test_keys_of_old_numbers_are_forgotten_and_add_nothing(
 def test_rows_of_keys_do_not_grow_with_numbers(log: Log, tmp_path: Path) -> None:
     for number in range(20):
         once(log, number)
-    log.retain("t", max_age_ms=0)
+    drop_all(log)
     log.sweep(grace_ms=0)
     assert rows(tmp_path, "objects") == 3
     assert rows(tmp_path, "floors") == 2
@@ -251,7 +257,7 @@ def test_a_part_of_a_number_is_settled_by_the_close(log: Log) -> None:
     part("a", number=1)
     part("a", number=1)
     once(log, 1, kept=0)
-    log.retain("t", max_age_ms=0)
+    drop_all(log)
     log.sweep(grace_ms=0)
     part("a", number=1)  # a zombie
     assert values(log) == []

@@ -248,14 +248,14 @@ class Table:
     def is_empty(self) -> bool:
         return not self._read(self._client.scan, TableName=self._name, Limit=1)["Items"]
 
-    def scan(self, when: str, **values: Any) -> Iterator[Item]:
-        """All items of the table for which a condition holds. It reads all of it."""
-        request: dict[str, Any] = {
-            "TableName": self._name,
-            "ConsistentRead": True,
-            "FilterExpression": when,
-            "ExpressionAttributeValues": _parameters(values),
-        }
+    def scan(self, when: str | None = None, **values: Any) -> Iterator[Item]:
+        """All items of the table, or those for which a condition holds. It reads all of it."""
+        request: dict[str, Any] = {"TableName": self._name, "ConsistentRead": True}
+        if when is not None:
+            request |= {
+                "FilterExpression": when,
+                "ExpressionAttributeValues": _parameters(values),
+            }
         while True:
             answer = self._read(self._client.scan, **request)
             yield from map(decode, answer["Items"])
