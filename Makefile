@@ -1,5 +1,6 @@
 PYTHON ?= python3
 BENCH ?= store
+SECONDS ?= 60
 
 UV_VERSION := 0.13.7
 VENV := .venv
@@ -16,7 +17,7 @@ PROJECT := install --no-deps --no-build-isolation --editable .
 # Tests that wait for Spark, or for processes that they start, more than they work: they run beside the others.
 OF_PIPES := tests/spark/pipes
 OF_FORMATS := tests/spark/formats $(wildcard tests/spark/test_*.py) tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
-OF_BROKERS := tests/broker
+OF_BROKERS := tests/broker tests/torture
 OF_TIMERS := tests/timers/acceptance tests/cli/timers tests/cli/test_demo_timers.py
 OF_COMMANDS := tests/cli/client tests/cli/node tests/log/test_crashes.py tests/client tests/examples/test_broker_examples.py tests/bench/test_broker.py $(OF_TIMERS)
 BESIDE := $(OF_PIPES) $(OF_FORMATS) $(OF_BROKERS) $(OF_COMMANDS)
@@ -24,7 +25,7 @@ FIRST_LOG := $(VENV)/tests-1.log
 SECOND_LOG := $(VENV)/tests-2.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lock proto clean
+.PHONY: help setup demo test torture bench lock proto clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -52,6 +53,9 @@ test: setup ## Check style, types, imports and documentation, and run all tests
 		$(BIN)/pytest $(addprefix --ignore=,$(BESIDE)) || status=1; \
 		wait $$first || status=1; wait $$second || status=1; \
 		cat $(FIRST_LOG) $(SECOND_LOG); exit $$status
+
+torture: setup ## Break processes at work and judge the history (SCENES=brokers SECONDS=600 SEED=1 KEEP=FOLDER)
+	@$(BIN)/python -m tests.torture $(SCENES) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep $(KEEP))
 
 bench: setup ## Measure beside the raw engine (BENCH=store)
 	@$(BIN)/chronoline bench $(BENCH)

@@ -1,0 +1,354 @@
+"""A process that consumes, by hand, by a `Worker` or over HTTP, and records every delivery and call.
+
+    python -m tests.torture.brokers.consumer '{"process": …}'
+
+It settles messages in every way that there is, or not at all, in time or too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+import httpx
+
+from chronoline import AsyncClient, Retry, Worker
+from chronoline.client import AsyncLease
+from chronoline.core.errors import ChronolineError, ConsumerReplaced, TopicNotFound
+from tests.torture.brokers.doors import Answer, HttpDoor, asked, digest, told_answer
+from tests.torture.brokers.program import Program, play
+from tests.torture.history import DELIVERY, DONE
+
+_TIMEOUT_S = 6.0
+_PREFETCH = 200
+"""Many: brokers go on reserving for a consumer that is frozen."""
+_CONCURRENCY = 20
+_LOOK_EVERY_S = 0.05
+_REST_S = 0.5
+_HTTP_COUNT = 8
+
+
+class Held(Protocol):
+    """A message in hand, whatever the door."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def until_ms(self) -> int: ...
+    @property
+    def is_lost(self) -> bool: ...
+
+    async def settle(self, op: str, *, delay_s: float = 0.0, consumer: str = "") -> Answer:
+        """`ack`, `retry`, `release`, `bury` or `extend`."""
+
+
+class SdkHeld:
+    """A message that the SDK handed over."""
+
+    def __init__(self, lease: AsyncLease) -> None:
+        self._lease = lease
+
+    @property
+    def version(self) -> int:
+        return self._lease.version
+
+    @property
+    def until_ms(self) -> int:
+        return self._lease.until_ms
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lease.is_lost
+
+    async def settle(self, op: str, *, delay_s: float = 0.0, consumer: str = "") -> Answer:
+        lease = self._lease
+        ways: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "ack": lease.ack,
+            "retry": lambda: lease.retry(delay=delay_s),
+            "release": lambda: lease.release(delay=delay_s),
+            "bury": lambda: lease.bury("given up"),
+            "extend": lambda: lease.extend(delay_s),
+        }
+        return await asked(ways[op])
+
+
+class HttpHeld:
+    """A message that a poll brought."""
+
+    def __init__(self, door: HttpDoor, topic: str, consumer: str, told: dict[str, Any]) -> None:
+        self._door = door
+        self._topic = topic
+        self._consumer = consumer
+        self._id = told["id"]
+        self.version: int = told["version"]
+        self.until_ms: int = told["until_ms"]
+        self.is_lost = False  # nobody tells
+
+    async def settle(self, op: str, *, delay_s: float = 0.0, consumer: str = "") -> Answer:
+        """`consumer` is another's name, under which it must be refused."""
+        named: dict[str, Any] = {"id": self._id, "version": self.version}
+        if op in ("retry", "release", "extend"):
+            named["delay_ms"] = max(20, int(delay_s * 1000))
+        elif op == "bury":
+            named["reason"] = "given up"
+        sent = {"consumer": consumer or self._consumer, "leases": [named]}
+
+        async def work() -> Answer:
+            told = await self._door.ask("POST", f"/topics/{self._topic}/{op}", json=sent)
+            return told_answer(told["outcomes"][0] if "outcomes" in told else told)
+
+        answer = await asked(work)
+        if op == "extend" and answer.outcome == DONE:
+            assert answer.version is not None
+            assert answer.until_ms is not None
+            self.version, self.until_ms = answer.version, answer.until_ms
+        return answer
+
+
+class Hand:
+    """What a consumer does with what it gets, and how that is recorded."""
+
+    def __init__(self, program: Program, consumer: str) -> None:
+        self.program = program
+        self.consumer = consumer
+        self.lease_s: float = program.given["lease_s"]
+        self.chance = random.Random(f"{program.given['seed']} {program.recorder.process}")
+        self._recorder = program.recorder
+        self._taken = 0
+        self._works: set[asyncio.Task[None]] = set()
+
+    def took(self, **fields: Any) -> str:
+        """Records a delivery, and answers its name."""
+        self._taken += 1
+        name = f"{self._recorder.process}/{self.consumer}/{self._taken}"
+        self._recorder.record(DELIVERY, delivery=name, consumer=self.consumer, **fields)
+        return name
+
+    def took_lease(self, lease: AsyncLease) -> str:
+        return self.took(
+            door="grpc",
+            topic=lease.topic,
+            topic_uid=lease.topic_uid,
+            id=lease.id,
+            version=lease.version,
+            due=lease.due_ms,
+            until=lease.until_ms,
+            attempts=lease.attempts,
+            redelivered=lease.redelivered,
+            group=lease.producer_group,
+            content=digest(lease.body, lease.key),
+        )
+
+    def begin(self, topic: str, delivery: str, held: Held) -> None:
+        """Works on it beside others."""
+        task = asyncio.create_task(self._work(topic, delivery, held))
+        self._works.add(task)
+        task.add_done_callback(self._works.discard)
+
+    async def settle(self, delivery: str, held: Held, op: str, **given: Any) -> Answer:
+        """Records a call, makes it, and records how it ended."""
+        call = self._recorder.call(
+            op, delivery=delivery, version=held.version, until=held.until_ms, **given
+        )
+        answer = await held.settle(op, **given)
+        self._recorder.outcome(
+            call, answer.outcome, answer.reason, version=held.version, until=held.until_ms
+        )
+        return answer
+
+    def unseen(self, delivery: str, held: Held, op: str) -> None:
+        """Records a call whose outcome nobody tells us."""
+        self._recorder.call(op, delivery=delivery, version=held.version, until=held.until_ms)
+
+    async def linger(self, delivery: str, held: Held, seconds: float) -> bool:
+        """Works for a while; answers whether the lease was lost meanwhile."""
+        end = time.monotonic() + seconds
+        version = held.version
+        while (left_s := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(_LOOK_EVERY_S, left_s))
+            if held.version != version:
+                version = held.version
+                self._recorder.record(
+                    "renewed", delivery=delivery, version=version, until=held.until_ms
+                )
+            if held.is_lost:
+                self._recorder.record(
+                    "lost", delivery=delivery, version=held.version, until=held.until_ms
+                )
+                return True
+        return False
+
+    async def _work(self, topic: str, delivery: str, held: Held) -> None:
+        chance, settle = self.chance, self.settle
+        if topic == self.program.given["topics"][1]:  # its messages are poison
+            await settle(delivery, held, "retry", delay_s=chance.uniform(0, 0.5))
+            return
+        await asyncio.sleep(chance.choice((0.0, 0.0, chance.uniform(0, 0.2))))
+        if self.program.calm:
+            await settle(delivery, held, "ack")
+        else:
+            await self._settle_somehow(delivery, held)
+
+    async def _settle_somehow(self, delivery: str, held: Held) -> None:
+        chance, settle = self.chance, self.settle
+        ways = ("ack", "retry", "release", "extend", "late", "never", "bury", "slow", "other")
+        match chance.choices(ways, (54, 7, 7, 9, 5, 4, 2, 10, 2))[0]:
+            case "ack":
+                await settle(delivery, held, "ack")
+                if isinstance(held, HttpHeld) and chance.random() < 0.2:
+                    await settle(delivery, held, "ack")
+            case "retry" | "release" as given_back:
+                delay_s = chance.choice((0.0, chance.uniform(0, 1.5)))
+                await settle(delivery, held, given_back, delay_s=delay_s)
+            case "extend":
+                for _ in range(chance.randrange(1, 4)):
+                    longer_s = self.lease_s * chance.uniform(0.8, 1.5)
+                    if (await settle(delivery, held, "extend", delay_s=longer_s)).outcome != DONE:
+                        break
+                    await self.linger(delivery, held, chance.uniform(0, self.lease_s / 2))
+                await settle(delivery, held, "ack")
+            case "late":
+                await self.linger(delivery, held, self.lease_s * chance.uniform(0.9, 1.3))
+                op = chance.choice(("ack", "ack", "retry", "extend"))
+                await settle(delivery, held, op, delay_s=1.0)
+            case "slow":
+                await self.linger(delivery, held, self.lease_s * chance.uniform(0, 0.8))
+                await settle(delivery, held, "ack")
+            case "bury":
+                await settle(delivery, held, "bury")
+            case "other":
+                if isinstance(held, HttpHeld):
+                    await settle(delivery, held, "ack", consumer="nobody")
+                await settle(delivery, held, "ack")
+
+    async def handle(self, lease: AsyncLease) -> None:
+        """A worker's handler: it may outlast its lease, which the worker renews."""
+        delivery, held, chance = self.took_lease(lease), SdkHeld(lease), self.chance
+        poison = lease.topic == self.program.given["topics"][1]
+        calm = self.program.calm
+        if poison or (not calm and chance.random() < 0.08):
+            self.unseen(delivery, held, "retry")
+            raise ValueError("a handler that fails")
+        if not calm and chance.random() < 0.25:
+            await self.linger(delivery, held, chance.uniform(0, 2.5) * self.lease_s)
+        if not calm and chance.random() < 0.2:
+            self.unseen(delivery, held, "ack")  # the worker acks
+        else:
+            await self.settle(delivery, held, "ack")
+
+
+async def by_hand(hand: Hand, topics: list[str]) -> None:
+    """Subscribes again whenever it has to; ends when another has its name."""
+    client = AsyncClient(hand.program.given["grpc"], timeout=_TIMEOUT_S)
+    while True:
+        try:
+            stream = await client.subscribe(
+                topics, consumer=hand.consumer, lease=hand.lease_s, prefetch=_PREFETCH
+            )
+            try:
+                while True:
+                    lease = await stream.next()
+                    hand.begin(lease.topic, hand.took_lease(lease), SdkHeld(lease))
+            finally:
+                await client.unsubscribe(stream)
+        except ConsumerReplaced:
+            hand.program.recorder.record("replaced", consumer=hand.consumer)
+            return
+        except TopicNotFound:
+            await asyncio.sleep(_REST_S)
+        except ChronolineError as error:
+            hand.program.recorder.record("interrupted", consumer=hand.consumer, why=repr(error))
+            await asyncio.sleep(_REST_S)
+
+
+async def by_worker(hand: Hand, topics: list[str]) -> None:
+    """Serves by a `Worker`; ends when another has its name."""
+    while True:
+        worker = Worker(
+            hand.program.given["grpc"],
+            consumer=hand.consumer,
+            concurrency=_CONCURRENCY,
+            lease=hand.lease_s,
+            retry=Retry(base=0.1, cap=0.5),
+        )
+        for topic in topics:
+            worker.handler(topic)(hand.handle)
+        try:
+            await worker.serve()
+        except ConsumerReplaced:
+            hand.program.recorder.record("replaced", consumer=hand.consumer)
+            return
+        except ChronolineError as error:
+            hand.program.recorder.record("interrupted", consumer=hand.consumer, why=repr(error))
+            await asyncio.sleep(_REST_S)
+
+
+async def by_http(hand: Hand, topics: list[str]) -> None:
+    """Polls the first topic. After its start, it asks for the leases that it had under its name."""
+    topic = topics[0]
+    door = HttpDoor(hand.program.given["http"], timeout_s=_TIMEOUT_S)
+    resume = True
+    while True:
+        asking = {
+            "consumer": hand.consumer,
+            "count": _HTTP_COUNT,
+            "lease": f"{int(hand.lease_s * 1000)}ms",
+            "wait": "2s",
+            "resume": resume,
+        }
+        try:
+            told = await door.ask("POST", f"/topics/{topic}/receive", json=asking)
+        except httpx.HTTPError:
+            await asyncio.sleep(_REST_S)
+            continue
+        if "messages" not in told:
+            await asyncio.sleep(_REST_S)
+            continue
+        resume = False
+        for each in told["messages"]:
+            delivery = hand.took(
+                door="http",
+                topic=topic,
+                id=each["id"],
+                version=each["version"],
+                due=each["due_ms"],
+                until=each["until_ms"],
+                attempts=each["attempts"],
+                redelivered=each["redelivered"],
+                group=each["producer_group"],
+                content=digest(_bytes(each, "body"), _bytes(each, "key")),
+            )
+            hand.begin(topic, delivery, HttpHeld(door, topic, hand.consumer, each))
+
+
+def _bytes(told: dict[str, Any], name: str) -> bytes | None:
+    if name in told:
+        return str(told[name]).encode()
+    encoded = told.get(f"{name}_base64")
+    return None if encoded is None else base64.b64decode(encoded)
+
+
+_WAYS: dict[str, Callable[[Hand, list[str]], Awaitable[None]]] = {
+    "hand": by_hand,
+    "worker": by_worker,
+    "http": by_http,
+}
+
+
+async def main(program: Program) -> None:
+    """One consumer for each way that was asked for; by hand also of the topic that comes and goes."""
+    steady, fleeting = program.given["topics"][:2], program.given["topics"][2]
+    works = []
+    for way, consumer in program.given["consumers"].items():
+        topics = [fleeting] if way == "fleeting" else steady
+        run = _WAYS["hand" if way == "fleeting" else way]
+        works.append(run(Hand(program, consumer), topics))
+    await asyncio.gather(*works)
+
+
+if __name__ == "__main__":
+    play(main)

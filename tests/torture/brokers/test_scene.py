@@ -1,0 +1,24 @@
+"""A short run of the scene: everything is broken once or twice, and every invariant holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chronoline.core.errors import MissingExtra
+from tests.conftest import miss
+from tests.torture.__main__ import judge_scene, run_scene, table
+from tests.torture.history import CALL, DELIVERY, FAULT, OUTCOME
+
+_SECONDS = 6.0
+_SEED = 1
+
+
+def test_invariants_hold_while_everything_is_broken(tmp_path: Path) -> None:
+    try:
+        events = run_scene("brokers", tmp_path, seconds=_SECONDS, seed=_SEED, report=print)
+    except MissingExtra as error:
+        miss("PostgreSQL", error)
+    violations = judge_scene("brokers", events)
+    print(table(events, violations))  # pytest shows it if something is wrong
+    assert {CALL, OUTCOME, DELIVERY, FAULT, "row"} <= {event.kind for event in events}
+    assert violations == []
