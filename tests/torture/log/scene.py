@@ -101,7 +101,7 @@ class Stage:
         self._report("writers, readers and upkeep work")
         await self._break_things(work, seconds)
         self._report("everything is mended, groups read to the end")
-        await self._mend()
+        await self._mend(work)
         await self._drain(work.log)
         for child in self._children:
             await child.end()
@@ -166,6 +166,7 @@ class Stage:
             self._report(name)
             await faults[name]()
             await asyncio.to_thread(self._look, work.log)
+            self._keep_running()
             await asyncio.sleep(_LOOK_EVERY_S * self._chance.uniform(0.2, 2))
 
     def _pick(self, role: str) -> int:
@@ -187,6 +188,10 @@ class Stage:
         await asyncio.to_thread(
             work.call, "delete_topic", lambda: work.log.delete_topic(topic), topic=topic
         )
+        await self._create_topic(work)
+
+    async def _create_topic(self, work: Work) -> None:
+        topic = work.topic("fleeting")
         await asyncio.to_thread(
             work.call,
             "create_topic",
@@ -215,7 +220,16 @@ class Stage:
         await asyncio.to_thread(self._postgres.kill)
         await asyncio.to_thread(self._postgres.start)
 
-    async def _mend(self) -> None:
+    def _keep_running(self) -> None:
+        """Starts what found no store when it began."""
+        for number, child in enumerate(self._children):
+            if not child.runs:
+                self._start(number)
+
+    async def _mend(self, work: Work) -> None:
+        topics = {topic.name for topic in await asyncio.to_thread(work.log.topics)}
+        if work.topic("fleeting") not in topics:  # its deletion met a broken store
+            await self._create_topic(work)
         for number, (child, role) in enumerate(zip(self._children, _ROLES, strict=True)):
             child.thaw()
             if role in ("writer", "keeper"):

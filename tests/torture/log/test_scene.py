@@ -9,7 +9,7 @@ from tests.conftest import miss
 from tests.torture.__main__ import judge_scene, run_scene, table
 from tests.torture.history import CALL, DELIVERY, FAULT, OUTCOME
 
-_SECONDS = 8.0
+_SECONDS = 5.0
 _SEED = 1
 
 
