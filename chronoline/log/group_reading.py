@@ -367,7 +367,7 @@ class GroupReader:
                 else:
                     logger.warning(
                         "the hold on partition %d is over: a seek moved the group, another reader took it, "
-                        "or it lapsed",
+                        "it lapsed, or the group was deleted",
                         partition,
                     )
                     self._lose(partition)

@@ -178,11 +178,11 @@ class PostgresIndex(Index):
     def open_group(self, group: str, topic_uid: int, *, uid: int) -> int:
         values = {"topic": topic_uid, "group": group, "uid": uid}
         for _ in range(_OPEN_TRIES):
-            self._run("open_group", values)
             if rows := self._read("group_uid", values):
                 return int(rows[0][0])
             if not self.heads(topic_uid):
                 raise TopicNotFound(f"there is no topic {topic_uid}")
+            self._run("open_group", values)
         raise StoreBusy(f"group {group!r} is deleted again and again; nothing was changed")
 
     def delete_group(self, group: str, topic_uid: int) -> bool:

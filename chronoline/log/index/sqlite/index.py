@@ -131,6 +131,8 @@ class SqliteIndex(Index):
 
     def open_group(self, group: str, topic_uid: int, *, uid: int) -> int:
         where = {"topic": topic_uid, "group": group}
+        if rows := self._read("group_uid", **where):
+            return int(rows[0][0])
         with self._database.writing() as connection:
             _run(connection, "open_group", uid=uid, **where)
             row = _run(connection, "group_uid", **where).fetchone()
