@@ -26,6 +26,7 @@ from chronoline.log.contract import MAX_PARTITIONS, ObjectMissing
 from chronoline.log.events import MAX_VALUE_BYTES, NewEvent
 from chronoline.log.objects.address import split_url
 from chronoline.log.once import Numbered
+from chronoline.log.opening import items_of_table, open_foreign_bucket
 from chronoline.log.upkeep import Progress, unwatched
 
 if TYPE_CHECKING:
@@ -129,9 +130,7 @@ class _Folder(_Source):
 
 class _Bucket(_Source):
     def __init__(self, url: str) -> None:
-        from chronoline.log.objects.remote import RemoteObjects  # noqa: PLC0415 - an extra
-
-        self._objects = RemoteObjects(url)
+        self._objects = open_foreign_bucket(url)
 
     def read(self, partition: str, sequence: int) -> Stored | None:
         try:
@@ -158,11 +157,7 @@ def _open_source(url: str) -> _Source:
 def _items(table: str) -> Iterator[Mapping[str, Any]]:
     """The items of a table, or of a file that has one in each line."""
     if table.startswith("dynamodb://"):
-        from chronoline.log.index.dynamodb.address import parse_address  # noqa: PLC0415 - an extra
-        from chronoline.log.index.dynamodb.table import Table  # noqa: PLC0415 - an extra
-
-        with closing(Table(parse_address(table))) as opened:
-            yield from opened.scan()
+        yield from items_of_table(table)
         return
     try:
         with Path(table).open(encoding="utf-8") as lines:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from chronoline.core.errors import SchemaTooNew, StoreError
 from chronoline.log.index.dynamodb.address import parse_address
-from chronoline.log.index.dynamodb.items import SCHEMA_KEY, keyed
+from chronoline.log.index.dynamodb.items import SCHEMA_KEY, Item, keyed
 from chronoline.log.index.dynamodb.table import NEW, Overtaken, Table, put
 
 if TYPE_CHECKING:
@@ -60,6 +61,12 @@ def create_table(url: str) -> bool:
     finally:
         table.close()
     return made
+
+
+def scan_table(url: str) -> Iterator[Item]:
+    """All items of a table, whoever's it is."""
+    with closing(Table(parse_address(url))) as table:
+        yield from table.scan()
 
 
 def check_version(table: Table, name: str) -> None:
