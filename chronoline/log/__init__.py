@@ -10,10 +10,13 @@ What was appended reaches every group at least once, in sequence within its part
 """
 
 from chronoline.log.catching_up import CaughtUp
+from chronoline.log.contract import GroupNotFound
 from chronoline.log.events import Event, NewEvent, Position
 from chronoline.log.groups import GroupProgress
+from chronoline.log.importer import Imported, import_events
 from chronoline.log.log import Log
 from chronoline.log.notifying import Notification
+from chronoline.log.once import Numbered
 from chronoline.log.partitioning import partition_id
 from chronoline.log.processing import Again
 
@@ -21,10 +24,14 @@ __all__ = [
     "Again",
     "CaughtUp",
     "Event",
+    "GroupNotFound",
     "GroupProgress",
+    "Imported",
     "Log",
     "NewEvent",
     "Notification",
+    "Numbered",
     "Position",
+    "import_events",
     "partition_id",
 ]

@@ -10,9 +10,17 @@ from typing import NamedTuple
 
 from chronoline.clock import Clock
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreError, StoreUnavailable
-from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
+from chronoline.core.ids import ID_ENTROPY_BYTES, id_time, make_id
 from chronoline.core.message import content_bytes
-from chronoline.log.contract import Index, LogTopic, NewChunk, Objects, ObjectSwept
+from chronoline.log.contract import (
+    Index,
+    LogTopic,
+    NewChunk,
+    Objects,
+    ObjectSwept,
+    ObjectTooOld,
+    Source,
+)
 from chronoline.log.events import NewEvent, Position
 from chronoline.log.format import MAGIC, pack_chunk
 from chronoline.log.partitioning import partition_id
@@ -83,6 +91,8 @@ class Writer:
         self._index = index
         self._clock = clock
         self._random_bytes = random_bytes
+        self._floor_ms = 0
+        """Names of an earlier time are refused, as far as we have heard."""
 
     def write(self, placed: Sequence[Placed]) -> list[Position]:
         """Appends events in their order; answers where each lies.
@@ -131,24 +141,41 @@ class Writer:
 
     def _commit(self, data: bytes, chunks: Sequence[NewChunk]) -> list[int]:
         for _ in range(_SWEPT_TRIES):
-            name = make_id(self._clock.now_ms(), self._random_bytes(ID_ENTROPY_BYTES))
+            # A clock that is behind must not keep it from appending.
+            now_ms = max(self._clock.now_ms(), self._floor_ms)
+            name = make_id(now_ms, self._random_bytes(ID_ENTROPY_BYTES))
             self._objects.put(name, data)
             try:
                 return self.settle(name, chunks)
             except ObjectSwept:
                 logger.warning("object %r was swept before its commit; writing it again", name)
+            except ObjectTooOld as error:
+                logger.warning("object %r is too old for its commit; writing it again", name)
+                self._floor_ms = max(self._floor_ms, (id_time(error.floor) or 0) + 1)
         raise StoreUnavailable("the sweeper is faster than this writer; give it a longer grace")
 
-    def settle(self, name: str, chunks: Sequence[NewChunk]) -> list[int]:
-        """Commits an object; asks again while the outcome is unknown: its name settles what happened."""
+    def settle(
+        self, name: str, chunks: Sequence[NewChunk], source: Source | None = None
+    ) -> list[int]:
+        """Commits an object; asks again while the outcome is unknown: its name settles what happened.
+
+        The index may have forgotten a name that is too old. So only the first who asks knows then that
+        nothing was appended; after an unknown outcome it stays unknown.
+        """
         unsure: OutcomeUnknown | None = None
-        last: StoreError | None = None
+        last: ChronolineError | None = None
         for _ in range(_SETTLE_TRIES):
             try:
                 # The time of the commit, not of the append: a start in time must not pass it over.
-                return self._index.commit(name, chunks, now_ms=self._clock.now_ms())
+                now_ms = self._clock.now_ms()
+                return self._index.commit(name, chunks, now_ms=now_ms, source=source)
             except OutcomeUnknown as error:
                 unsure = last = error
+            except ObjectTooOld as error:
+                if unsure is None:
+                    raise
+                last = error
+                break
             except StoreError as error:  # whatever it says, the first one may have been done
                 if unsure is None:
                     raise

@@ -9,6 +9,7 @@ from chronoline.log.contract import Index, LogTopic
 from chronoline.log.events import Event
 from chronoline.log.group_reading import GroupReader
 from chronoline.log.processing import Handler
+from chronoline.log.reading import heads_of
 
 _BATCH_EVENTS = 500
 _MOST_LOSSES = 3
@@ -64,7 +65,7 @@ class CatchingUp:
                     held_until_ms=self._held_until_ms(),
                 )
             # Who was told while we held the partition has stopped: what came after our last look is ours.
-            end = self._index.heads(self._topic.uid)[self._partition].next_sequence
+            end = heads_of(self._index, self._topic)[self._partition].next_sequence
             current = sequence >= end and self._losses == losses
             if current or self._stopping() or self._losses == _MOST_LOSSES:
                 return CaughtUp(handled=self._handled, current=current, sequence=sequence)

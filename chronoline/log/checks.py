@@ -6,6 +6,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import name_problem
 from chronoline.log.contract import LogTopic
 from chronoline.log.events import partition_problem
+from chronoline.log.once import MAX_NUMBER, Numbered
 
 _LEAST_HOLD_MS = 100
 
@@ -39,3 +40,11 @@ def check_handler(handler: object) -> None:
 def check_partition(partition: int, topic: LogTopic) -> None:
     if problem := partition_problem(partition, topic.partitions):
         raise InvalidInput(problem)
+
+
+def check_numbered(numbered: Numbered) -> None:
+    number, kept = numbered.number, numbered.kept
+    if type(number) is not int or not 0 <= number <= MAX_NUMBER:
+        raise InvalidInput(f"a number is whole and from 0 to {MAX_NUMBER}, not {number!r}")
+    if type(kept) is not int or kept < 0:
+        raise InvalidInput(f"kept must be 0 or more, not {kept!r}")

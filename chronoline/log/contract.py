@@ -30,6 +30,24 @@ class ObjectSwept(ChronolineError):
     """The object was taken for an orphan and swept before its commit: nothing was appended. Try again."""
 
 
+class ObjectTooOld(ChronolineError):
+    """The object's name is below the floor: it cannot be committed any more.
+
+    If it was committed before, the index may have forgotten that, so only whoever asks for the first time
+    knows that nothing was appended.
+    """
+
+    def __init__(self, floor: str) -> None:
+        super().__init__(
+            f"the index has forgotten names before {floor!r}, and commits none of them"
+        )
+        self.floor = floor
+
+
+class GroupNotFound(ChronolineError, LookupError):
+    """There is no such group of readers, or it was deleted, and another of its name is not the same."""
+
+
 class StoredObject(NamedTuple):
     """An object as a listing shows it."""
 
@@ -98,6 +116,16 @@ class NewChunk(NamedTuple):
     events: int
     offset: int
     length: int
+
+
+class Source(NamedTuple):
+    """Whose object is committed under a key, and which keys of it are settled with that commit."""
+
+    topic_uid: int
+    prefix: str
+    """The names of its objects begin with it."""
+    floor: str
+    """From this commit on, its names before this one are refused unless the index knows them."""
 
 
 class Chunk(NamedTuple):
@@ -184,21 +212,53 @@ class Index(ABC):
     @abstractmethod
     def list_topics(self) -> list[LogTopic]: ...
 
+    @abstractmethod
+    def delete_topic(self, topic_uid: int) -> bool:
+        """Deletes a topic: when this answers, its name is free and nothing can be appended to it.
+
+        It has no heads from then on, by which its readers know. False if there is none. Its chunks and groups
+        stay until `purge_topic` has removed them.
+        """
+
+    @abstractmethod
+    def deleted_topics(self) -> list[int]:
+        """Topics that were deleted, and of which something is left."""
+
+    @abstractmethod
+    def purge_topic(self, topic_uid: int) -> bool:
+        """Removes a part of what is left of a deleted topic; true while there is more.
+
+        Objects in which none of its chunks is the last are left alone; the others become unreferenced.
+        """
+
     # Appending and reading
 
     @abstractmethod
-    def commit(self, object_name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+    def commit(
+        self,
+        object_name: str,
+        chunks: Sequence[NewChunk],
+        *,
+        now_ms: int,
+        source: Source | None = None,
+    ) -> list[int]:
         """Gives each chunk its first sequence, all in one transaction. A partition comes once.
 
         A name that was committed before is answered as it was then, also when its chunks have been
         compacted or trimmed meanwhile, and its object collected: so a commit whose outcome is unknown is
-        settled by asking again. One that was swept raises `ObjectSwept`. A topic or partition that is not
-        there: `TopicNotFound`, and nothing was appended. If the store does not answer: `OutcomeUnknown`.
+        settled by asking again. One that was swept raises `ObjectSwept`. One that the index does not know
+        and that is below the floor, or below that of its source, raises `ObjectTooOld`. A topic or
+        partition that is not there: `TopicNotFound`, and nothing was appended. If the store does not
+        answer: `OutcomeUnknown`.
         """
 
     @abstractmethod
+    def was_committed(self, object_name: str) -> bool | None:
+        """Whether a name was committed; None if the index does not know it, or has forgotten it."""
+
+    @abstractmethod
     def heads(self, topic_uid: int) -> list[Head]:
-        """The ends of all partitions, by partition."""
+        """The ends of all partitions, by partition; none if there is no such topic."""
 
     @abstractmethod
     def chunks(
@@ -225,8 +285,30 @@ class Index(ABC):
     # Groups
 
     @abstractmethod
+    def open_group(self, group: str, topic_uid: int, *, uid: int) -> int:
+        """The uid of a group; makes the group under `uid` if there is none. Raises `TopicNotFound`.
+
+        It tells a group from a later one of its name: with `group_uid`, `join` and `hold` raise
+        `GroupNotFound` once that group was deleted.
+        """
+
+    @abstractmethod
+    def delete_group(self, group: str, topic_uid: int) -> bool:
+        """Deletes a group, its progress and its members; false if there was none.
+
+        Whoever held its partitions holds nothing any more.
+        """
+
+    @abstractmethod
     def join(
-        self, group: str, topic_uid: int, member: str, *, until_ms: int, now_ms: int
+        self,
+        group: str,
+        topic_uid: int,
+        member: str,
+        *,
+        until_ms: int,
+        now_ms: int,
+        group_uid: int | None = None,
     ) -> list[str]:
         """Says that a reader is there until a moment; answers who is, by name."""
 
@@ -243,6 +325,7 @@ class Index(ABC):
         *,
         until_ms: int,
         now_ms: int,
+        group_uid: int | None = None,
     ) -> list[Hold]:
         """Takes those partitions that nobody holds, and one's own again under a new fence.
 
@@ -309,7 +392,10 @@ class Index(ABC):
 
     @abstractmethod
     def sweep(self, names: Sequence[str], *, now_ms: int) -> list[str]:
-        """Of these objects, those that no commit refers to; from now on none can."""
+        """Of these objects, those that no commit refers to; from now on none can.
+
+        Names below the floor that the index does not know are among them, and are not noted.
+        """
 
     @abstractmethod
     def trim(self, topic_uid: int, partition: int, *, before_sequence: int) -> int:
@@ -340,6 +426,17 @@ class Index(ABC):
     @abstractmethod
     def forget(self, names: Sequence[str]) -> None:
         """Forgets unreferenced objects, after they were deleted. Their names stay taken."""
+
+    @abstractmethod
+    def raise_floor(self, floor: str) -> None:
+        """From now on no name before `floor` can be committed, unless it is known. It never falls.
+
+        It stays as it is if `forget_names` would have nothing to do.
+        """
+
+    @abstractmethod
+    def forget_names(self, limit: int) -> int:
+        """Forgets some names below the floors under which nothing lies any more; says how many."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -10,10 +10,15 @@ the reader waits or lets go. Who has many partitions with little in each would e
 Trust: a hold is trusted from the start of the call that renewed it until `hold_ms` later, by our clock. An
 event is handed out only while the hold lives, as far as we have heard, and progress is refused by the index
 if the hold was lost.
+
+Deletion: a reader belongs to the group that it found when it began. If that group or the topic is deleted,
+the next batch raises `GroupNotFound` or `TopicNotFound`, also when another group or topic has the name by
+then.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,16 +26,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from chronoline.clock import Clock
-from chronoline.core.errors import ChronolineError, StoreError
-from chronoline.log.contract import Head, Hold, Index, LogTopic, Objects
+from chronoline.core.errors import ChronolineError, StoreError, TopicNotFound
+from chronoline.log.contract import GroupNotFound, Head, Hold, Index, LogTopic, Objects
 from chronoline.log.events import Event
 from chronoline.log.format import DamagedObject
 from chronoline.log.groups import share_of
-from chronoline.log.reading import PartitionReader, Rest, UnreadableObject
+from chronoline.log.reading import PartitionReader, Rest, UnreadableObject, heads_of
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_BEAT_MS = 3_000
+_UID_BYTES = 7
 _TAKE_AGAIN_MS = 100
 """How soon a partition that another still holds is tried again."""
 _NOTED_EVENTS = 500
@@ -89,6 +95,9 @@ class GroupReader:
         self._take_from_ms = 0
         self._turn = 0
         self._stopped = threading.Event()
+        self._over: ChronolineError | None = None
+        """Why there is nothing more to read, once group or topic was deleted."""
+        self._group_uid = index.open_group(group, topic.uid, uid=_uid_by(member))
         self._beat()
         self._thread = threading.Thread(
             target=self._keep_alive, name="chronoline-group-reader", daemon=True
@@ -101,6 +110,8 @@ class GroupReader:
         An object that cannot be read stops its partition alone: it is logged by name and tried again after
         a while. With `only` it is raised.
         """
+        if self._over is not None:
+            raise self._over
         self._rebalance()
         batch = self._next_behind(limit) or (self._next_behind(limit) if self._look() else None)
         if batch is None and self._unnoted:
@@ -131,7 +142,7 @@ class GroupReader:
 
     def _look(self) -> bool:
         """One look at the ends of all partitions, however many we hold; true if one of ours has moved."""
-        before, heads = self._heads, self._index.heads(self._topic.uid)
+        before, heads = self._heads, heads_of(self._index, self._topic)
         self._heads = {head.partition: head for head in heads}
         return self._heads != before
 
@@ -224,9 +235,10 @@ class GroupReader:
             return {noted.partition for noted in answers if noted is not None}
 
     def _lose(self, partition: int) -> None:
-        """Under the lock."""
+        """Under the lock. To ask for it again tells whether the group was deleted."""
         self._held.pop(partition, None)
         self._balanced = False
+        self._take_from_ms = 0
 
     def failed(self, hold: Hold, sequence: int, wait_ms: int) -> None:
         """Goes back to a sequence, and leaves the partition alone for a while."""
@@ -293,14 +305,18 @@ class GroupReader:
             self._take(missing, now_ms)
 
     def _take(self, partitions: list[int], now_ms: int) -> None:
-        holds = self._index.hold(
-            self._group,
-            self._topic.uid,
-            partitions,
-            self._member,
-            until_ms=now_ms + self._hold_ms,
-            now_ms=now_ms,
-        )
+        try:
+            holds = self._index.hold(
+                self._group,
+                self._topic.uid,
+                partitions,
+                self._member,
+                until_ms=now_ms + self._hold_ms,
+                now_ms=now_ms,
+                group_uid=self._group_uid,
+            )
+        except GroupNotFound as error:
+            raise self._deleted(error) from error
         with self._lock:
             for hold in holds:
                 reader = PartitionReader(
@@ -312,8 +328,21 @@ class GroupReader:
         while not self._stopped.wait(min(self._hold_ms / 3, _LONGEST_BEAT_MS) / 1000):
             try:
                 self._beat()
+            except GroupNotFound as error:
+                self._over = self._deleted(error)
+                return
             except Exception as error:  # whatever it is, the next may keep them
                 logger.warning("keeping the holds of group %r failed: %s", self._group, error)
+
+    def _deleted(self, error: GroupNotFound) -> ChronolineError:
+        """The group goes with its topic."""
+        try:
+            heads_of(self._index, self._topic)
+        except TopicNotFound as topic_error:
+            return topic_error
+        except StoreError:
+            pass
+        return error
 
     def _beat(self) -> None:
         now_ms = self._clock.now_ms()
@@ -338,7 +367,7 @@ class GroupReader:
                 else:
                     logger.warning(
                         "the hold on partition %d is over: a seek moved the group, another reader took it, "
-                        "or it lapsed",
+                        "it lapsed, or the group was deleted",
                         partition,
                     )
                     self._lose(partition)
@@ -347,6 +376,16 @@ class GroupReader:
         if self._only is not None:
             return range(self._only, self._only + 1)
         members = self._index.join(
-            self._group, self._topic.uid, self._member, until_ms=until_ms, now_ms=now_ms
+            self._group,
+            self._topic.uid,
+            self._member,
+            until_ms=until_ms,
+            now_ms=now_ms,
+            group_uid=self._group_uid,
         )
         return share_of(self._member, members, self._topic.partitions)
+
+
+def _uid_by(member: str) -> int:
+    """The uid of a group that a reader makes: as random as its own id."""
+    return int.from_bytes(hashlib.sha256(member.encode()).digest()[:_UID_BYTES])

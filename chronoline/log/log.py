@@ -27,18 +27,19 @@ from chronoline.log.checks import (
     check_group,
     check_handler,
     check_limit,
+    check_numbered,
     check_partition,
     check_settings,
 )
-from chronoline.log.contract import MAX_PARTITIONS, Head, LogTopic
+from chronoline.log.contract import MAX_PARTITIONS, GroupNotFound, Head, LogTopic
 from chronoline.log.events import Event, NewEvent, Position, check_event
 from chronoline.log.groups import GroupProgress, progress_of
 from chronoline.log.notifying import Notifier, Tell, post_to
-from chronoline.log.once import OnceWriter, PackedChunk, pack
+from chronoline.log.once import Numbered, OnceWriter, PackedChunk, pack
 from chronoline.log.opening import open_parts, url_of
 from chronoline.log.processing import Again, Bury, Handler
 from chronoline.log.readers import Readers
-from chronoline.log.reading import PartitionReader
+from chronoline.log.reading import PartitionReader, heads_of
 from chronoline.log.starting import Start, sequences_at, within
 from chronoline.log.upkeep import Compacted, Progress, Upkeep, unwatched
 from chronoline.log.waking import Arrivals
@@ -144,20 +145,38 @@ class Log(Closing):
 
     def topic(self, name: str) -> LogTopic:
         """A topic by its name. Raises `TopicNotFound`."""
-        topic = self._topics.get(name)
+        topic = self._index.find_topic(name) if name_problem("", name) is None else None
         if topic is None:
-            topic = self._index.find_topic(name) if name_problem("", name) is None else None
-            if topic is None:
-                raise TopicNotFound(f"there is no topic named {name!r}; create it first")
-            self._topics[name] = topic
+            self._topics.pop(name, None)
+            raise TopicNotFound(f"there is no topic named {name!r}; create it first")
+        self._topics[name] = topic
         return topic
+
+    def _topic_to_append(self, name: str) -> LogTopic:
+        """Looked up once: the index refuses the events of a topic that was deleted since."""
+        return self._topics.get(name) or self.topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic with its events, groups and progress, for good. Raises `TopicNotFound`.
+
+        Whoever reads it, or appends to it by what it knows of it, gets `TopicNotFound`. The name can be
+        used again, for a topic in which nothing is yet. If this dies on its way, `sweep` removes what is
+        left.
+        """
+        topic = self.topic(name)
+        deleted = self._index.delete_topic(topic.uid)
+        self._topics.pop(name, None)
+        self._arrivals.tell({topic.uid})
+        if not deleted:
+            raise TopicNotFound(f"there is no topic named {name!r}")
+        self._upkeep.purge(topic.uid)
 
     def topics(self) -> list[LogTopic]:
         return self._index.list_topics()
 
     def heads(self, topic: str) -> list[Head]:
         """The first and the next sequence of each partition."""
-        return self._index.heads(self.topic(topic).uid)
+        return heads_of(self._index, self.topic(topic))
 
     # Appending
 
@@ -187,7 +206,7 @@ class Log(Closing):
     def append_later(self, topic: str, events: Iterable[NewEvent]) -> Future[list[Position]]:
         """Like `append_many`, without waiting: a writer can have many on their way."""
         self._check_open()
-        where = self.topic(topic)
+        where = self._topic_to_append(topic)
         events = list(events)
         for event in events:
             check_event(event, where.partitions)
@@ -208,6 +227,10 @@ class Log(Closing):
     def _write(self, placed: Sequence[Placed], now_ms: int) -> list[Position]:
         try:
             return self._writer.write(placed)
+        except TopicNotFound:
+            for each in placed:
+                self._topics.pop(each.topic.name, None)  # another may have its name now
+            raise
         finally:
             self._tell({(each.topic, each.partition) for each in placed})
 
@@ -224,23 +247,38 @@ class Log(Closing):
 
         Those without a key are spread in turn from a partition on: the same events give the same places.
         """
-        where = self.topic(topic)
+        where = self._topic_to_append(topic)
         events = list(events)
         for event in events:
             check_event(event, where.partitions)
         return pack(where, events, spread_from=spread_from, now_ms=self._clock.now_ms())
 
-    def append_once(self, topic: str, packed: Iterable[PackedChunk], *, key: str) -> None:
+    def append_once(
+        self,
+        topic: str,
+        packed: Iterable[PackedChunk],
+        *,
+        key: str,
+        numbered: Numbered | None = None,
+    ) -> None:
         """Appends what `pack` packed, once for each key of a topic: a repeated call adds nothing.
 
         All of it is one commit, up to as many partitions as the index takes (45 on DynamoDB, 2,000 else).
         After any error, `OutcomeUnknown` too, call it again with the same key. A key that was used for
         another number of events raises `KeyReused`.
+
+        A key is remembered as long as its topic, unless it is `numbered`: then that of the source's last
+        1,000 numbers are, and those of earlier numbers count as appended.
         """
-        where = self.topic(topic)
+        where = self._topic_to_append(topic)
         packed = list(packed)
+        if numbered is not None:
+            check_numbered(numbered)
         try:
-            self._once.write(where, key, packed)
+            self._once.write(where, key, packed, numbered)
+        except TopicNotFound:
+            self._topics.pop(topic, None)
+            raise
         finally:
             self._tell({(where, chunk.partition) for chunk in packed})
 
@@ -376,7 +414,7 @@ class Log(Closing):
         """How far each group is on each partition, with its holder and when its hold ends."""
         where = self.topic(topic)
         states = self._index.groups(where.uid)
-        heads = {head.partition: head for head in self._index.heads(where.uid)}
+        heads = {head.partition: head for head in heads_of(self._index, where)}
         return [progress_of(state, heads[state.partition]) for state in states]
 
     def seek(self, topic: str, group: str, start: Start, *, partition: int | None = None) -> None:
@@ -390,6 +428,18 @@ class Log(Closing):
         sequences = sequences_at(self._index, where.uid, heads, start)
         self._index.seek(group, where.uid, within(heads, sequences))
 
+    def delete_group(self, topic: str, group: str) -> None:
+        """Deletes a group and its progress on a topic. Raises `GroupNotFound` if there is none.
+
+        Whoever reads for it gets `GroupNotFound`, and can note no more progress. A group of that name that
+        reads from then on is a new one.
+        """
+        where = self.topic(topic)
+        check_group(group)
+        if not self._index.delete_group(group, where.uid):
+            raise GroupNotFound(f"no group named {group!r} reads {topic!r}")
+        self._arrivals.tell({where.uid})
+
     def skip_to_end(self, topic: str, group: str) -> None:
         """Passes over everything that is there now."""
         self.seek(topic, group, "latest")
@@ -400,7 +450,7 @@ class Log(Closing):
     def _heads(self, topic: LogTopic, partition: int | None) -> list[Head]:
         if partition is not None:
             check_partition(partition, topic)
-        heads = self._index.heads(topic.uid)
+        heads = heads_of(self._index, topic)
         return heads if partition is None else [heads[partition]]
 
     # Upkeep
@@ -408,14 +458,21 @@ class Log(Closing):
     def sweep(self, *, grace_ms: int = 3_600_000, progress: Progress = unwatched) -> int:
         """Deletes objects that failed appends left behind, and those that nothing lies in any more.
 
-        Says how many. `progress` is told how many more objects were looked at, and then, how many
+        It also removes what is left of deleted topics, and forgets what the index knows of objects that are
+        gone and older than `grace_ms`. A commit of unknown outcome is settled within that time; later it
+        stays unknown.
+
+        Says how many objects. `progress` is told how many more objects were looked at, and then, how many
         in which nothing lies were deleted.
         """
         if grace_ms < 0:
             raise InvalidInput(f"grace_ms must be 0 or more, not {grace_ms}")
         now_ms = self._clock.now_ms()
+        self._upkeep.finish_deletions()
         swept = self._upkeep.sweep(grace_ms=grace_ms, now_ms=now_ms, progress=progress)
-        return swept + self._upkeep.collect(progress=progress)
+        swept += self._upkeep.collect(progress=progress)
+        self._upkeep.forget(before_ms=now_ms - grace_ms)
+        return swept
 
     def retain(
         self,

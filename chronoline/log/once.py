@@ -14,11 +14,18 @@ Bytes never repeat, because each object carries some random ones: an object that
 but not flushed must not be taken for ours. It also carries how many events it has, so that a key that comes
 again for other events is noticed (while its object is there: compaction drops it, and what was committed
 stays known).
+
+A key stays known while its topic is there, since it may come again at any time. A source that appends under
+growing numbers needs less: once number n is closed, everything before n - `KEPT_NUMBERS` is settled, and a
+key from there adds nothing, whether or not the index knows it. So its names carry the source and the
+number, the index keeps one floor for each source, and raises it in the commit that closes a number. What is
+below it can be forgotten.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -33,6 +40,8 @@ from chronoline.log.contract import (
     ObjectMissing,
     Objects,
     ObjectSwept,
+    ObjectTooOld,
+    Source,
 )
 from chronoline.log.events import NewEvent
 from chronoline.log.format import MAGIC, join_chunks, pack_chunk
@@ -42,10 +51,26 @@ _COUNT = struct.Struct(">Q")
 _NONCE_BYTES = 8
 _PREFIX = "once-"
 """Also the folder, since a name here has no time in it."""
+_HASH_CHARACTERS = 24
+KEPT_NUMBERS = 1_000
+MAX_NUMBER = (1 << 63) - 1
+
+logger = logging.getLogger(__name__)
 
 
 class KeyReused(ChronolineError):
     """The key was used before, for other events; nothing was appended."""
+
+
+class Numbered(NamedTuple):
+    """The place of a key in a source that appends under growing numbers."""
+
+    source: str
+    number: int
+    closes: bool = True
+    """Whether it is the last key of its number: the source never begins a lower one anew."""
+    kept: int = KEPT_NUMBERS
+    """Keys of so many numbers stay known, the one that is closed among them."""
 
 
 class PackedChunk(NamedTuple):
@@ -89,7 +114,13 @@ class OnceWriter:
         self._clock = clock
         self._random_bytes = random_bytes
 
-    def write(self, topic: LogTopic, key: str, packed: Iterable[PackedChunk]) -> None:
+    def write(
+        self,
+        topic: LogTopic,
+        key: str,
+        packed: Iterable[PackedChunk],
+        numbered: Numbered | None = None,
+    ) -> None:
         """Appends in the order that is given, all in one commit, if the index takes so many partitions.
 
         Else it is one commit for every so many partitions, each once. Raises `KeyReused`.
@@ -99,9 +130,11 @@ class OnceWriter:
             group = groups.setdefault(chunk.partition // self._index.max_chunks_per_commit, {})
             group.setdefault(chunk.partition, []).append(chunk)
         for number in sorted(groups):
-            self._write(topic, f"{topic.uid}/{number}/{key}", groups[number])
+            place = f"{topic.uid}/{number}"
+            names = _Names(f"{place}/{key}", _place(topic, place, numbered))
+            self._write(topic, names, groups[number])
 
-    def _write(self, topic: LogTopic, key: str, group: dict[int, list[PackedChunk]]) -> None:
+    def _write(self, topic: LogTopic, names: _Names, group: dict[int, list[PackedChunk]]) -> None:
         total = sum(chunk.events for chunks in group.values() for chunk in chunks)
         parts = [MAGIC, _COUNT.pack(total), self._random_bytes(_NONCE_BYTES)]
         place = sum(map(len, parts))
@@ -112,16 +145,30 @@ class OnceWriter:
             new.append(NewChunk(topic.uid, partition, events, place, len(data)))
             parts.append(data)
             place += len(data)
-        self._commit(key, b"".join(parts), new, total)
+        if names.numbered is None or not self._has_old_name(names.key, total):
+            self._commit(names, b"".join(parts), new, total)
 
-    def _commit(self, key: str, data: bytes, chunks: Sequence[NewChunk], total: int) -> None:
+    def _has_old_name(self, key: str, total: int) -> bool:
+        """Whether a key was used before its source had numbers: its name says nothing of them then."""
         for number in range(_TRIES):
-            name = _name(key, number)
+            committed = self._index.was_committed(_name(key, number))
+            if committed:
+                self._check_same(_name(key, number), total)
+            if committed is not False:  # a name that was refused is followed by the next
+                return committed is not None
+        return False
+
+    def _commit(self, names: _Names, data: bytes, chunks: Sequence[NewChunk], total: int) -> None:
+        for number in range(_TRIES):
+            name = names.at(number)
             others = self._put(name, data)
             try:
-                self._writer.settle(name, chunks)
+                self._writer.settle(name, chunks, names.source)
             except ObjectSwept:
                 continue
+            except ObjectTooOld:
+                logger.info("a key was settled so long ago that it is forgotten: nothing is added")
+                return
             if others:
                 self._check_same(name, total)
             return
@@ -153,5 +200,35 @@ class OnceWriter:
             )
 
 
+class _Names(NamedTuple):
+    """The names that a key's object may have, one after the other."""
+
+    key: str
+    numbered: tuple[Source, str] | None
+    """Its source, and what its names begin with."""
+
+    @property
+    def source(self) -> Source | None:
+        return self.numbered[0] if self.numbered else None
+
+    def at(self, number: int) -> str:
+        if self.numbered is None:
+            return _name(self.key, number)
+        return self.numbered[1] + _hash(f"{number}/{self.key}")
+
+
+def _place(topic: LogTopic, place: str, numbered: Numbered | None) -> tuple[Source, str] | None:
+    if numbered is None:
+        return None
+    prefix = f"{_PREFIX}{_hash(f'{place}/{numbered.source}')}-"
+    settled = max(0, numbered.number + 1 - numbered.kept) if numbered.closes else 0
+    source = Source(topic.uid, prefix, f"{prefix}{settled:016x}")
+    return source, f"{prefix}{numbered.number:016x}-"
+
+
 def _name(key: str, number: int) -> str:
     return _PREFIX + hashlib.sha256(f"{number}/{key}".encode()).hexdigest()[:40]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARACTERS]

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import uuid4
 
@@ -42,6 +42,14 @@ INDEXES = {
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql", "postgres")
 _REGION_OF_THE_STACK = "region-of-the-stack"
+
+
+class ForeignObjects(Protocol):
+    """Objects that others have put, by their paths."""
+
+    def get_whole(self, path: str) -> tuple[bytes, int]: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,6 +386,20 @@ def _open_index(place: _Place) -> Index:
     from chronoline.log.index.postgres import PostgresIndex  # noqa: PLC0415 - chosen by URL
 
     return PostgresIndex(place.index)
+
+
+def open_foreign_bucket(url: str) -> ForeignObjects:
+    """A bucket with objects that are not a log's."""
+    with _needing("a bucket", "aws", "obstore", "boto"):
+        from chronoline.log.objects.remote import RemoteObjects  # noqa: PLC0415 - chosen by URL
+    return RemoteObjects(url)
+
+
+def items_of_table(url: str) -> Iterator[dict[str, Any]]:
+    """The items of a DynamoDB table that is not a log's."""
+    with _needing("DynamoDB", "aws", "boto"):
+        from chronoline.log.index.dynamodb import scan_table  # noqa: PLC0415 - chosen by URL
+    return scan_table(url)
 
 
 def _make_bucket(url: str) -> bool:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from chronoline.clock import Clock
-from chronoline.core.errors import StoreUnavailable
+from chronoline.core.errors import StoreUnavailable, TopicNotFound
 from chronoline.log.contract import Chunk, Head, Index, LogTopic, ObjectMissing, Objects
 from chronoline.log.events import Event
 from chronoline.log.format import DamagedObject, unpack_chunk
@@ -24,6 +24,14 @@ _UNREADABLE_WAIT_MS = 1_000
 _LONGEST_IDLE_S = 60.0
 
 logger = logging.getLogger(__name__)
+
+
+def heads_of(index: Index, topic: LogTopic) -> list[Head]:
+    """The ends of all partitions. Raises `TopicNotFound` if the topic was deleted."""
+    heads = index.heads(topic.uid)
+    if not heads:
+        raise TopicNotFound(f"topic {topic.name!r} was deleted")
+    return heads
 
 
 class UnreadableObject(StoreUnavailable):
@@ -213,7 +221,7 @@ class LoneReader:
 
         An object that cannot be read stops its partition alone: it rests, and `error` tells.
         """
-        heads = {head.partition: head for head in self._index.heads(self._topic.uid)}
+        heads = {head.partition: head for head in heads_of(self._index, self._topic)}
         now_ms = self._clock.now_ms()
         behind = [
             (reader, rest)

@@ -73,6 +73,29 @@ class Upkeep:
             progress(len(names))
         return collected
 
+    def forget(self, *, before_ms: int) -> int:
+        """Forgets names from before a moment under which nothing lies any more; says how many.
+
+        The index refuses to commit names from before it first, so a writer that was frozen is told, however
+        long that was, and writes again.
+        """
+        self._index.raise_floor(make_id(max(0, before_ms), bytes(ID_ENTROPY_BYTES)))
+        forgotten = 0
+        while names := self._index.forget_names(_NAMES_AT_ONCE):
+            forgotten += names
+        return forgotten
+
+    def purge(self, topic_uid: int) -> None:
+        """Removes what is left of a deleted topic, and the objects in which nothing else lies."""
+        while self._index.purge_topic(topic_uid):
+            pass
+        self.collect()
+
+    def finish_deletions(self) -> None:
+        """Removes what is left of topics whose deletion was broken off."""
+        for topic_uid in self._index.deleted_topics():
+            self.purge(topic_uid)
+
     def retain(
         self,
         topic: LogTopic,

@@ -92,8 +92,8 @@ def test_a_commit_of_unknown_outcome_is_settled_by_asking_again(
     commit = log._index.commit
     failures = iter([OutcomeUnknown("lost"), StoreUnavailable("still gone")])
 
-    def unsure(name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
-        answer = commit(name, chunks, now_ms=now_ms)
+    def unsure(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
+        answer = commit(name, chunks, **more)
         for failure in failures:
             raise failure
         return answer
@@ -110,9 +110,9 @@ def test_what_is_in_doubt_is_answered_as_unknown_whatever_the_store_says_then(
     commit = log._index.commit
     errors = iter([OutcomeUnknown("lost")])
 
-    def done_and_refused(name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+    def done_and_refused(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
         for error in errors:
-            commit(name, chunks, now_ms=now_ms)
+            commit(name, chunks, **more)
             raise error
         raise StoreError("the token has expired")
 
@@ -131,9 +131,9 @@ def commits(log: Log, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[NewChunk
     made: list[Sequence[NewChunk]] = []
     commit = log._index.commit
 
-    def noted(name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+    def noted(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
         made.append(list(chunks))
-        return commit(name, chunks, now_ms=now_ms)
+        return commit(name, chunks, **more)
 
     monkeypatch.setattr(log._index, "commit", noted)
     return made

@@ -92,8 +92,8 @@ def test_after_a_try_that_died_before_its_commit(
 def test_after_a_commit_whose_answer_was_lost(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = log._index.commit
 
-    def lose(name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
-        commit(name, chunks, now_ms=now_ms)
+    def lose(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
+        commit(name, chunks, **more)
         raise OutcomeUnknown
 
     with monkeypatch.context() as patch:

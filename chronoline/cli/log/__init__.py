@@ -5,6 +5,8 @@ from __future__ import annotations
 import typer
 
 from chronoline.cli.log.appending import append
+from chronoline.cli.log.deletions import delete, delete_group
+from chronoline.cli.log.importer import import_log
 from chronoline.cli.log.looking import groups, topics
 from chronoline.cli.log.reading import read, tail
 from chronoline.cli.log.seeking import seek, skip_to_end
@@ -35,6 +37,9 @@ app.command()(topics)
 app.command()(groups)
 app.command()(seek)
 app.command()(skip_to_end)
+app.command()(delete)
+app.command()(delete_group)
+app.command(name="import")(import_log)
 app.command(rich_help_panel="Upkeep")(compact)
 app.command(rich_help_panel="Upkeep")(retain)
 app.command(rich_help_panel="Upkeep")(sweep)

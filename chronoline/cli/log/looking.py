@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated
@@ -15,6 +16,7 @@ from rich.text import Text
 from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, TopicName, open_log
 from chronoline.cli.rendering import print_table
 from chronoline.clock import SystemClock
+from chronoline.core.errors import TopicNotFound
 from chronoline.log import GroupProgress
 from chronoline.log.contract import Head
 from chronoline.moments import show_moment
@@ -29,8 +31,11 @@ def topics(as_json: AsJson = False, place: LogPlace = DEFAULT_FOLDER) -> None:
 
     chronoline log topics
     """
+    heads: dict[str, Sequence[Head]] = {}
     with open_log(place) as log:
-        heads = {topic.name: log.heads(topic.name) for topic in log.topics()}
+        for topic in log.topics():
+            with suppress(TopicNotFound):  # it is deleted meanwhile
+                heads[topic.name] = log.heads(topic.name)
     if as_json:
         print(json.dumps([_topic_json(name, each) for name, each in heads.items()], indent=2))
     elif heads:

@@ -88,6 +88,18 @@ class RemoteObjects(Objects):
                 return b""
             return part.to_bytes()
 
+    def get_whole(self, path: str) -> tuple[bytes, int]:
+        """An object by its path below the prefix, whoever has put it, and when. Raises `ObjectMissing`."""
+        with self._translating(f"{path!r} cannot be read"):
+            try:
+                found = obstore.get(self._patient_store, path)
+            except FileNotFoundError as error:
+                if not self._is_object_missing(error):
+                    raise
+                raise ObjectMissing(f"there is no object {path!r}") from error
+            modified_ms = int(found.meta["last_modified"].timestamp() * 1000)
+            return found.bytes().to_bytes(), modified_ms
+
     def list(self) -> Iterator[StoredObject]:
         with self._translating("the objects cannot be listed"):
             for page in obstore.list(self._store, chunk_size=_LISTED_AT_ONCE):

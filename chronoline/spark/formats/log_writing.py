@@ -22,6 +22,9 @@ part would be taken for the whole.
 **A batch job** does the same, with a random id in the place of query and batch, so that a task that runs
 again adds nothing.
 
+The batch's number goes with the keys. The log keeps those of a query's last 1,000 batches, and takes
+everything before them for appended (`Numbered`); those of a batch job are settled by its commit.
+
 A query's id lies in its checkpoint. Whoever deletes the checkpoint starts another query: what its source
 gives again is appended again. Whoever deletes only the last commit runs the last batch again, which adds
 nothing. Whoever also deletes its offsets lets Spark plan another batch under the same number. The log has
@@ -50,7 +53,7 @@ from pyspark.sql.types import StructType
 
 from chronoline.core.errors import InvalidInput, StoreError
 from chronoline.core.message import Header
-from chronoline.log import NewEvent
+from chronoline.log import NewEvent, Numbered
 from chronoline.log.once import KeyReused, PackedChunk
 from chronoline.spark.formats.log_opening import open_log
 from chronoline.spark.formats.log_options import WriteSettings
@@ -106,6 +109,7 @@ class Portions:
 
     settings: WriteSettings
     job: str
+    numbered: Numbered
     task: int
     held: list[PackedChunk] = field(default_factory=list)
     _held_bytes: int = 0
@@ -127,7 +131,9 @@ class Portions:
 
     def _append(self) -> None:
         key = f"{self.job}/{self.task}/{self._number}/{self._digest.hexdigest()}"
-        open_log(self.settings.log).append_once(self.settings.topic, self.held, key=key)
+        open_log(self.settings.log).append_once(
+            self.settings.topic, self.held, key=key, numbered=self.numbered
+        )
         self._number += 1
         self.held, self._held_bytes, self._digest = [], 0, hashlib.sha256()
 
@@ -141,12 +147,13 @@ class LogWriter(DataSourceArrowWriter):
         open_log(settings.log).topic(settings.topic)  # a topic that is not there is told at once
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Held:
-        return _write(self._settings, self._job, f"spark/{self._job}", iterator)
+        job = f"spark/{self._job}"
+        return _write(self._settings, self._job, job, Numbered(job, 0, closes=False), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _, chunks = _gather(messages)
-        log = open_log(self._settings.log)
-        log.append_once(self._settings.topic, chunks, key=f"spark/{self._job}")
+        log, job = open_log(self._settings.log), f"spark/{self._job}"
+        log.append_once(self._settings.topic, chunks, key=job, numbered=Numbered(job, 0, kept=0))
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
@@ -163,14 +170,16 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
             raise StoreError(
                 "Spark does not say which query and batch this is; nothing was appended"
             )
-        return _write(self._settings, query, f"spark/{query}/{batch}", iterator)
+        numbered = Numbered(f"spark/{query}", int(batch), closes=False)
+        return _write(self._settings, query, f"spark/{query}/{batch}", numbered, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         settings = self._settings
         query, chunks = _gather(messages)
         key = f"spark/{query}/{batchId}"
+        numbered = Numbered(f"spark/{query}", batchId)
         try:
-            open_log(settings.log).append_once(settings.topic, chunks, key=key)
+            open_log(settings.log).append_once(settings.topic, chunks, key=key, numbered=numbered)
         except KeyReused as error:
             problem = (
                 f"batch {batchId} is in topic {settings.topic!r} already, but it is not the same: {error}. "
@@ -185,9 +194,13 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _write(
-    settings: WriteSettings, query: str, job: str, batches: Iterator[pa.RecordBatch]
+    settings: WriteSettings,
+    query: str,
+    job: str,
+    numbered: Numbered,
+    batches: Iterator[pa.RecordBatch],
 ) -> Held:
-    portions = Portions(settings, job, _task().partitionId())
+    portions = Portions(settings, job, numbered, _task().partitionId())
     portions.take(batches)
     # When what gives the rows fails, they only end: nothing may be appended that is not a whole portion.
     return Held(query=query, task=portions.task, chunks=tuple(portions.held))

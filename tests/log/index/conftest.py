@@ -19,7 +19,17 @@ from tests.log.index.steps import TOPIC
 __all__ = ["dynamodb_client", "dynamodb_url"]  # fixtures
 
 Open = Callable[[], Index]
-_TABLES = ("log", "topics", "heads", "objects", "chunks", "cursors", "members")
+_TABLES = (
+    "log",
+    "topics",
+    "deleted_topics",
+    "heads",
+    "objects",
+    "chunks",
+    "cursors",
+    "members",
+    "reader_groups",
+)
 
 
 def sqlite(request: pytest.FixtureRequest) -> Open:
@@ -34,6 +44,8 @@ def postgres(request: pytest.FixtureRequest) -> Open:
     with psycopg.connect(url, autocommit=True) as connection:
         for table in _TABLES:
             connection.execute(f"DELETE FROM chronoline_log.{table}".encode())
+        connection.execute("DELETE FROM chronoline_log.floors WHERE prefix <> ''")
+        connection.execute("UPDATE chronoline_log.floors SET floor = '', reached = ''")
     return lambda: PostgresIndex(url)
 
 

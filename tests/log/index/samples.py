@@ -10,6 +10,9 @@ PARTITIONS = 5
 GROUPS = 2_000
 NOW = 1_800_000_000_000
 TOPIC = 77
+FEW = 99
+"""A topic with few readers."""
+SOURCES = 200
 MIDDLE = CHUNKS // 2
 NAMES = [f"o{number}" for number in range(1_000, 1_010)]
 
@@ -32,6 +35,15 @@ _COMMON: dict[str, dict[str, Any]] = {
     "begin_notice": _PLACE | {"now": NOW, "latency": 100},
     "untell": _PLACE | {"sequence": 5},
     "end_notice": _PLACE | {"now": NOW, "sequence": 5, "since": 0},
+    "deleted_topics": {},
+    "purge_cursors": {"uid": TOPIC, "limit": 100},
+    "forget_topic": {"uid": TOPIC},
+    "floor_above": {"name": "new", "prefix": "once-7-"},
+    "group_uid": _GROUP,
+    "open_group": _GROUP | {"uid": 1},
+    "delete_group": _GROUP,
+    "has_gone": {"floor": "gone1"},
+    "raise_floor": {"floor": "gone1"},
 }
 
 SQLITE: dict[str, dict[str, Any]] = _COMMON | {
@@ -39,7 +51,19 @@ SQLITE: dict[str, dict[str, Any]] = _COMMON | {
     "tie": {"id": "log"},
     "insert_topic": {"uid": 1_078, "name": "other", "partitions": 4},
     "insert_head": {"topic": 1_078, "partition": 0},
-    "claim_object": {"name": "new", "refs": 1},
+    "delete_topic": {"uid": TOPIC},
+    "delete_heads": {"uid": TOPIC},
+    "note_deleted": {"uid": 1_078},
+    "chunks_of_topic": {"uid": TOPIC, "limit": 100},
+    "purge_members": {"uid": FEW},
+    "purge_groups": {"uid": FEW},
+    "purge_floors": {"uid": FEW},
+    "delete_cursors": _GROUP,
+    "delete_members": _GROUP,
+    "settle_source": {"prefix": "once-7-", "topic": TOPIC, "floor": "once-7-3"},
+    "gone_names": {"limit": 100},
+    "forget_name": {"name": "gone1"},
+    "claim_object": {"name": "new", "refs": 1, "prefix": "once-7-"},
     "note_given": {"name": NAMES[0], "given": "[1]"},
     "advance": _PLACE | {"count": 2, "now": NOW},
     "insert_chunk": _PLACE | _NEW | {"first": CHUNKS, "object": "new", "appended": NOW},
@@ -82,9 +106,20 @@ POSTGRES: dict[str, dict[str, Any]] = _COMMON | {
         "start": [8, 28, 48],
         "length": [20, 20, 20],
         "word": "me:77",
+        "prefix": "once-7-",
+        "floor": "once-7-3",
     },
-    "join": _GROUP | _TIME | {"member": "m7"},
-    "hold": _GROUP | _TIME | {"partitions": [0, 1, 2], "holder": "h"},
+    "delete_topic": {"uid": TOPIC, "word": "me:77"},
+    "purge_chunks": {"uid": TOPIC, "limit": 100},
+    "purge_rest": {"uid": FEW},
+    "is_deleted": {"uid": TOPIC},
+    "open_source": {"prefix": "once-new-", "topic": TOPIC},
+    "delete_progress": _GROUP,
+    "raise_heads": {"topic": TOPIC, "floor": "gone1"},
+    "reach_floor": {"floor": "gone1"},
+    "forget_names": {"limit": 100},
+    "join": _GROUP | _TIME | {"member": "m7", "group_uid": 7},
+    "hold": _GROUP | _TIME | {"partitions": [0, 1, 2], "holder": "h", "group_uid": 7},
     "renew": _HOLDS | _TIME,
     "progress": _HOLDS | {"sequence": [7] * 5, "now": NOW},
     "let_go": _HOLDS,
@@ -108,7 +143,23 @@ ROWS: dict[str, tuple[int, str, str]] = {
         "topic, partition, next_sequence",
         f"n / {PARTITIONS}, n % {PARTITIONS}, {CHUNKS}",
     ),
-    "objects": (CHUNKS, "name, refs", "'o' || n, 1"),
+    "objects": (
+        2 * CHUNKS,
+        "name, refs",
+        f"CASE WHEN n < {CHUNKS} THEN 'o' ELSE 'gone' END || (n % {CHUNKS}),"
+        f" CASE WHEN n < {CHUNKS} THEN 1 ELSE -2 END",
+    ),
+    "floors": (
+        SOURCES,
+        "prefix, topic, floor",
+        f"'once-' || n || '-', CASE n % 100 WHEN 0 THEN {FEW} ELSE {TOPIC} END, 'once-' || n || '-2'",
+    ),
+    "deleted_topics": (10, "uid", f"{TOPIC} + n"),
+    "reader_groups": (
+        GROUPS,
+        "topic, reader_group, uid",
+        f"CASE n % 100 WHEN 0 THEN {FEW} ELSE {TOPIC} END, 'g' || n, n",
+    ),
     "chunks": (
         CHUNKS,
         "topic, partition, first_sequence, count, object, start, length, appended_ms",
@@ -125,3 +176,5 @@ ROWS: dict[str, tuple[int, str, str]] = {
         f"{TOPIC}, 'g' || (n / 3), 'm' || n, {NOW} + 1",
     ),
 }
+
+FLOOR = "UPDATE {floors} SET floor = 'gone5' WHERE prefix = ''"

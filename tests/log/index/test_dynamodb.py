@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from chronoline.core.errors import InvalidInput, SchemaTooNew, StoreClosed, StoreError
-from chronoline.log.contract import Index, LogTopic
+from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
+from chronoline.log.contract import Index, LogTopic, NewChunk
 from chronoline.log.index.dynamodb import (
     DynamoDbIndex,
     create_table,
@@ -234,3 +235,40 @@ def test_a_moment_is_found_among_many_chunks(index: Index) -> None:
     fill(index, 40, events=3)  # at NOW, NOW + 1, …
     found = [index.sequence_at(TOPIC.uid, 0, NOW + at) for at in range(41)]
     assert found == [3 * at for at in range(41)]
+
+
+# A table of an earlier version
+
+
+def test_names_that_were_gone_before_there_was_a_list_are_forgotten(
+    index: Index, dynamodb_client: "DynamoDBClient"
+) -> None:
+    names = [make_id(NOW, bytes([number] * ID_ENTROPY_BYTES)) for number in range(3)]
+    index.sweep(names, now_ms=NOW)
+    for name in names:
+        key: Any = {"pk": {"S": "gone"}, "sk": {"S": name}}
+        dynamodb_client.delete_item(TableName=TABLE, Key=key)
+    index.raise_floor(make_id(NOW + 1, bytes(ID_ENTROPY_BYTES)))
+    assert index.forget_names(10) == 3
+    assert [index.was_committed(name) for name in names] == [None] * 3
+
+
+def test_a_table_of_version_1_is_taken_over_with_its_log(
+    index: Index, dynamodb_url: str, dynamodb_client: "DynamoDBClient"
+) -> None:
+    index.tie("log")
+    key: Any = {"pk": {"S": "schema"}, "sk": {"S": "version"}}
+    item: Any = key | {"version": {"N": "1"}, "log_id": {"S": "log"}}
+    dynamodb_client.put_item(TableName=TABLE, Item=item)
+    DynamoDbIndex(dynamodb_url).close()
+    found = dynamodb_client.get_item(TableName=TABLE, Key=key)["Item"]
+    assert found == item | {"version": {"N": "2"}}
+
+
+def test_a_commit_to_many_new_topics_makes_their_heads(index: Index) -> None:
+    topics = [LogTopic(uid=100 + n, name=f"n{n}", partitions=1) for n in range(45)]
+    for topic in topics:
+        index.create_topic(topic)
+    chunks = [NewChunk(topic.uid, 0, 2, 8, 10) for topic in topics]
+    assert index.commit("a", chunks, now_ms=NOW) == [0] * 45
+    assert index.commit("b", chunks, now_ms=NOW) == [2] * 45

@@ -20,8 +20,8 @@ from tests.stores.plans import Connection, Plan, explain, nodes
 
 SQLITE_QUERIES = load_queries("chronoline.log.index.sqlite")
 POSTGRES_QUERIES = load_queries("chronoline.log.index.postgres")
-WHOLE = {"log", "topics", "objects_unreferenced"}
-"""What may be read as a whole: the one row of the log, all topics, an index of what is asked for."""
+WHOLE = {"log", "topics", "deleted_topics", "floors", "objects_unreferenced", "CONSTANT"}
+"""What may be read as a whole: one row, all topics and sources, an index of what is asked for."""
 LISTED = {"groups"}
 """Answers everything there is of a topic."""
 MOST_STEPS = 5_000
@@ -48,6 +48,7 @@ def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Co
             f"INSERT INTO {table} ({columns}) SELECT {values} FROM r",
             [rows],
         )
+    connection.execute(samples.FLOOR.format(floors="floors"))
     yield connection
     connection.close()
 
@@ -116,6 +117,8 @@ def fill(connection: Connection, share: float = 1) -> None:
             f"INSERT INTO chronoline_log.{table} ({columns}) SELECT {values} FROM {numbers} "
             "ON CONFLICT DO NOTHING".encode()
         )
+    connection.execute(samples.FLOOR.format(floors="chronoline_log.floors").encode())
+    connection.execute("UPDATE chronoline_log.floors SET reached = floor")
 
 
 @pytest.fixture(scope="module", params=["never analyzed", "analyzed"])

@@ -3,6 +3,7 @@
 from chronoline.log.index.dynamodb.index import DynamoDbIndex
 from chronoline.log.index.dynamodb.schema import (
     create_table,
+    scan_table,
     table_definition,
     template,
     template_resource,
@@ -13,6 +14,7 @@ __all__ = [
     "DynamoDbIndex",
     "TableMissing",
     "create_table",
+    "scan_table",
     "table_definition",
     "template",
     "template_resource",

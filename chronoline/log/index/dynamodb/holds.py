@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from chronoline.log.contract import GroupState, Hold
+from chronoline.log.contract import GroupNotFound, GroupState, Hold
 from chronoline.log.index.dynamodb.items import (
     Item,
     Key,
     cursor_key,
     cursors_of,
+    group_key,
+    groups_of,
     head_key,
     held_key,
     keyed,
@@ -19,18 +21,25 @@ from chronoline.log.index.dynamodb.table import (
     Table,
     Write,
     again_if_overtaken,
+    check,
     put,
     update,
 )
 
 _OURS = "fence = :fence AND holder = :holder"
 _LIVE = f"{_OURS} AND until_ms > :now"
+_SAME_GROUP = "group_uid = :uid AND attribute_not_exists(deleted_group)"
 
 
 @again_if_overtaken
-def take(table: Table, wanted: Sequence[Hold], *, now_ms: int) -> list[Hold]:
-    """Takes those that nobody else holds, each under the next fence and with the progress that is there."""
-    cursors = table.get(map(held_key, wanted))
+def take(table: Table, wanted: Sequence[Hold], *, now_ms: int, group_uid: int | None) -> list[Hold]:
+    """Takes those that nobody else holds, each under the next fence and with the progress that is there.
+
+    What is there has gone with a group that was deleted, so the group is checked where something is made.
+    """
+    group = group_key(wanted[0].topic_uid, wanted[0].group)
+    cursors = table.get([group, *map(held_key, wanted)])
+    check_group(wanted[0].group, cursors.pop(group, None), group_uid)
     new = [hold for hold in wanted if held_key(hold) not in cursors]
     heads = table.get(head_key(hold.topic_uid, hold.partition) for hold in new)
     taken, writes = [], []
@@ -47,8 +56,20 @@ def take(table: Table, wanted: Sequence[Hold], *, now_ms: int) -> list[Hold]:
         else:
             continue
         taken.append(mine)
+    if new and group_uid is not None:
+        writes.append(check(group, when=_SAME_GROUP, uid=group_uid))
     table.write(writes)
     return taken
+
+
+def check_group(group: str, item: Item | None, group_uid: int | None) -> None:
+    """Raises `GroupNotFound` if it is not that group any more."""
+    if group_uid is not None and not is_group(item, group_uid):
+        raise GroupNotFound(f"group {group!r} was deleted")
+
+
+def is_group(item: Item | None, group_uid: int) -> bool:
+    return item is not None and item["group_uid"] == group_uid and "deleted_group" not in item
 
 
 def _taken(key: Key, hold: Hold, seen: Item | None) -> Write:
@@ -138,7 +159,9 @@ def seek(table: Table, group: str, topic_uid: int, sequences: Mapping[int, int])
 
 
 def groups(table: Table, topic_uid: int) -> list[GroupState]:
-    return sorted(map(_state, table.query(cursors_of(topic_uid))), key=lambda state: state[:2])
+    deleted = {item["sk"] for item in table.query(groups_of(topic_uid)) if "deleted_group" in item}
+    states = map(_state, table.query(cursors_of(topic_uid)))
+    return sorted((each for each in states if each.group not in deleted), key=lambda each: each[:2])
 
 
 def _state(cursor: Item) -> GroupState:

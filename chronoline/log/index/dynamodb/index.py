@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from chronoline.core.errors import InvalidInput, TopicExists, TopicNotFound
+from chronoline.core.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TopicExists,
+    TopicNotFound,
+)
 from chronoline.log.contract import (
     Chunk,
     GroupState,
@@ -16,11 +22,15 @@ from chronoline.log.contract import (
     LogTopic,
     NewChunk,
     Notice,
+    ObjectTooOld,
+    Source,
 )
 from chronoline.log.index.dynamodb import holds as cursors
 from chronoline.log.index.dynamodb import items, objects
 from chronoline.log.index.dynamodb.address import parse_address
 from chronoline.log.index.dynamodb.items import (
+    DELETED,
+    FLOOR_KEY,
     SCHEMA_KEY,
     TOPICS,
     Item,
@@ -28,13 +38,19 @@ from chronoline.log.index.dynamodb.items import (
     chunk_item,
     chunk_key,
     chunks_of,
+    cursors_of,
+    deleted_key,
+    group_key,
+    groups_of,
     head_key,
+    headless_key,
     heads_of,
     key_of,
     keyed,
     members_of,
     object_key,
     sequence_key,
+    sources_of,
     topic_key,
     uid_key,
 )
@@ -45,6 +61,7 @@ from chronoline.log.index.dynamodb.table import (
     Table,
     Write,
     again_if_overtaken,
+    check,
     delete,
     put,
     update,
@@ -55,7 +72,9 @@ if TYPE_CHECKING:
 
 _MOST_CHUNKS = 45
 _FITTING = 100
-_NOTHING = {
+_MOST_TOPICS_MADE = 7
+"""Of so many topics a commit can make heads beside everything else."""
+_NOTHING: Item = {
     "first_sequence": 0,
     "next_sequence": 0,
     "appended_ms": 0,
@@ -63,6 +82,9 @@ _NOTHING = {
     "told_since_ms": 0,
 }
 _SAME_OBJECT = "object_name = :object"
+_NOT_BELOW_FLOOR = "(attribute_not_exists(lowest_name) OR lowest_name <= :name)"
+_LOWER_FLOOR = "(attribute_not_exists(lowest_name) OR lowest_name < :floor)"
+_THERE = "attribute_exists(pk) AND attribute_not_exists(deleted_topic)"
 
 Each = TypeVar("Each")
 
@@ -112,11 +134,15 @@ class DynamoDbIndex(Index):
     @again_if_overtaken
     def create_topic(self, topic: LogTopic) -> None:
         keys = topic_key(topic.name), uid_key(topic.uid)
-        if self._table.get(keys):
+        found = self._table.get([FLOOR_KEY, *keys])
+        floor = found.pop(FLOOR_KEY, None)
+        if found:
             raise TopicExists(f"a topic named {topic.name!r} exists already")
         named = keyed(keys[0], uid=topic.uid, partitions=topic.partitions)
-        numbered = keyed(keys[1], partitions=topic.partitions)
-        self._table.write([put(named, when=NEW), put(numbered, when=NEW)])
+        numbered = keyed(keys[1], partitions=topic.partitions, **_floor_of(floor))
+        writes = [put(named, when=NEW), put(numbered, when=NEW)]
+        # Whoever raises the floor now does not see the topic yet.
+        self._table.write([*writes, _check_floor(FLOOR_KEY, floor)])
 
     def find_topic(self, name: str) -> LogTopic | None:
         item = self._table.get_one(topic_key(name))
@@ -124,6 +150,70 @@ class DynamoDbIndex(Index):
 
     def list_topics(self) -> list[LogTopic]:
         return [items.topic(item) for item in self._table.query(TOPICS)]
+
+    def delete_topic(self, topic_uid: int) -> bool:
+        """Commits look at the topic's item: those that begin from now on are refused. Those that have looked
+        before are refused by the heads that are gone, or are done before the topic is deleted.
+        """
+        deleted = self._mark_deleted(topic_uid)
+        self._delete_heads(topic_uid)
+        return deleted
+
+    @again_if_overtaken
+    def _mark_deleted(self, topic_uid: int) -> bool:
+        names = [topic.name for topic in self.list_topics() if topic.uid == topic_uid]
+        if not names:
+            return False
+        self._table.write(
+            [
+                delete(topic_key(names[0]), when="uid = :uid", uid=topic_uid),
+                update(uid_key(topic_uid), "SET deleted_topic = :yes", when=_THERE, yes=1),
+                put(keyed(headless_key(topic_uid))),
+                put(keyed(deleted_key(topic_uid))),
+            ]
+        )
+        return True
+
+    def deleted_topics(self) -> list[int]:
+        return [int(item["sk"]) for item in self._table.query(DELETED)]
+
+    def purge_topic(self, topic_uid: int) -> bool:
+        """All of it at once: what is left is found partition by partition."""
+        item = self._table.get_one(uid_key(topic_uid))
+        if item is None or self._table.get_one(deleted_key(topic_uid)) is None:
+            return False
+        self._delete_heads(topic_uid)
+        for partition in range(item["partitions"]):
+            while self._purge_chunks(topic_uid, partition):
+                pass
+        names = {each["sk"] for each in self._table.query(groups_of(topic_uid))}
+        names |= {state.group for state in self.groups(topic_uid)}
+        for name in names:
+            self._purge_group(name, topic_uid)
+        self._delete_all(map(key_of, self._table.query(sources_of(topic_uid))))
+        self._delete_all([uid_key(topic_uid), deleted_key(topic_uid), headless_key(topic_uid)])
+        return False
+
+    @again_if_overtaken
+    def _purge_chunks(self, topic_uid: int, partition: int) -> bool:
+        pk = chunks_of(topic_uid, partition)
+        chunks = [*map(items.chunk, self._table.query(pk, limit=self.max_chunks_per_commit))]
+        if chunks:
+            drops = [_drop(topic_uid, chunk) for chunk in chunks]
+            self._table.write([*drops, *objects.unrefer(self._table, topic_uid, chunks)])
+        return bool(chunks)
+
+    def _delete_heads(self, topic_uid: int) -> None:
+        keys = map(key_of, self._table.query(heads_of(topic_uid)))
+        self._delete_all([key for key in keys if key != headless_key(topic_uid)])
+
+    def _delete_all(self, keys: Iterable[Key]) -> None:
+        for part in _fitting(list(keys)):
+            self._delete_some(part)
+
+    @again_if_overtaken
+    def _delete_some(self, keys: Sequence[Key]) -> None:
+        self._table.write([delete(key) for key in keys])
 
     def _partitions(self, topic_uid: int) -> range:
         """Those of a topic; none if there is no such topic. They never change, so they are read once."""
@@ -137,30 +227,71 @@ class DynamoDbIndex(Index):
     # Appending and reading
 
     @again_if_overtaken
-    def commit(self, object_name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+    def commit(
+        self,
+        object_name: str,
+        chunks: Sequence[NewChunk],
+        *,
+        now_ms: int,
+        source: Source | None = None,
+    ) -> list[int]:
         self._check_count(chunks)
         keys = [head_key(chunk.topic_uid, chunk.partition) for chunk in chunks]
-        found = self._table.get([object_key(object_name), *keys])
+        topics = [uid_key(chunk.topic_uid) for chunk in chunks]
+        others = [(sources_of(source.topic_uid), source.prefix)] if source else []
+        found = self._table.get([object_key(object_name), *keys, *topics, *others])
         if known := found.get(object_key(object_name)):
             return objects.settle(known)
+        for chunk, topic in zip(chunks, topics, strict=True):
+            _check_partition(chunk, found.get(topic))
+        for key in [*keys, *topics, *others]:
+            _check_name(object_name, found.get(key))
+        absent = {
+            key: found[topic] for key, topic in zip(keys, topics, strict=True) if key not in found
+        }
+        made = {key_of(topic): topic for topic in absent.values()}
+        if len(made) > _MOST_TOPICS_MADE:
+            self._make_heads(absent)
+            raise Overtaken
         given: list[int] = []
         writes: list[Write] = []
         for key, chunk in zip(keys, chunks, strict=True):
-            if chunk.partition not in self._partitions(chunk.topic_uid):
-                raise TopicNotFound(f"topic {chunk.topic_uid} has no partition {chunk.partition}")
             head = found.get(key, _NOTHING)
             first, at_ms = head["next_sequence"], max(head["appended_ms"], now_ms)
-            writes.append(_advance(key, found.get(key), first + chunk.events, at_ms))
+            ends = {"next_sequence": first + chunk.events, "appended_ms": at_ms}
+            if key in absent:
+                writes.append(_new_head(key, absent[key], **ends))
+            else:
+                writes.append(_advance(key, first, object_name, **ends))
             item = chunk_item(chunk, object_name, first_sequence=first, appended_ms=at_ms)
             writes.append(put(item, when=NEW))
             given.append(first)
         writes.append(objects.claim(object_name, refs=len(chunks), given=given))
+        writes += [_check_floor(key, topic, _THERE) for key, topic in made.items()]
+        if source is not None:
+            writes.append(_settle_source(others[0], found.get(others[0]), source))
         self._table.write(writes)
         return given
+
+    def _make_heads(self, absent: Mapping[Key, Item]) -> None:
+        """Makes heads apart, where a transaction cannot check the topics of all of them."""
+        for part in _fitting(list(absent.items()), _FITTING // 2):
+            topics = {key_of(topic): topic for _, topic in part}
+            checks = [_check_floor(key, topic, _THERE) for key, topic in topics.items()]
+            try:
+                self._table.write([*(_new_head(key, topic) for key, topic in part), *checks])
+            except OutcomeUnknown as error:
+                raise StoreUnavailable(f"{error}; nothing was appended") from error
+
+    def was_committed(self, object_name: str) -> bool | None:
+        item = self._table.get_one(object_key(object_name))
+        return None if item is None else objects.was_committed(item)
 
     def heads(self, topic_uid: int) -> list[Head]:
         partitions = self._partitions(topic_uid)
         found = {int(head["sk"]): head for head in self._heads(topic_uid)}
+        if not found and not self._is_there(topic_uid):
+            return []
         heads = ((partition, found.get(partition, _NOTHING)) for partition in partitions)
         return [
             Head(partition, head["first_sequence"], head["next_sequence"])
@@ -168,7 +299,13 @@ class DynamoDbIndex(Index):
         ]
 
     def _heads(self, topic_uid: int) -> list[Item]:
-        return self._table.query(heads_of(topic_uid))
+        """Those that were written; none if the topic is deleted."""
+        found = self._table.query(heads_of(topic_uid))
+        return [] if found and found[-1]["sk"] == DELETED else found
+
+    def _is_there(self, topic_uid: int) -> bool:
+        item = self._table.get_one(uid_key(topic_uid))
+        return item is not None and "deleted_topic" not in item
 
     @again_if_overtaken
     def chunks(
@@ -181,6 +318,8 @@ class DynamoDbIndex(Index):
         chunks = _joined(map(items.chunk, found), from_sequence)
         if chunks and chunks[0].first_sequence > from_sequence:
             head = self._table.get_one(head_key(topic_uid, partition))
+            if head is None and not self._is_there(topic_uid):
+                return []
             if head is None or head["first_sequence"] < chunks[0].first_sequence:
                 raise Overtaken  # what comes before is not trimmed: it is not seen yet
         return chunks[:limit]
@@ -208,9 +347,59 @@ class DynamoDbIndex(Index):
     # Groups
 
     @again_if_overtaken
+    def open_group(self, group: str, topic_uid: int, *, uid: int) -> int:
+        key = group_key(topic_uid, group)
+        item = self._table.get_one(key)
+        if item is not None and "deleted_group" not in item:
+            return int(item["group_uid"])
+        if item is not None:
+            self._purge_group(group, topic_uid)
+        if not self._is_there(topic_uid):
+            raise TopicNotFound(f"there is no topic {topic_uid}")
+        made = put(keyed(key, group_uid=uid), when=NEW)
+        self._table.write([made, check(uid_key(topic_uid), when=_THERE)])
+        return uid
+
+    def delete_group(self, group: str, topic_uid: int) -> bool:
+        """It is deleted once its item says so. What is left is removed before a group of its name is made."""
+        item = self._table.get_one(group_key(topic_uid, group))
+        progress = [state for state in self.groups(topic_uid) if state.group == group]
+        if item is None and not progress:
+            return False
+        self._purge_group(group, topic_uid)
+        return item is None or "deleted_group" not in item
+
+    def _purge_group(self, group: str, topic_uid: int) -> None:
+        key = group_key(topic_uid, group)
+        self._mark_group_deleted(key)
+        cursors_left = (
+            key_of(each)
+            for each in self._table.query(cursors_of(topic_uid))
+            if each["sk"].rpartition("#")[0] == group
+        )
+        self._delete_all(cursors_left)
+        self._delete_all(map(key_of, self._table.query(members_of(topic_uid, group))))
+        with suppress(Overtaken):  # another has done the same, and a new one may be there
+            self._table.write([delete(key, when="attribute_exists(deleted_group)")])
+
+    @again_if_overtaken
+    def _mark_group_deleted(self, key: Key) -> None:
+        self._table.write([put(keyed(key, group_uid=0, deleted_group=1))])
+
+    @again_if_overtaken
     def join(
-        self, group: str, topic_uid: int, member: str, *, until_ms: int, now_ms: int
+        self,
+        group: str,
+        topic_uid: int,
+        member: str,
+        *,
+        until_ms: int,
+        now_ms: int,
+        group_uid: int | None = None,
     ) -> list[str]:
+        if group_uid is not None:
+            item = self._table.get_one(group_key(topic_uid, group))
+            cursors.check_group(group, item, group_uid)
         pk = members_of(topic_uid, group)
         self._table.write([put(keyed((pk, member), until_ms=until_ms))])
         members = self._table.query(pk)
@@ -236,6 +425,7 @@ class DynamoDbIndex(Index):
         *,
         until_ms: int,
         now_ms: int,
+        group_uid: int | None = None,
     ) -> list[Hold]:
         there = self._partitions(topic_uid)
         wanted = [
@@ -243,7 +433,10 @@ class DynamoDbIndex(Index):
             for partition in partitions
             if partition in there
         ]
-        parts = (cursors.take(self._table, part, now_ms=now_ms) for part in _fitting(wanted))
+        parts = (
+            cursors.take(self._table, part, now_ms=now_ms, group_uid=group_uid)
+            for part in _fitting(wanted, _FITTING - 1)
+        )
         return [hold for part in parts for hold in part]
 
     def renew(self, holds: Sequence[Hold], *, until_ms: int, now_ms: int) -> list[Hold]:
@@ -262,6 +455,9 @@ class DynamoDbIndex(Index):
         return cursors.groups(self._table, topic_uid)
 
     def seek(self, group: str, topic_uid: int, sequences: Mapping[int, int]) -> None:
+        item = self._table.get_one(group_key(topic_uid, group))
+        if item is not None and "deleted_group" in item:
+            self._purge_group(group, topic_uid)
         for part in _fitting(list(sequences.items())):
             cursors.seek(self._table, group, topic_uid, dict(part))
 
@@ -335,13 +531,16 @@ class DynamoDbIndex(Index):
     # Upkeep
 
     def sweep(self, names: Sequence[str], *, now_ms: int) -> list[str]:
-        parts = (objects.sweep(self._table, part, now_ms=now_ms) for part in _fitting(names))
+        fitting = _fitting(names, _FITTING // 2)  # each with its item among those that are gone
+        parts = (objects.sweep(self._table, part, now_ms=now_ms) for part in fitting)
         return [name for part in parts for name in part]
 
     @again_if_overtaken
     def trim(self, topic_uid: int, partition: int, *, before_sequence: int) -> int:
         key = head_key(topic_uid, partition)
-        head = self._table.get_one(key) or _NOTHING
+        head = self._table.get_one(key)
+        if head is None:
+            return 0  # nothing was appended yet, or the topic is deleted
         first: int = head["first_sequence"]
         found = self._table.query(
             chunks_of(topic_uid, partition),
@@ -377,7 +576,10 @@ class DynamoDbIndex(Index):
         self._check_count(old)
         first, last = old[0], old[-1]
         keys = [chunk_key(topic_uid, partition, chunk.first_sequence) for chunk in old]
-        found = self._table.get([object_key(object_name), *keys])
+        head = head_key(topic_uid, partition)
+        found = self._table.get([object_key(object_name), head, *keys])
+        if head not in found or object_name < found[head].get("lowest_name", ""):
+            return False  # the topic is deleted, or the object was swept and is forgotten
         present = [items.chunk(found[key]) for key in keys if key in found]
         if object_key(object_name) in found or _joined(present, first.first_sequence) != list(old):
             return False
@@ -391,6 +593,7 @@ class DynamoDbIndex(Index):
         self._table.write(
             [
                 objects.claim(object_name, refs=1, given=[first.first_sequence]),
+                check(head, when=f"attribute_exists(pk) AND {_NOT_BELOW_FLOOR}", name=object_name),
                 put(item, when=_SAME_OBJECT, object=first.object_name),
                 *(_drop(topic_uid, chunk) for chunk in old[1:]),
                 *objects.unrefer(self._table, topic_uid, old),
@@ -402,8 +605,46 @@ class DynamoDbIndex(Index):
         return objects.unreferenced(self._table, limit)
 
     def forget(self, names: Sequence[str]) -> None:
-        for part in _fitting(names, _FITTING // 2):  # each with the list on which it stands
+        # Each with the list on which it stands, and its item among those that are gone.
+        for part in _fitting(names, _FITTING // 3):
             objects.forget(self._table, part)
+
+    def raise_floor(self, floor: str) -> None:
+        """Of new topics first, then of those that there are and of their heads, and only then names are
+        forgotten.
+        """
+        if self._table.get_one(FLOOR_KEY) is None:
+            objects.list_gone(self._table)
+            self._raise(FLOOR_KEY, "", when=NEW)
+        if not objects.gone_before(self._table, floor, 1):
+            return
+        self._raise(FLOOR_KEY, floor)
+        for topic in self.list_topics():
+            self._raise(uid_key(topic.uid), floor, when=_THERE)
+            for head in self._heads(topic.uid):
+                self._raise(key_of(head), floor)
+        when = "attribute_not_exists(reached) OR reached < :floor"
+        self._table.update(FLOOR_KEY, "SET reached = :floor", when=when, repeat=True, floor=floor)
+
+    def _raise(self, key: Key, floor: str, *, when: str = "attribute_exists(pk)") -> None:
+        when = f"{when} AND {_LOWER_FLOOR}"
+        self._table.update(key, "SET lowest_name = :floor", when=when, repeat=True, floor=floor)
+
+    def forget_names(self, limit: int) -> int:
+        floor = (self._table.get_one(FLOOR_KEY) or {}).get("reached", "")
+        names = objects.gone_before(self._table, floor, limit) if floor else []
+        for topic in self.list_topics():
+            for source in self._table.query(sources_of(topic.uid)):
+                if len(names) < limit:
+                    names += objects.gone_before(
+                        self._table,
+                        source["lowest_name"],
+                        limit - len(names),
+                        prefix=source["sk"],
+                    )
+        for part in _fitting(names, _FITTING // 2):
+            objects.erase(self._table, part)
+        return len(names)
 
     def close(self) -> None:
         self._table.close()
@@ -415,17 +656,58 @@ class DynamoDbIndex(Index):
             )
 
 
-def _advance(key: Key, head: Item | None, next_sequence: int, appended_ms: int) -> Write:
-    """Gives a partition's next sequences away; whoever comes first makes its head."""
-    values = {"next_sequence": next_sequence, "appended_ms": appended_ms}
-    if head is None:
-        return put(keyed(key, **_NOTHING | values), when=NEW)
+def _check_partition(chunk: NewChunk, topic: Item | None) -> None:
+    if (
+        topic is None
+        or "deleted_topic" in topic
+        or chunk.partition not in range(topic["partitions"])
+    ):
+        raise TopicNotFound(f"topic {chunk.topic_uid} has no partition {chunk.partition}")
+
+
+def _check_name(object_name: str, item: Item | None) -> None:
+    floor = (item or {}).get("lowest_name", "")
+    if object_name < floor:
+        raise ObjectTooOld(floor)
+
+
+def _floor_of(item: Item | None) -> Item:
+    """The floor that an item has, for another that takes it over."""
+    return {"lowest_name": item["lowest_name"]} if item and "lowest_name" in item else {}
+
+
+def _check_floor(key: Key, seen: Item | None, when: str = "") -> Write:
+    """On the condition that an item has the floor that was seen."""
+    floor = _floor_of(seen)
+    same = "lowest_name = :floor" if floor else "attribute_not_exists(lowest_name)"
+    values = {"floor": floor["lowest_name"]} if floor else {}
+    return check(key, when=f"{when} AND {same}" if when else same, **values)
+
+
+def _settle_source(key: Key, seen: Item | None, source: Source) -> Write:
+    """Raises the floor of a source, if it is as it was read."""
+    before = (seen or {}).get("lowest_name", "")
+    item = keyed(key, lowest_name=max(before, source.floor))
+    if seen is None:
+        return put(item, when=NEW)
+    return put(item, when="lowest_name = :before", before=before)
+
+
+def _new_head(key: Key, topic: Item, **ends: int) -> Write:
+    """Whoever comes first makes a head, with the floor of its topic, which has to be checked beside it."""
+    return put(keyed(key, **_NOTHING | _floor_of(topic) | ends), when=NEW)
+
+
+def _advance(key: Key, seen: int, name: str, *, next_sequence: int, appended_ms: int) -> Write:
+    """Gives a partition's next sequences away."""
     return update(
         key,
         "SET next_sequence = :next_sequence, appended_ms = :appended_ms",
-        when="next_sequence = :seen",
-        seen=head["next_sequence"],
-        **values,
+        when=f"next_sequence = :seen AND {_NOT_BELOW_FLOOR}",
+        seen=seen,
+        name=name,
+        next_sequence=next_sequence,
+        appended_ms=appended_ms,
     )
 
 

@@ -4,15 +4,21 @@
 | --- | --- | --- |
 | `schema` | `version` | the version of this layout |
 | `topics` | name | a topic |
-| `uids` | uid | its partitions; so that a uid is taken once |
+| `uids` | uid | its partitions; so that a uid is taken once. With `deleted_topic` it takes no events |
+| `deleted` | uid | a topic that was deleted and of which something is left |
 | `heads#uid` | partition | the ends of a partition, and how far its events are told of |
 | `chunks#uid#partition` | first sequence | a chunk |
 | `object#name` | `object` | how many chunks lie in it, and what its commit was answered |
 | `garbage` | uid, partition, object | names of objects that one change left without chunks |
 | `cursors#uid` | group, partition | a group's progress, and who holds the partition |
 | `members#uid#group` | member | a reader that is there |
+| `groups#uid` | group | its uid, which tells it from a later group of its name |
+| `gone` | name | an object that was swept or collected; so that those before a floor are found |
+| `floor` | `floor` | names before it are refused unless they are known; `reached` by all heads |
+| `sources#uid` | prefix | the same for the names of one source of keyed appends |
 
-A head, and a cursor, is made by the first who writes it: a topic of 4,096 partitions is two items.
+A head, and a cursor, is made by the first who writes it: a topic of 4,096 partitions is two items. A head is
+made with the floor of its topic, which is checked in the same transaction. From then on its own floor counts.
 """
 
 from __future__ import annotations
@@ -32,6 +38,9 @@ Item: TypeAlias = dict[str, Any]
 SCHEMA_KEY = ("schema", "version")
 TOPICS = "topics"
 GARBAGE = "garbage"
+GONE = "gone"
+DELETED = "deleted"
+FLOOR_KEY = ("floor", "floor")
 
 
 def topic_key(name: str) -> Key:
@@ -42,12 +51,37 @@ def uid_key(topic_uid: int) -> Key:
     return "uids", str(topic_uid)
 
 
+def deleted_key(topic_uid: int) -> Key:
+    return DELETED, str(topic_uid)
+
+
+def gone_key(name: str) -> Key:
+    return GONE, name
+
+
+def sources_of(topic_uid: int) -> str:
+    return f"sources#{topic_uid}"
+
+
+def groups_of(topic_uid: int) -> str:
+    return f"groups#{topic_uid}"
+
+
+def group_key(topic_uid: int, group: str) -> Key:
+    return groups_of(topic_uid), group
+
+
 def heads_of(topic_uid: int) -> str:
     return f"heads#{topic_uid}"
 
 
 def head_key(topic_uid: int, partition: int) -> Key:
     return heads_of(topic_uid), f"{partition:04}"
+
+
+def headless_key(topic_uid: int) -> Key:
+    """Among the heads of a topic, it says that the topic is deleted."""
+    return heads_of(topic_uid), DELETED
 
 
 def chunks_of(topic_uid: int, partition: int) -> str:

@@ -1,8 +1,9 @@
 """Objects, counted by the chunks that lie in them.
 
-An object's item never goes: when it was swept its name stays refused, and when it was collected it still
-says what its commit was answered. Those that a change leaves without chunks are listed in one item of that
-change, so that they are found again.
+An object's item stays until its name is below a floor: when it was swept its name stays refused, and when
+it was collected it still says what its commit was answered. Those that a change leaves without chunks are
+listed in one item of that change, so that they are found again; those that are gone have an item each under
+`gone`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from collections.abc import Sequence
 
 from chronoline.log.contract import Chunk, ObjectSwept
 from chronoline.log.index.dynamodb.items import (
+    FLOOR_KEY,
     GARBAGE,
+    GONE,
     Item,
     Key,
     garbage_key,
+    gone_key,
     key_of,
     keyed,
     object_key,
@@ -42,20 +46,29 @@ def claim(name: str, *, refs: int, given: list[int]) -> Write:
 
 def settle(item: Item) -> list[int]:
     """What a commit that was made before was answered."""
-    if item["refs"] == _SWEPT:
+    if not was_committed(item):
         raise ObjectSwept
     return list(item["given"])
 
 
+def was_committed(item: Item) -> bool:
+    return bool(item["refs"] != _SWEPT)
+
+
 @again_if_overtaken
 def sweep(table: Table, names: Sequence[str], *, now_ms: int) -> list[str]:
-    """Refuses those that nobody committed; answers those that are refused."""
-    found = table.get(map(object_key, names))
+    """Refuses those that nobody committed; answers those that are refused. Below the floor all are."""
+    found = table.get([FLOOR_KEY, *map(object_key, names)])
+    reached = found.pop(FLOOR_KEY, {}).get("reached", "")
     new = {name for name in names if object_key(name) not in found}
+    swept = sorted(name for name in new if name >= reached)
     table.write(
         [
-            put(keyed(object_key(name), refs=_SWEPT, swept_ms=now_ms), when=NEW)
-            for name in sorted(new)
+            *(
+                put(keyed(object_key(name), refs=_SWEPT, swept_ms=now_ms), when=NEW)
+                for name in swept
+            ),
+            *(put(keyed(gone_key(name))) for name in swept),
         ]
     )
     refused = {key for key, item in found.items() if item["refs"] < 0}
@@ -114,8 +127,38 @@ def forget(table: Table, names: Sequence[str]) -> None:
         for some in gone.values()
         for name in some
     ]
+    writes += [put(keyed(gone_key(name))) for some in gone.values() for name in some]
     writes += [_shorten(item, gone[key_of(item)]) for item in lists.values()]
     table.write(writes)
+
+
+def gone_before(table: Table, floor: str, limit: int, *, prefix: str = "") -> list[str]:
+    """Objects that are gone, with names before a floor that begin with a prefix."""
+    found = table.query(GONE, ("<", floor), limit=limit, backwards=True)
+    return [item["sk"] for item in found if item["sk"] >= prefix]
+
+
+@again_if_overtaken
+def erase(table: Table, names: Sequence[str]) -> None:
+    """Deletes all that is known of objects that are gone."""
+    gone = "attribute_not_exists(pk) OR refs < :zero"
+    table.write(
+        [
+            *(delete(object_key(name), when=gone, zero=0) for name in names),
+            *(delete(gone_key(name)) for name in names),
+        ]
+    )
+
+
+def list_gone(table: Table) -> None:
+    """Lists objects that were gone before there was a list."""
+    for item in table.scan("begins_with(pk, :object) AND refs < :zero", object="object#", zero=0):
+        _list_one(table, item["pk"].partition("#")[2])
+
+
+@again_if_overtaken
+def _list_one(table: Table, name: str) -> None:
+    table.write([put(keyed(gone_key(name)))])
 
 
 def _shorten(item: Item, gone: set[str]) -> Write:

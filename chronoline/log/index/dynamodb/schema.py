@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from chronoline.core.errors import SchemaTooNew, StoreError
 from chronoline.log.index.dynamodb.address import parse_address
-from chronoline.log.index.dynamodb.items import SCHEMA_KEY, keyed
+from chronoline.log.index.dynamodb.items import SCHEMA_KEY, Item, keyed
 from chronoline.log.index.dynamodb.table import NEW, Overtaken, Table, put
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import CreateTableInputTypeDef
 
-VERSION = 1
+VERSION = 2
+"""From 2 on, names of objects have floors, which a program of version 1 would not heed."""
 
 
 def table_definition(name: str) -> CreateTableInputTypeDef:
@@ -61,6 +63,12 @@ def create_table(url: str) -> bool:
     return made
 
 
+def scan_table(url: str) -> Iterator[Item]:
+    """All items of a table, whoever's it is."""
+    with closing(Table(parse_address(url))) as table:
+        yield from table.scan()
+
+
 def check_version(table: Table, name: str) -> None:
     """Refuses a table that is newer, or another program's. An empty one, from a template, is made ours."""
     item = table.get_one(SCHEMA_KEY)
@@ -71,6 +79,11 @@ def check_version(table: Table, name: str) -> None:
     if item is None:
         with suppress(Overtaken):  # another was faster, with the same
             table.write([put(keyed(SCHEMA_KEY, version=VERSION), when=NEW)])
+    elif item["version"] < VERSION:
+        when = "log_id = :log_id" if "log_id" in item else "attribute_not_exists(log_id)"
+        values = {"log_id": item["log_id"]} if "log_id" in item else {}
+        with suppress(Overtaken):  # another ties it to its log; it is upgraded the next time
+            table.write([put(item | {"version": VERSION}, when=when, **values)])
     elif item["version"] > VERSION:
         raise SchemaTooNew(
             f"table {name!r} has schema version {item['version']}, and this Chronoline knows up to "

@@ -174,6 +174,11 @@ def delete(key: Key, *, when: str | None = None, **values: Any) -> Write:
     return {"Delete": {"Key": encode_key(key)} | _condition(when, values)}
 
 
+def check(key: Key, *, when: str, **values: Any) -> Write:
+    """Changes nothing, and fails the transaction if the condition does not hold."""
+    return {"ConditionCheck": {"Key": encode_key(key)} | _condition(when, values)}
+
+
 def _condition(when: str | None, values: dict[str, Any]) -> dict[str, Any]:
     body: dict[str, Any] = {} if when is None else {"ConditionExpression": when}
     if values:
@@ -242,6 +247,21 @@ class Table:
 
     def is_empty(self) -> bool:
         return not self._read(self._client.scan, TableName=self._name, Limit=1)["Items"]
+
+    def scan(self, when: str | None = None, **values: Any) -> Iterator[Item]:
+        """All items of the table, or those for which a condition holds. It reads all of it."""
+        request: dict[str, Any] = {"TableName": self._name, "ConsistentRead": True}
+        if when is not None:
+            request |= {
+                "FilterExpression": when,
+                "ExpressionAttributeValues": _parameters(values),
+            }
+        while True:
+            answer = self._read(self._client.scan, **request)
+            yield from map(decode, answer["Items"])
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def update(self, key: Key, change: str, *, when: str, repeat: bool, **values: Any) -> Updated:
         """Changes one item under a condition. Say `repeat` if to do it twice is to do it once."""

@@ -6,7 +6,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from chronoline.core.errors import OutcomeUnknown, StoreError, TopicExists, TopicNotFound
+from chronoline.core.errors import (
+    OutcomeUnknown,
+    StoreBusy,
+    StoreError,
+    TopicExists,
+    TopicNotFound,
+)
 from chronoline.databases.postgres import (
     NO_LISTEN,
     Connection,
@@ -19,6 +25,7 @@ from chronoline.databases.postgres_listening import PostgresListener
 from chronoline.databases.queries import load_queries
 from chronoline.log.contract import (
     Chunk,
+    GroupNotFound,
     GroupState,
     Head,
     Hold,
@@ -27,12 +34,15 @@ from chronoline.log.contract import (
     NewChunk,
     Notice,
     ObjectSwept,
+    ObjectTooOld,
+    Source,
 )
 from chronoline.log.index.postgres.words import Voice, parse_word
 
 _PACKAGE = "chronoline.log.index.postgres"
 _SCHEMA = _CHANNEL = "chronoline_log"
 _QUERIES = load_queries(_PACKAGE)
+_OPEN_TRIES = 5
 
 
 class PostgresIndex(Index):
@@ -74,12 +84,39 @@ class PostgresIndex(Index):
     def list_topics(self) -> list[LogTopic]:
         return [_topic(row) for row in self._read("topics", {})]
 
+    def delete_topic(self, topic_uid: int) -> bool:
+        word = self._voice.word({topic_uid}) if self._voice else ""
+        return bool(self._run("delete_topic", {"uid": topic_uid, "word": word}))
+
+    def deleted_topics(self) -> list[int]:
+        return [uid for (uid,) in self._read("deleted_topics", {})]
+
+    def purge_topic(self, topic_uid: int) -> bool:
+        values = {"uid": topic_uid, "limit": self.max_chunks_per_commit}
+        for query in ("purge_chunks", "purge_cursors"):
+            if self._run(query, values)[0][0]:
+                return True
+        self._run("purge_rest", values)
+        self._run("forget_topic", values)
+        return bool(self._read("is_deleted", values))
+
     # Appending and reading
 
-    def commit(self, object_name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+    def commit(
+        self,
+        object_name: str,
+        chunks: Sequence[NewChunk],
+        *,
+        now_ms: int,
+        source: Source | None = None,
+    ) -> list[int]:
         topics = {chunk.topic_uid for chunk in chunks}
+        if source is not None:
+            self._run("open_source", {"prefix": source.prefix, "topic": source.topic_uid})
         values = {
             "name": object_name,
+            "prefix": source.prefix if source else "",
+            "floor": source.floor if source else "",
             "now": now_ms,
             "chunks": len(chunks),
             "topic": [chunk.topic_uid for chunk in chunks],
@@ -94,13 +131,15 @@ class PostgresIndex(Index):
         except OutcomeUnknown:
             self._doubt(topics)
             raise
-        return list(rows[0][0]) if rows else self._settle(object_name)
+        return list(rows[0][0]) if rows else self._settle(values)
 
-    def _settle(self, object_name: str) -> list[int]:
+    def _settle(self, values: dict[str, Any]) -> list[int]:
         """What a commit that was made before was answered."""
-        rows = self._read("object", {"name": object_name})
+        rows = self._read("object", values)
         if not rows:
-            raise TopicNotFound(f"a topic or partition of object {object_name!r} is not there")
+            if floors := self._read("floor_above", values):
+                raise ObjectTooOld(floors[0][0])
+            raise TopicNotFound(f"a topic or partition of object {values['name']!r} is not there")
         refs, given = rows[0]
         if refs == -1:
             raise ObjectSwept
@@ -112,6 +151,10 @@ class PostgresIndex(Index):
             self._voice.change()
         if self._heard is not None:
             self._heard(topics)
+
+    def was_committed(self, object_name: str) -> bool | None:
+        rows = self._read("object", {"name": object_name})
+        return bool(rows[0][0] != -1) if rows else None
 
     def heads(self, topic_uid: int) -> list[Head]:
         return [Head(*row) for row in self._read("heads", {"topic": topic_uid})]
@@ -126,7 +169,7 @@ class PostgresIndex(Index):
     def sequence_at(self, topic_uid: int, partition: int, ts: int) -> int:
         where = {"topic": topic_uid, "partition": partition}
         rows = self._read("sequence_at", where | {"ts": ts})
-        return int(rows[0][0])
+        return int(rows[0][0]) if rows else 0
 
     @property
     def hearing(self) -> bool:
@@ -148,12 +191,49 @@ class PostgresIndex(Index):
 
     # Groups
 
+    def open_group(self, group: str, topic_uid: int, *, uid: int) -> int:
+        values = {"topic": topic_uid, "group": group, "uid": uid}
+        for _ in range(_OPEN_TRIES):
+            if rows := self._read("group_uid", values):
+                return int(rows[0][0])
+            if not self.heads(topic_uid):
+                raise TopicNotFound(f"there is no topic {topic_uid}")
+            self._run("open_group", values)
+        raise StoreBusy(f"group {group!r} is deleted again and again; nothing was changed")
+
+    def delete_group(self, group: str, topic_uid: int) -> bool:
+        values = {"topic": topic_uid, "group": group}
+
+        def work(connection: Connection) -> bool:
+            found = bool(fetch(connection, _QUERIES["delete_group"], values))
+            # Another statement, which sees what others held while we waited for them.
+            return bool(fetch(connection, _QUERIES["delete_progress"], values)[0][0]) or found
+
+        return self._database.transact(work)
+
+    def _check_group(self, values: dict[str, Any]) -> None:
+        """Why nothing was joined or held, if topic or group are gone."""
+        if values["group_uid"] is not None:
+            rows = self._read("group_uid", values)
+            if not rows or rows[0][0] != values["group_uid"]:
+                raise GroupNotFound(f"group {values['group']!r} was deleted")
+
     def join(
-        self, group: str, topic_uid: int, member: str, *, until_ms: int, now_ms: int
+        self,
+        group: str,
+        topic_uid: int,
+        member: str,
+        *,
+        until_ms: int,
+        now_ms: int,
+        group_uid: int | None = None,
     ) -> list[str]:
-        values = {"topic": topic_uid, "group": group, "member": member}
+        values = {"topic": topic_uid, "group": group, "member": member, "group_uid": group_uid}
         rows = self._run("join", values | {"until": until_ms, "now": now_ms})
-        return sorted([name for (name,) in rows] + [member])
+        members = sorted(name for (name,) in rows)
+        if member not in members:
+            self._check_group(values)
+        return members
 
     def leave(self, group: str, topic_uid: int, member: str) -> None:
         self._run("leave", {"topic": topic_uid, "group": group, "member": member})
@@ -167,12 +247,15 @@ class PostgresIndex(Index):
         *,
         until_ms: int,
         now_ms: int,
+        group_uid: int | None = None,
     ) -> list[Hold]:
         if not partitions:
             return []
         values = {"topic": topic_uid, "group": group, "partitions": list(partitions)}
-        values |= {"holder": holder, "until": until_ms, "now": now_ms}
+        values |= {"holder": holder, "until": until_ms, "now": now_ms, "group_uid": group_uid}
         taken = {row[0]: row[1:] for row in self._run("hold", values)}
+        if not taken:
+            self._check_group(values)
         return [
             Hold(
                 group,
@@ -275,7 +358,8 @@ class PostgresIndex(Index):
         values |= {"limit": self.max_chunks_per_commit}
 
         def work(connection: Connection) -> int:
-            fetch(connection, _QUERIES["lock_head"], values)
+            if not fetch(connection, _QUERIES["lock_head"], values):
+                return 0  # the topic is deleted, and whoever purges it drops them
             return int(fetch(connection, _QUERIES["trim"], values)[0][0])
 
         return self._database.transact(work)
@@ -304,7 +388,9 @@ class PostgresIndex(Index):
         }
 
         def work(connection: Connection) -> bool:
-            fetch(connection, _QUERIES["lock_head"], values)
+            heads = fetch(connection, _QUERIES["lock_head"], values)
+            if not heads or object_name < heads[0][0]:
+                return False  # the topic is deleted, or the object was swept and is forgotten
             present = [Chunk(*row) for row in fetch(connection, _QUERIES["chunks"], values)]
             if present != list(old) or not fetch(connection, _QUERIES["claim_object"], values):
                 return False
@@ -319,6 +405,18 @@ class PostgresIndex(Index):
     def forget(self, names: Sequence[str]) -> None:
         if names:
             self._run("forget", {"names": sorted(names)})
+
+    def raise_floor(self, floor: str) -> None:
+        """Of new topics first, then of each topic that there is, and only then names are forgotten."""
+        values = {"floor": floor}
+        if self._read("has_gone", values):
+            self._run("raise_floor", values)
+            for topic in self.list_topics():
+                self._run("raise_heads", values | {"topic": topic.uid})
+            self._run("reach_floor", values)
+
+    def forget_names(self, limit: int) -> int:
+        return int(self._run("forget_names", {"limit": limit})[0][0])
 
     def close(self) -> None:
         if self._listener is not None:

@@ -12,6 +12,7 @@ from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import LOG_FILE, SqliteDatabase
 from chronoline.log.contract import (
     Chunk,
+    GroupNotFound,
     GroupState,
     Head,
     Hold,
@@ -20,6 +21,8 @@ from chronoline.log.contract import (
     NewChunk,
     Notice,
     ObjectSwept,
+    ObjectTooOld,
+    Source,
 )
 
 _PACKAGE = "chronoline.log.index.sqlite"
@@ -62,16 +65,54 @@ class SqliteIndex(Index):
     def list_topics(self) -> list[LogTopic]:
         return [_topic(row) for row in self._read("topics")]
 
+    def delete_topic(self, topic_uid: int) -> bool:
+        with self._database.writing() as connection:
+            if not _run(connection, "delete_topic", uid=topic_uid).rowcount:
+                return False
+            _run(connection, "delete_heads", uid=topic_uid)
+            _run(connection, "note_deleted", uid=topic_uid)
+            return True
+
+    def deleted_topics(self) -> list[int]:
+        return [uid for (uid,) in self._read("deleted_topics")]
+
+    def purge_topic(self, topic_uid: int) -> bool:
+        values = {"uid": topic_uid, "limit": self.max_chunks_per_commit}
+        with self._database.writing() as connection:
+            chunks = _run(connection, "chunks_of_topic", **values).fetchall()
+            for partition, first, name in chunks:
+                where = {"topic": topic_uid, "partition": partition}
+                _drop_chunk(connection, where, first, name)
+            if chunks or _run(connection, "purge_cursors", **values).rowcount:
+                return True
+            for query in ("purge_members", "purge_groups", "purge_floors", "forget_topic"):
+                _run(connection, query, uid=topic_uid)
+        return False
+
     # Appending and reading
 
-    def commit(self, object_name: str, chunks: Sequence[NewChunk], *, now_ms: int) -> list[int]:
+    def commit(
+        self,
+        object_name: str,
+        chunks: Sequence[NewChunk],
+        *,
+        now_ms: int,
+        source: Source | None = None,
+    ) -> list[int]:
+        named = {"name": object_name, "prefix": source.prefix if source else ""}
         with self._database.writing() as connection:
-            claim = _run(connection, "claim_object", name=object_name, refs=len(chunks))
-            if not claim.rowcount:
-                return _settle(connection, object_name)
+            if not _run(connection, "claim_object", refs=len(chunks), **named).rowcount:
+                return _settle(connection, named)
             given = [_commit_chunk(connection, object_name, chunk, now_ms) for chunk in chunks]
             _run(connection, "note_given", name=object_name, given=json.dumps(given))
+            if source is not None:
+                values = {"prefix": source.prefix, "topic": source.topic_uid, "floor": source.floor}
+                _run(connection, "settle_source", **values)
             return given
+
+    def was_committed(self, object_name: str) -> bool | None:
+        rows = self._read("object", name=object_name)
+        return bool(rows[0][0] != -1) if rows else None
 
     def heads(self, topic_uid: int) -> list[Head]:
         return [Head(*row) for row in self._read("heads", topic=topic_uid)]
@@ -84,15 +125,42 @@ class SqliteIndex(Index):
 
     def sequence_at(self, topic_uid: int, partition: int, ts: int) -> int:
         rows = self._read("sequence_at", topic=topic_uid, partition=partition, ts=ts)
-        return int(rows[0][0])
+        return int(rows[0][0]) if rows else 0
 
     # Groups
 
+    def open_group(self, group: str, topic_uid: int, *, uid: int) -> int:
+        where = {"topic": topic_uid, "group": group}
+        if rows := self._read("group_uid", **where):
+            return int(rows[0][0])
+        with self._database.writing() as connection:
+            _run(connection, "open_group", uid=uid, **where)
+            row = _run(connection, "group_uid", **where).fetchone()
+        if row is None:
+            raise TopicNotFound(f"there is no topic {topic_uid}")
+        return int(row[0])
+
+    def delete_group(self, group: str, topic_uid: int) -> bool:
+        queries = "delete_group", "delete_cursors", "delete_members"
+        with self._database.writing() as connection:
+            rows = [
+                _run(connection, query, topic=topic_uid, group=group).rowcount for query in queries
+            ]
+        return any(rows)
+
     def join(
-        self, group: str, topic_uid: int, member: str, *, until_ms: int, now_ms: int
+        self,
+        group: str,
+        topic_uid: int,
+        member: str,
+        *,
+        until_ms: int,
+        now_ms: int,
+        group_uid: int | None = None,
     ) -> list[str]:
         where = {"topic": topic_uid, "group": group}
         with self._database.writing() as connection:
+            _check_group(connection, where, group_uid)
             _run(connection, "join", member=member, until=until_ms, **where)
             _run(connection, "forget_members", now=now_ms, **where)
             return [name for (name,) in _run(connection, "members", **where).fetchall()]
@@ -110,11 +178,13 @@ class SqliteIndex(Index):
         *,
         until_ms: int,
         now_ms: int,
+        group_uid: int | None = None,
     ) -> list[Hold]:
-        values = {"topic": topic_uid, "group": group, "holder": holder}
-        values |= {"until": until_ms, "now": now_ms}
+        where = {"topic": topic_uid, "group": group}
+        values = where | {"holder": holder, "until": until_ms, "now": now_ms}
         holds = []
         with self._database.writing() as connection:
+            _check_group(connection, where, group_uid)
             for partition in partitions:
                 row = _run(connection, "hold", partition=partition, **values).fetchone()
                 if row is not None:
@@ -196,8 +266,8 @@ class SqliteIndex(Index):
         with self._database.writing() as connection:
             for name in names:
                 _run(connection, "sweep", name=name, now=now_ms)
-            refs = [(name, _run(connection, "object", name=name).fetchone()[0]) for name in names]
-        return [name for name, count in refs if count < 0]
+            rows = [(name, _run(connection, "object", name=name).fetchone()) for name in names]
+        return [name for name, row in rows if row is None or row[0] < 0]
 
     def trim(self, topic_uid: int, partition: int, *, before_sequence: int) -> int:
         where = {"topic": topic_uid, "partition": partition}
@@ -235,7 +305,7 @@ class SqliteIndex(Index):
             ).fetchall()
             if [Chunk(*row) for row in present] != list(old):
                 return False
-            if not _run(connection, "claim_object", name=object_name, refs=1).rowcount:
+            if not _run(connection, "claim_object", name=object_name, refs=1, prefix="").rowcount:
                 return False
             for chunk in old:
                 _drop_chunk(connection, where, chunk.first_sequence, chunk.object_name)
@@ -249,6 +319,18 @@ class SqliteIndex(Index):
         with self._database.writing() as connection:
             for name in names:
                 _run(connection, "forget", name=name)
+
+    def raise_floor(self, floor: str) -> None:
+        if self._read("has_gone", floor=floor):
+            with self._database.writing() as connection:
+                _run(connection, "raise_floor", floor=floor)
+
+    def forget_names(self, limit: int) -> int:
+        names = [name for (name,) in self._read("gone_names", limit=limit)]
+        if not names:
+            return 0
+        with self._database.writing() as connection:
+            return sum(_run(connection, "forget_name", name=name).rowcount for name in names)
 
     def close(self) -> None:
         self._database.close()
@@ -280,9 +362,21 @@ def _held(hold: Hold) -> dict[str, Any]:
     }
 
 
-def _settle(connection: sqlite3.Connection, object_name: str) -> list[int]:
+def _check_group(
+    connection: sqlite3.Connection, where: dict[str, Any], group_uid: int | None
+) -> None:
+    if group_uid is not None:
+        row = _run(connection, "group_uid", **where).fetchone()
+        if row is None or row[0] != group_uid:
+            raise GroupNotFound(f"group {where['group']!r} was deleted")
+
+
+def _settle(connection: sqlite3.Connection, named: dict[str, Any]) -> list[int]:
     """What a commit that was made before was answered."""
-    refs, given = _run(connection, "object", name=object_name).fetchone()
+    row = _run(connection, "object", name=named["name"]).fetchone()
+    if row is None:
+        raise ObjectTooOld(*_run(connection, "floor_above", **named).fetchone())
+    refs, given = row
     if refs == -1:
         raise ObjectSwept
     return list(json.loads(given))

@@ -23,9 +23,64 @@ SELECT uid, name, partitions FROM topics WHERE name = :name;
 -- All topics.
 SELECT uid, name, partitions FROM topics ORDER BY name;
 
+-- name: delete_topic
+-- Frees a topic's name.
+DELETE FROM topics WHERE uid = :uid;
+
+-- name: delete_heads
+-- Nothing can be appended to a topic any more, and its readers see that.
+DELETE FROM heads WHERE topic = :uid;
+
+-- name: note_deleted
+-- Notes that something may be left of a deleted topic.
+INSERT INTO deleted_topics (uid) VALUES (:uid);
+
+-- name: deleted_topics
+-- Deleted topics of which something may be left.
+SELECT uid FROM deleted_topics ORDER BY uid;
+
+-- name: chunks_of_topic
+-- Some chunks of a topic.
+SELECT partition, first_sequence, object FROM chunks WHERE topic = :uid LIMIT :limit;
+
+-- name: purge_cursors
+-- Deletes some of the progress on a topic.
+DELETE FROM cursors WHERE topic = :uid AND (reader_group, partition) IN (
+    SELECT reader_group, partition FROM cursors WHERE topic = :uid LIMIT :limit
+);
+
+-- name: purge_members
+-- Deletes the readers of a topic.
+DELETE FROM members WHERE topic = :uid;
+
+-- name: purge_groups
+-- Deletes the groups of a topic.
+DELETE FROM reader_groups WHERE topic = :uid;
+
+-- name: purge_floors
+-- Deletes what is known of a topic's sources: names of it can never be committed.
+DELETE FROM floors WHERE topic = :uid;
+
+-- name: forget_topic
+-- Nothing is left of a topic.
+DELETE FROM deleted_topics WHERE uid = :uid;
+
 -- name: claim_object
--- Notes that an object is committed; a name is committed once.
-INSERT INTO objects (name, refs) VALUES (:name, :refs) ON CONFLICT DO NOTHING;
+-- Notes that an object is committed; a name is committed once, and never below a floor.
+INSERT INTO objects (name, refs)
+SELECT :name, :refs WHERE NOT EXISTS (
+    SELECT 1 FROM floors WHERE prefix IN ('', :prefix) AND floor > :name
+)
+ON CONFLICT DO NOTHING;
+
+-- name: floor_above
+-- The floor that a name is below.
+SELECT floor FROM floors WHERE prefix IN ('', :prefix) AND floor > :name;
+
+-- name: settle_source
+-- Names of a source before a floor are settled.
+INSERT INTO floors (prefix, topic, floor) VALUES (:prefix, :topic, :floor)
+ON CONFLICT DO UPDATE SET floor = max(floor, excluded.floor);
 
 -- name: object
 -- How often an object is referred to, and what its commit was answered.
@@ -68,6 +123,28 @@ SELECT coalesce((
     ORDER BY appended_ms, first_sequence LIMIT 1
 ), next_sequence)
 FROM heads WHERE topic = :topic AND partition = :partition;
+
+-- name: open_group
+-- Makes a group of a topic that there is.
+INSERT INTO reader_groups (topic, reader_group, uid)
+SELECT uid, :group, :uid FROM topics WHERE uid = :topic
+ON CONFLICT DO NOTHING;
+
+-- name: group_uid
+-- Which group of that name it is.
+SELECT uid FROM reader_groups WHERE topic = :topic AND reader_group = :group;
+
+-- name: delete_group
+-- Deletes a group.
+DELETE FROM reader_groups WHERE topic = :topic AND reader_group = :group;
+
+-- name: delete_cursors
+-- Deletes the progress of a group.
+DELETE FROM cursors WHERE topic = :topic AND reader_group = :group;
+
+-- name: delete_members
+-- Deletes the readers of a group.
+DELETE FROM members WHERE topic = :topic AND reader_group = :group;
 
 -- name: join
 -- Says that a reader is there.
@@ -157,8 +234,10 @@ UPDATE heads SET told = min(told, :sequence), told_since_ms = 0
 WHERE topic = :topic AND partition = :partition;
 
 -- name: sweep
--- Marks an object that nobody committed: from now on nobody can.
-INSERT INTO objects (name, refs, swept_ms) VALUES (:name, -1, :now) ON CONFLICT DO NOTHING;
+-- Marks an object that nobody committed: from now on nobody can. Below the floor nobody can anyway.
+INSERT INTO objects (name, refs, swept_ms)
+SELECT :name, -1, :now WHERE :name >= (SELECT floor FROM floors WHERE prefix = '')
+ON CONFLICT DO NOTHING;
 
 -- name: doomed
 -- The chunks that end before a sequence.
@@ -188,3 +267,20 @@ SELECT name FROM objects WHERE refs = 0 ORDER BY name LIMIT :limit;
 -- name: forget
 -- Forgets an object that was deleted. What its commit was answered stays known.
 UPDATE objects SET refs = -2 WHERE name = :name AND refs = 0;
+
+-- name: has_gone
+-- Whether an object is gone whose name is before a floor.
+SELECT 1 FROM objects INDEXED BY objects_gone WHERE refs < 0 AND name < :floor LIMIT 1;
+
+-- name: raise_floor
+-- From now on names before it are refused, unless they are known.
+UPDATE floors SET floor = max(floor, :floor) WHERE prefix = '';
+
+-- name: gone_names
+-- Names of objects that are gone, below the floors. The floors are read first, whatever the planner knows.
+SELECT name FROM floors CROSS JOIN objects INDEXED BY objects_gone
+WHERE refs < 0 AND name >= prefix AND name < floor LIMIT :limit;
+
+-- name: forget_name
+-- Forgets an object that is gone.
+DELETE FROM objects WHERE name = :name AND refs < 0;
