@@ -45,7 +45,7 @@ from chronoline.core.dealing import deal_ranges
 from chronoline.core.errors import (
     AlreadySubscribed,
     ChronolineError,
-    StoreUnavailable,
+    OutcomeUnknown,
     TopicNotFound,
 )
 from chronoline.core.limits import WRITE_BOUND_MS
@@ -391,7 +391,8 @@ class Loader:
             grant = await self._access.change("reserve", submit, topic=self.topic.name)
         except BaseException as error:
             # Also when the waiting was cancelled, or something failed that nobody foresaw.
-            if asked and not isinstance(error, StoreUnavailable):
+            undone = isinstance(error, ChronolineError) and not isinstance(error, OutcomeUnknown)
+            if asked and not undone:
                 self._in_background(self._recover(subscription, session, asked[0]))
             raise
         self._metrics.leased(self.topic.name, grant)
