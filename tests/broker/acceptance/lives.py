@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from chronoline.client.leases import AsyncLease
-from chronoline.core.errors import Refused
+from chronoline.core.errors import OutcomeUnknown, Refused
 from chronoline.testing import ManualClock
 
 Fate = Literal["ack", "work", "extend", "retry", "release", "abandon", "late"]
@@ -28,6 +28,8 @@ _FATES: dict[Fate, int] = {
     "late": 7,
 }
 _MOST_FATES = 3
+NOT_DONE = (Refused, OutcomeUnknown)
+"""A lease that ended while nobody answered leaves it open: an earlier attempt may have been under way."""
 
 
 @dataclass(slots=True)
@@ -177,7 +179,7 @@ class Lives:
         grip.to_ms = min(grip.to_ms, asked_ms)
         try:
             await lease.ack()
-        except Refused:
+        except NOT_DONE:
             self.done["refused"] += 1
         else:
             life.acks += 1
@@ -187,7 +189,7 @@ class Lives:
     async def _extend(self, life: Life, grip: Grip, lease: AsyncLease) -> None:
         try:
             await lease.extend(timedelta(milliseconds=LEASE_MS))
-        except Refused:
+        except NOT_DONE:
             self.done["refused"] += 1
             return
         grip.to_ms = lease.until_ms
@@ -204,7 +206,7 @@ class Lives:
         life.dues_ms.add(due_ms)
         try:
             await (lease.retry(due=due) if how == "retry" else lease.release(due=due))
-        except Refused:  # the lease is over; or it was done, and not answered
+        except NOT_DONE:  # the lease is over; or it was done, and not answered
             self.done["refused"] += 1
             life.by_ms = max(life.by_ms, due_ms)
         else:
