@@ -119,13 +119,14 @@ class Loaders:
     def noticed(self, notices: Iterable[Notice]) -> None:
         """What the store's watch saw. A topic that is not known may be any."""
         for notice in notices:
-            if notice.returned is not None:
-                for loader in self._loaders.values():
-                    loader.returned(notice.returned)
-            elif notice.topic_uid is None:
+            if notice.topic_uid is None:
                 for loader in self._loaders.values():
                     loader.noticed(notice.due)
-            elif (loader_of := self._loaders.get(notice.topic_uid)) is not None:
+            elif (loader_of := self._loaders.get(notice.topic_uid)) is None:
+                continue
+            elif notice.returned is not None:
+                loader_of.returned(notice.returned)
+            else:
                 loader_of.noticed(notice.due)
 
     def dropped(self, topic_uid: int) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,29 @@ class _Tap(Tap):
     def select_held(self, *given: Any, **named: Any) -> Page:
         page = self.store.select_held(*given, **named)
         self.looked.set()
+        return page
+
+
+class _LateTap(_Tap):
+    """The first reservation fails, and is carried out when somebody has looked what it took."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._late: Callable[[], Any] | None = None
+        self._failed = False
+
+    def reserve(self, *given: Any, **named: Any) -> Any:
+        if self._failed:
+            return self.store.reserve(*given, **named)
+        self._failed = True
+        self._late = partial(self.store.reserve, *given, **named)
+        raise LOST
+
+    def select_held(self, *given: Any, **named: Any) -> Page:
+        page = super().select_held(*given, **named)
+        if self._late is not None:
+            late, self._late = self._late, None
+            assert late().leased
         return page
 
 
@@ -259,6 +283,22 @@ def test_what_an_unanswered_reservation_took_is_served_again_at_once(tmp_path: P
                 lease = await asyncio.wait_for(coming, 30)
                 assert (lease.id, lease.attempts) == ("a", 0)
                 await lease.ack()
+                await leases.aclose()
+
+    asyncio.run(play())
+
+
+def test_what_a_reservation_takes_after_it_failed_is_served_again(tmp_path: Path) -> None:
+    async def play() -> None:
+        with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
+            tap: Any = _LateTap(store)
+            async with serving(tap) as served, served.client() as client:
+                await client.create_topic("jobs", SETTINGS)
+                await client.send("jobs", b"work", id="a")
+                leases = client.consume("jobs", consumer="c", lease=3_600)
+                lease = await asyncio.wait_for(anext(leases), 30)
+                assert tap.looked.is_set()
+                assert (lease.id, lease.attempts) == ("a", 0)
                 await leases.aclose()
 
     asyncio.run(play())

@@ -101,6 +101,19 @@ def test_a_poll_is_woken_by_a_message_that_comes_meanwhile(tmp_path: Path) -> No
     asyncio.run(play())
 
 
+def test_a_consumer_may_poll_several_topics_at_once(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            await served.create_topic("other")
+            poll = await RawPoll.begin(served, consumer="c")
+            assert (await served.receive("other", consumer="c", wait="100ms"))["messages"] == []
+            await served.put("m")
+            assert [each["id"] for each in (await poll.body())["messages"]] == ["m"]
+
+    asyncio.run(play())
+
+
 def test_a_poll_hands_over_no_more_than_it_asked_for_and_in_order(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
