@@ -448,6 +448,7 @@ class Stream(ABC):
                 continue
             alone.turned_back()
             alone.request.last = StoreBusy(REASONS[Refusal.BUSY])
+            alone.request.was_told = True
             self._resting[alone] = loop.call_later(_BUSY_REST_S, self._again, alone)
 
     def _refused(self, failure: pb.Failure, parts: list[Part]) -> None:
