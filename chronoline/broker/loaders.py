@@ -119,14 +119,13 @@ class Loaders:
     def noticed(self, notices: Iterable[Notice]) -> None:
         """What the store's watch saw. A topic that is not known may be any."""
         for notice in notices:
-            if notice.returned is not None:
-                for loader in self._loaders.values():
+            uid = notice.topic_uid
+            loaders = self._loaders.values() if uid is None else [self._loaders.get(uid)]
+            for loader in loaders:
+                if loader is not None and notice.returned is not None:
                     loader.returned(notice.returned)
-            elif notice.topic_uid is None:
-                for loader in self._loaders.values():
+                elif loader is not None:
                     loader.noticed(notice.due)
-            elif (loader_of := self._loaders.get(notice.topic_uid)) is not None:
-                loader_of.noticed(notice.due)
 
     def dropped(self, topic_uid: int) -> None:
         """The topic was dropped: its consumers are told."""

@@ -228,7 +228,7 @@ class Loader:
         self._to_push.ring()
 
     def returned(self, other: Returned) -> None:
-        """A consumer has subscribed under this name, here or at another broker: the latest one keeps it.
+        """A consumer has subscribed to this topic, here or at another broker: the latest one keeps its name.
 
         Another stream of the same instance is the same consumer, which is at home in one place at a time.
         """

@@ -47,11 +47,11 @@ logger = logging.getLogger(__name__)
 
 _MOST_REASON = 1_000
 _PATIENCE_S = 1.0
+"""How long messages wait for a free hand before other workers get them."""
 _REST_MS = 500
 """Before the broker is asked again, if it did not say when."""
 _PASSING = (BrokerUnavailable, OutcomeUnknown, StoreUnavailable, TooMuch)
 """Errors after which asking again may help."""
-"""So long messages wait here for a free hand, before others get them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
