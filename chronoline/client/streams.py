@@ -436,7 +436,7 @@ class Stream(ABC):
             begin += count
 
     def _settle_part(self, part: Part, answers: Sequence[Any]) -> None:
-        """What other transactions hold is asked again, one by one; the others are answered."""
+        """Asks again, one by one, for messages that other transactions hold; the others are answered."""
         if not any(map(is_busy, answers)):
             part.answered(answers)
             return

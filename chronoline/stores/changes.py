@@ -157,7 +157,7 @@ def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
 
 
 def resume_values(topic: Topic, request: ResumeRequest) -> dict[str, Any]:
-    """What the SQL engines' queries for resumed leases want to know."""
+    """The values of the SQL engines' queries for resumed leases."""
     values = request._asdict()
     return {"topic": topic.uid, "now": values.pop("now_ms"), **values}
 
