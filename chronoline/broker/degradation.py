@@ -45,7 +45,7 @@ class Degradation:
 
 
 class Degradations:
-    """What is wrong with a node at the moment. Owned by the event loop."""
+    """The degradations of a node at the moment. Owned by the event loop."""
 
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
@@ -62,7 +62,7 @@ class Degradations:
 
     @property
     def current(self) -> tuple[Degradation, ...]:
-        """What is known to be wrong; nobody is asked for that. Empty while all is well."""
+        """The known degradations, without a question to the store. Empty while all is well."""
         found = []
         if self.stopping:
             words = "the broker is stopping"
@@ -77,7 +77,7 @@ class Degradations:
         return tuple(found)
 
     async def look(self) -> tuple[Degradation, ...]:
-        """What is wrong, after the store was asked whether it answers: at most twice a second, for 2 s."""
+        """Asks the store whether it answers, at most twice a second and for 2 s; then as `current`."""
         due = time.monotonic() - self._asked_s >= _ASK_EVERY_S
         if self._asking is None and due and not self.stopping:
             self._asking = asyncio.create_task(self._ask(), name="asking the store")

@@ -27,7 +27,7 @@ class Limits:
     connections: int = 1_000
     """Streams that are open at the same time, and connections of each listener."""
     node_bytes: int = 256 * 1024 * 1024
-    """What all clients may have sent and not been answered yet; one client may have a quarter of it."""
+    """The bytes of all unanswered requests; one client may have a quarter of them."""
     node_requests: int = 4_000
     """Requests of all clients that are not answered yet; of one client a quarter."""
     ping_interval_ms: int = 1_000
@@ -37,7 +37,7 @@ class Limits:
     """A client's clock that is further off is reported; if the store's is, the broker does less."""
 
     def admission(self) -> Admission:
-        """What bounds the requests of all clients together."""
+        """The bounds for the requests of all clients together."""
         return Admission(
             most_bytes=self.node_bytes,
             most_requests=self.node_requests,

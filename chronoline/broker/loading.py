@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 _REST_MS = 200
 """After the store failed, without saying when to try again; or while our clock is off."""
 _LOOK_WHEN_PAUSED_MS = 2_000
-"""So often a topic that is paused is looked up."""
+"""How often a paused topic is looked up, which may have been dropped."""
 _PAGE = 1_000
 _AT_ONCE = 4
 """For so many consumers of a topic is reserved at a time."""
@@ -228,7 +228,7 @@ class Loader:
         self._to_push.ring()
 
     def returned(self, other: Returned) -> None:
-        """A consumer has subscribed under this name, here or at another broker: the latest one keeps it.
+        """A consumer has subscribed to this topic, here or at another broker: the latest one keeps its name.
 
         Another stream of the same instance is the same consumer, which is at home in one place at a time.
         """

@@ -290,7 +290,7 @@ class BrokerMetrics(Collector):
     # What is shown
 
     def snapshot(self) -> Snapshot:
-        """What is to be shown now. In the event loop, to which the watched parts belong."""
+        """The values to show now. Call it in the event loop, to which the watched parts belong."""
         samples = [
             (name, labels, value)
             for counted in self._counted.values()

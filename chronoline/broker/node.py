@@ -43,7 +43,7 @@ _SWITCH_S = 0.0005
 """Between threads: the event loop must not wait for 5 ms, which is Python's own, behind a storage lane."""
 _PURGE_ROWS = 1_000
 _UPKEEP_EVERY_S = 1.0
-"""At most so often what nobody needs any more is removed; nothing waits for it."""
+"""The shortest time between two purges; nothing waits for them."""
 _NO_PURGE = (DegradationType.CLOCK, DegradationType.STOPPING)
 
 

@@ -55,7 +55,7 @@ _MIB = 1024 * 1024
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _PEERS = 16
-"""For so many other nodes descriptors are kept free."""
+"""The number of other nodes for which descriptors are kept free."""
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\]")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_LABELS = {

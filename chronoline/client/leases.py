@@ -51,7 +51,7 @@ class AsyncLease:
         self._until_ms = delivery.until_ms
         self.lost = asyncio.Event()
         """Set when it is known that the message is not ours any more."""
-        # What settles it, with its time or reason: asked for, or done.
+        # The word that settles it, with its time or reason: asked for, or done.
         self._said: tuple[object, ...] | None = None
         # The answer to it, unless that leaves the lease as it was.
         self._outcome: Outcome | None = None

@@ -90,8 +90,10 @@ class ProducerStream(Stream):
         begin = 0
         for part in parts:
             end = begin + part.end - part.begin
-            if part.sent > 1 and part.request.kind.what == "create":
-                outcomes[begin:end] = map(_settled, part.items, outcomes[begin:end])
+            kind = part.request.kind
+            if part.sent > 1 and kind.what == "create":
+                settled = _settled_replacement if kind.replace else _settled
+                outcomes[begin:end] = map(settled, part.items, outcomes[begin:end])
             begin = end
         return outcomes
 
@@ -105,3 +107,10 @@ def _settled(sending: Sending, outcome: Outcome) -> Outcome:
     return replace(
         outcome, detail=f"{outcome.reason}; perhaps by an earlier attempt of this request"
     )
+
+
+def _settled_replacement(_: Sending, outcome: Outcome) -> Outcome:
+    """Of a message that was sent again: one that is leased may be what the earlier attempt made."""
+    if outcome.refusal is not Refusal.LEASED:
+        return outcome
+    return Outcome(id=outcome.id, unknown=True)

@@ -436,7 +436,7 @@ class Stream(ABC):
             begin += count
 
     def _settle_part(self, part: Part, answers: Sequence[Any]) -> None:
-        """What other transactions hold is asked again, one by one; the others are answered."""
+        """Asks again, one by one, for messages that other transactions hold; the others are answered."""
         if not any(map(is_busy, answers)):
             part.answered(answers)
             return
@@ -456,7 +456,7 @@ class Stream(ABC):
         for part in parts:
             error = error_of(failure)
             if failure.kind == Kind.REFUSED.value:
-                part.request.fail(error)
+                part.request.fail(_refusal(error, part.request))
                 continue
             part.request.last, part.request.was_told = error, True
             if failure.kind == Kind.TRY_AGAIN.value:
@@ -474,6 +474,16 @@ def is_busy(answer: Any) -> bool:
     """Whether a message was not changed since another transaction holds it; an answer may carry a moment."""
     outcome = answer[0] if isinstance(answer, tuple) else answer
     return isinstance(outcome, Outcome) and outcome.refusal is Refusal.BUSY
+
+
+def _refusal(error: ChronolineError, request: Request) -> ChronolineError:
+    """An earlier attempt, or another part, may have been done before the topic was dropped, for example.
+
+    Input that is not valid never was.
+    """
+    if isinstance(error, InvalidInput) or not (request.sent > 1 or request.again):
+        return error
+    return OutcomeUnknown(f"an earlier attempt was not answered, and may have been done: {error}")
 
 
 def _leaving(go_away: pb.GoAway) -> ChronolineError:

@@ -47,11 +47,11 @@ logger = logging.getLogger(__name__)
 
 _MOST_REASON = 1_000
 _PATIENCE_S = 1.0
+"""How long messages wait for a free hand before other workers get them."""
 _REST_MS = 500
 """Before the broker is asked again, if it did not say when."""
 _PASSING = (BrokerUnavailable, OutcomeUnknown, StoreUnavailable, TooMuch)
 """Errors after which asking again may help."""
-"""So long messages wait here for a free hand, before others get them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +270,7 @@ class Worker:
     async def _call(
         self, handle: Handle, lease: AsyncLease, threads: ThreadPoolExecutor
     ) -> BaseException | None:
-        """What the handler raised; None if it returned. Raises `CancelledError` if the worker is ended."""
+        """Returns the handler's error, or None. Raises `CancelledError` if the worker is ended."""
         if inspect.iscoroutinefunction(handle):
             return await _await(lambda: handle(lease))
         loop = asyncio.get_running_loop()
@@ -305,8 +305,10 @@ class Worker:
 
 
 def _run(handle: Handle, lease: Lease) -> tuple[object, BaseException | None]:
-    """What a plain handler returned or raised. Nothing is raised here: some errors would end the event loop,
-    and one, `StopIteration`, never arrives there."""
+    """Returns the result and the error of a plain handler.
+
+    Nothing is raised here: some errors would end the event loop, and `StopIteration` never arrives there.
+    """
     try:
         return handle(lease), None
     except BaseException as error:
@@ -314,7 +316,7 @@ def _run(handle: Handle, lease: Lease) -> tuple[object, BaseException | None]:
 
 
 async def _await(begin: Callable[[], Any]) -> BaseException | None:
-    """What an async handler raised; None if it returned.
+    """Returns the error of an async handler, None if it has none.
 
     It has a task of its own: one that is cancelled from within is told from a worker that is.
     """

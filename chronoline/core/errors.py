@@ -57,7 +57,7 @@ class StoreError(ChronolineError):
     """The store failed."""
 
     answered: Sequence[Outcome] | None = None
-    """What became of each item of a batch, where only some could not be done: they are `busy`."""
+    """The outcome of each item, where only some of a batch could not be done: they are `busy`."""
 
 
 class StoreUnavailable(StoreError):

@@ -68,7 +68,7 @@ _UNKNOWN = "an earlier attempt was not answered, and what the store holds does n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one id: done (then `version` is the new one), refused, or unknown."""
+    """The outcome of a change for one id: done (then `version` is the new one), refused, or unknown."""
 
     id: str
     refusal: Refusal | None = None
@@ -106,9 +106,9 @@ class Grant:
 
 
 def held_error(outcomes: Sequence[Outcome]) -> StoreError | None:
-    """What a batch raises if other transactions hold some of its messages; None if they hold none.
+    """The error of a batch of which other transactions hold some messages; None if they hold none.
 
-    Its `answered` says what became of each, with the refusal `busy` for those that are held.
+    Its `answered` has the outcome of each, with the refusal `busy` for those that are held.
     """
     held = sum(outcome.refusal is Refusal.BUSY for outcome in outcomes)
     if not held:

@@ -237,16 +237,14 @@ class Lane:
             self._fail(taken, error)
 
     def _settle_apart(self, taken: _Taken, answered: Sequence[Outcome]) -> None:
-        """Answers each call by itself: only those with messages that other transactions hold fail."""
+        """Answers each call by itself: only those with messages that other transactions hold fail.
+
+        They fail when all of their items were tried, so that the error answers each item.
+        """
         place = 0
         for call, part in taken.parts:
-            outcomes = answered[place : place + len(part)]
+            call.settle(answered[place : place + len(part)], error_of=held_error)
             place += len(part)
-            error = held_error(outcomes)
-            if error is None:
-                call.settle(outcomes)
-            else:
-                self._fail(_Taken(taken.queue, taken.write, [(call, part)]), error)
 
     def _fail(self, taken: _Taken, error: BaseException) -> None:
         for call, _ in taken.parts:

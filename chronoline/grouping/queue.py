@@ -18,6 +18,7 @@ _MOST_KINDS = 16
 Result = TypeVar("Result")
 Write = Callable[[Sequence[Any], int], Sequence[Result]]
 """Makes one commit of some items at a moment; answers one result for each."""
+ErrorOf = Callable[[Sequence[Any]], Exception | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +34,8 @@ class Call:
     results: list[Any] | tuple[()] = ()
     taken: int = 0
     """How many of the items are on their way to the store, or answered."""
+    error_of: ErrorOf | None = None
+    """Whether the results of all parts together are an error."""
 
     def __post_init__(self) -> None:
         self.future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
@@ -55,10 +58,17 @@ class Call:
     def left_bytes(self) -> int:
         return self.ends[-1] - self.ends[self.taken]
 
-    def settle(self, results: Sequence[Any]) -> None:
+    def settle(self, results: Sequence[Any], *, error_of: ErrorOf | None = None) -> None:
+        """Notes the results of a part. After the last one the call is answered, or fails by `error_of`."""
         self.results = [*self.results, *results]
-        if len(self.results) == len(self.items):
+        self.error_of = error_of or self.error_of
+        if len(self.results) < len(self.items):
+            return
+        error = None if self.error_of is None else self.error_of(self.results)
+        if error is None:
             self.future.set_result(self.results)
+        else:
+            self.future.set_exception(error)
 
     def fail(self, error: BaseException) -> None:
         """After a part is done, no error may say that nothing was changed. What was answered stays so."""

@@ -296,7 +296,7 @@ class Index(ABC):
     def delete_group(self, group: str, topic_uid: int) -> bool:
         """Deletes a group, its progress and its members; false if there was none.
 
-        Whoever held its partitions holds nothing any more.
+        The holders of its partitions hold nothing any more.
         """
 
     @abstractmethod

@@ -50,10 +50,10 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import has done."""
+    """The counts of an import."""
 
     events: int
-    """Those that were added, the missing ones among them."""
+    """Events that were added, the missing ones among them."""
     missing: int
     """Numbers without an event."""
     partitions: int

@@ -159,9 +159,8 @@ class Log(Closing):
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with its events, groups and progress, for good. Raises `TopicNotFound`.
 
-        Whoever reads it, or appends to it by what it knows of it, gets `TopicNotFound`. The name can be
-        used again, for a topic in which nothing is yet. If this dies on its way, `sweep` removes what is
-        left.
+        Its readers and writers get `TopicNotFound`. The name can be used again, for a topic in which nothing
+        is yet. If this dies on its way, `sweep` removes what is left.
         """
         topic = self.topic(name)
         deleted = self._index.delete_topic(topic.uid)
@@ -431,7 +430,7 @@ class Log(Closing):
     def delete_group(self, topic: str, group: str) -> None:
         """Deletes a group and its progress on a topic. Raises `GroupNotFound` if there is none.
 
-        Whoever reads for it gets `GroupNotFound`, and can note no more progress. A group of that name that
+        Its readers get `GroupNotFound`, and can note no more progress. A group of that name that
         reads from then on is a new one.
         """
         where = self.topic(topic)

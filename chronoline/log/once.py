@@ -70,7 +70,7 @@ class Numbered(NamedTuple):
     closes: bool = True
     """Whether it is the last key of its number: the source never begins a lower one anew."""
     kept: int = KEPT_NUMBERS
-    """Keys of so many numbers stay known, the one that is closed among them."""
+    """How many numbers have keys that stay known, the one that is closed among them."""
 
 
 class PackedChunk(NamedTuple):

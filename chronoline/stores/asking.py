@@ -80,7 +80,7 @@ def pair_item(pair: object, form: str, name: str) -> Asked:
 
 
 def move_item(pair: object, now_ms: int, soonest_ms: int) -> Asked:
-    """What is asked for by a lease and a new time; a relative one is made absolute."""
+    """The change that a lease and a new time ask for; a relative time is made absolute."""
     asked = pair_item(pair, "(lease, time)", "-")
     if asked.problem:
         return asked

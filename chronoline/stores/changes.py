@@ -157,7 +157,7 @@ def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
 
 
 def resume_values(topic: Topic, request: ResumeRequest) -> dict[str, Any]:
-    """What the SQL engines' queries for resumed leases want to know."""
+    """The values of the SQL engines' queries for resumed leases."""
     values = request._asdict()
     return {"topic": topic.uid, "now": values.pop("now_ms"), **values}
 
@@ -296,17 +296,37 @@ def _made_by(operation: Operation, row: StoredRow, change: Change, now_ms: int) 
     return dead if operation is Operation.BURY else live or (dead and operation is Operation.RETRY)
 
 
+def _may_be_made_by(operation: Operation, row: StoredRow, change: Change) -> bool:
+    """Whether the row looks like what this change makes, and the change does not name its session.
+
+    Of a lease that was granted elsewhere only the instance is known: `instance/`.
+    """
+    if operation is Operation.ACK:
+        return False  # a mark names its consumer
+    instance = instance_of(change.session)
+    if operation is Operation.EXTEND:
+        is_alike = row.life is Life.LIVE and row.lock_consumer == change.name
+        is_partly_known = change.session.endswith("/") and instance == instance_of(row.lock_session)
+        return is_alike and (not instance or is_partly_known)
+    made = {Operation.BURY: (Life.DEAD,), Operation.RETRY: (Life.LIVE, Life.DEAD)}
+    lives = made.get(operation, (Life.LIVE,))
+    return not instance and row.life in lives and row.lock_consumer is None
+
+
 def is_undecided(
     operation: Operation, row: StoredRow | None, change: Change, refusal: Refusal | None
 ) -> bool:
     """Whether a row leaves open if an earlier, unanswered attempt was done, or will be.
 
     The row of a lease that still has its version may yet be changed by that attempt, whose clock was earlier;
-    one that has moved on by more than one version does not tell who made the first.
+    one that has moved on by more than one version does not tell who made the first. One that has moved on by
+    one version tells it by its session, if the change names one.
     """
     if operation in LEASE_OPERATIONS:
         if row is None or row.version > change.version + 1:
             return True
+        if row.version == change.version + 1:
+            return _may_be_made_by(operation, row, change)
         return row.version == change.version and row.lock_consumer == change.name
     if operation is Operation.CANCEL:
         return refusal is Refusal.NOT_FOUND

@@ -30,7 +30,7 @@ class PurgePace:
         return self._monotonic() >= self._next_s
 
     def purged(self, removed: int) -> None:
-        """A round is over, and removed so many rows."""
+        """A round is over; `removed` is how many rows it removed."""
         if removed:
             self._rest_s = self._shortest_s
         else:

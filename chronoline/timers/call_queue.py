@@ -106,7 +106,7 @@ class CallQueue:
 
 
 class _Host:
-    """What is queued for one server, and how many calls to it are under way."""
+    """The calls that are queued for one server, and how many calls to it are under way."""
 
     __slots__ = ("ids", "is_ready", "under_way")
 

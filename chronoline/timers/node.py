@@ -397,7 +397,7 @@ class TimerNode:
         self.act()
 
     def take_ceded(self, place: Place, waiting: int, timers: Sequence[Timer]) -> list[int]:
-        """Takes over queued calls of another node, which has so many for that host; answers which."""
+        """Takes over queued calls of another node, which has `waiting` for that host; answers the ids."""
         for timer in timers:
             self.receive(timer)
         taken = self._balancer.take(place, waiting, timers) if self.is_ready else []

@@ -108,7 +108,7 @@ class QueueBalancer:
         return await peer.link.ask("POST", CEDED_PATH, body)
 
     def take(self, place: Place, waiting: int, timers: Sequence[Timer]) -> list[int]:
-        """Queues what another node cedes, which has so many waiting itself; answers what was taken."""
+        """Queues calls that another node cedes, which has `waiting` itself; answers the ids it took."""
         taken: list[int] = []
         room = _share(waiting, self._queue.waiting(place), self._queue)
         for timer in timers[:room]:

@@ -118,16 +118,16 @@ class Replica:
         self._jitter = jitter
         self._timers: dict[int, Timer] = {}
         self._wheel = Wheel()
-        # What waits for a turn at its host, by the record that this node told last. In the wheel is when the
-        # others are to hear that it still waits.
+        # Calls that wait for a turn at their host, by the record that this node told last. In the wheel is
+        # when the others are to hear that it still waits.
         self._queued: dict[int, Timer] = {}
-        # What is being called: version and pop. The wheel has the same.
+        # Calls under way: version and pop. The wheel has the same.
         self._calling: dict[int, tuple[Version, int]] = {}
         # When the node started, and when it last was down or stood still.
         self._started_ms = 0
         self._awake_ms = 0
         self._missed: list[Missed] = []
-        # What this node kept, and has handed over to others.
+        # Timers that this node kept, and has handed over to others.
         self._handed_over: set[int] = set()
         # Levels of the new list that know of a timer which this node is to give up.
         self._known: dict[int, frozenset[int]] = {}

@@ -70,7 +70,7 @@ class ServiceOptions:
     tls: ssl.SSLContext | None = None
     # With TLS: whom to trust when calling peers.
     peer_tls: ssl.SSLContext | None = None
-    # What all who ask may have under way; a node with a broker gives that of the broker.
+    # The bound for all requests under way; a node with a broker gives that of the broker.
     admission: Admission | None = None
     # Connections that are open at the same time.
     connections: int = 1_000

@@ -28,7 +28,7 @@ class TagFigures:
 
 @dataclass(slots=True)
 class _Sums:
-    """What is summed over some time: milliseconds, the number times them, and its square times them."""
+    """Sums over some time: milliseconds, the number times them, and its square times them."""
 
     high: int
     low: int

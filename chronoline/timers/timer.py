@@ -94,7 +94,7 @@ class Timer:
         return self.plan.due_ms(self.start_ms, self.popped + 1)
 
     def with_popped(self, popped: int) -> Timer:
-        """After so many pops, with no attempt of the next one."""
+        """After this number of pops, with no attempt of the next one."""
         return replace(self, popped=popped, step=0, wait_ms=0, renewed=0)
 
     def only_renews(self, before: Timer | None) -> bool:

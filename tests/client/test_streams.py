@@ -18,6 +18,7 @@ from chronoline.core.errors import (
     InvalidInput,
     OutcomeUnknown,
     Refused,
+    TopicNotFound,
     Unauthenticated,
 )
 from chronoline.core.outcome import Refusal
@@ -214,6 +215,41 @@ def test_what_is_refused_as_a_whole_is_not_asked_again() -> None:
             with pytest.raises(InvalidInput):
                 await client.send("t", b"x")
             assert len(broker.frames) == 1
+
+    asyncio.run(play())
+
+
+def test_a_topic_that_was_dropped_after_an_unanswered_attempt_leaves_it_open() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if len(broker.frames) == 1:
+                await stream.failure(frame.seq, "unknown", "outcome_unknown", retry_after_ms=1)
+            else:
+                await stream.failure(frame.seq, "refused", "topic_not_found")
+
+        async with FakeBroker(answer) as broker, broker.client() as client:
+            with pytest.raises(OutcomeUnknown, match="an earlier attempt was not answered"):
+                await client.send("t", b"x")
+            with pytest.raises(TopicNotFound):
+                await client.send("t", b"x")
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(("first", "error"), [("unknown", OutcomeUnknown), ("try_again", Refused)])
+def test_a_replacement_that_is_leased_may_be_that_of_an_unanswered_attempt(
+    first: str, error: type[Exception]
+) -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if len(broker.frames) == 1:
+                await stream.failure(frame.seq, first, "store_busy", retry_after_ms=1)
+            else:
+                await stream.outcomes(frame.seq, [pb.Outcome(id="u1", refusal="leased")])
+
+        async with FakeBroker(answer) as broker, broker.client() as client:
+            with pytest.raises(error):
+                await client.send("t", b"x", id="u1", if_exists="replace")
 
     asyncio.run(play())
 

@@ -136,6 +136,26 @@ def _refusal(operation: str) -> str:
 
 
 @pytest.mark.parametrize("operation", ON_LEASES)
+def test_without_a_session_the_next_version_leaves_it_open(
+    line: Line, session: Session, operation: str
+) -> None:
+    line.put("a")
+    lease = replace(reserve(line, session), session="")
+    assert ask(line, operation, lease, again=False).done
+    assert word(ask(line, operation, lease)) == ("done" if operation == "ack" else "unknown")
+
+
+def test_an_extension_of_a_lease_that_was_granted_elsewhere_stays_open(
+    line: Line, session: Session
+) -> None:
+    line.put("a")
+    lease = reserve(line, session)
+    assert ask(line, "extend", lease, again=False).done
+    assert word(ask(line, "extend", replace(lease, session="one/"))) == "unknown"
+    assert word(ask(line, "extend", replace(lease, session="twin/"))) == "stale"
+
+
+@pytest.mark.parametrize("operation", ON_LEASES)
 def test_what_moved_on_since_leaves_it_open(line: Line, session: Session, operation: str) -> None:
     line.put("a")
     lease = reserve(line, session)

@@ -13,7 +13,7 @@ def delete(topic: TopicName, yes: Yes = False, place: LogPlace = DEFAULT_FOLDER)
 
     chronoline log delete orders
 
-    Whoever reads or appends is told. The name can be used again.
+    Readers and writers are told. The name can be used again.
     """
     with open_log(place) as log:
         events = sum(head.next_sequence - head.first_sequence for head in log.heads(topic))

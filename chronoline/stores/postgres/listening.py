@@ -43,10 +43,12 @@ def parse_notice(payload: str) -> Notice:
     """A notice from "topic uid:due", or of a consumer that returned; anything else means: look."""
     if payload.startswith(_RETURNED):
         try:
-            uid, at, session, consumer = json.loads(payload.removeprefix(_RETURNED))
+            told = json.loads(payload.removeprefix(_RETURNED))
         except ValueError:
             return Notice()
-        return Notice(topic_uid=uid, returned=Returned(at, session, consumer))
+        if isinstance(told, list) and [type(each) for each in told] == [int, int, str, str]:
+            return Notice(topic_uid=told[0], returned=Returned(*told[1:]))
+        return Notice()
     uid, _, due = payload.partition(":")
     if len(payload) < _LONGEST_NOTICE and uid.isdecimal() and due.isdecimal():
         return Notice(topic_uid=int(uid), due=int(due))

@@ -99,7 +99,7 @@ class LockedRows:
     def _groups(
         self, items: Sequence[Item], id_of: Callable[[Item], str]
     ) -> list[tuple[Sequence[Item], int]]:
-        """What is tried together, and how long it waits for a lock."""
+        """The items that are tried together, and how long each group waits for a lock."""
         with self._lock:
             if not self._suspects:
                 return [(items, self._lock_ms)] if items else []

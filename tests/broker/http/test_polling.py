@@ -76,6 +76,19 @@ def test_a_poll_is_answered_at_the_due_and_not_before(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_a_consumer_may_poll_several_topics(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            await served.create_topic("other")
+            poll = await RawPoll.begin(served, consumer="c", lease="30s")
+            assert (await served.receive("other", consumer="c", wait="0s"))["messages"] == []
+            await served.put("m", delay_ms=0)
+            assert [each["id"] for each in (await poll.body())["messages"]] == ["m"]
+
+    asyncio.run(play())
+
+
 def test_a_poll_without_messages_is_answered_when_its_time_is_over(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:

@@ -256,6 +256,7 @@ def test_watches_look_again_after_a_reconnection(mortal_server: PostgresServer) 
 
 
 MALFORMED = ["", "look", ":", "1:", ":1", "1:2:3", "-1:5", "1.5:2", f"{'9' * 60}:1", "é:é", "1:²"]
+MALFORMED += [f"returned:{told}" for told in ("", "5", "[]", '["1", 2, "s", "c"]', "[1, 2, 3, 4]")]
 
 
 @pytest.mark.parametrize("payload", MALFORMED)

@@ -9,6 +9,7 @@ import pytest
 from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
 from chronoline.core.outcome import Refusal
 from chronoline.databases.postgres import RowsLocked
+from chronoline.grouping.pace import FEWEST_ROWS
 from chronoline.lanes.storage import StorageLanes
 from chronoline.stores.postgres import PostgresStore
 from chronoline.stores.postgres.locked_rows import PATIENT_MS, LockedRows, Try
@@ -98,6 +99,20 @@ def test_a_repeated_create_in_a_callers_transaction_does_not_lock_the_message(
     assert pg_line.ack(held) == ["done"]
     caller.commit()
     assert "b" in pg_line
+
+
+def test_a_call_that_takes_several_commits_is_answered_whole(
+    pg: PostgresStore, pg_line: Line, caller: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    send(caller, pg_line, "m0")
+    ids = [f"m{number}" for number in range(3 * FEWEST_ROWS)]
+    with StorageLanes(pg, ManualClock(NOW)) as lanes:
+        creating = lanes.create(pg_line.uid, [new(each) for each in ids])
+        with pytest.raises(OutcomeUnknown, match="hold 1 of the messages") as raised:
+            creating.result(PATIENCE_S)
+    answered = raised.value.answered or []
+    assert [each.id for each in answered] == ids
+    assert {each.id for each in answered if not each.done} == {"m0"}
 
 
 def test_only_the_call_with_a_held_message_fails_in_a_lane(

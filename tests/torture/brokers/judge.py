@@ -375,7 +375,9 @@ def _asked_dues(history: History, message: Message) -> Iterator[tuple[float, flo
         least_ms, most_ms = history.ahead_ms(message.topic, call.began_ms, ended_ms)
         known = call.op == "redrive" or "delay_s" in call.asked
         delay_ms = call.asked.get("delay_s", 0) * 1000
-        last_ms = call.ended_ms + max(delay_ms, _SOONEST_MS) + most_ms if known else math.inf
+        # One of unknown outcome may be carried out after its answer.
+        done_ms = call.ended_ms if call.done else call.ended_ms + _HEARD_WITHIN_MS
+        last_ms = done_ms + max(delay_ms, _SOONEST_MS) + most_ms if known else math.inf
         yield call.began_ms + delay_ms + least_ms - _ROUNDING_MS, last_ms + _ROUNDING_MS
 
 

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 _MOST_CHUNKS = 45
 _FITTING = 100
 _MOST_TOPICS_MADE = 7
-"""Of so many topics a commit can make heads beside everything else."""
+"""The most topics of which a commit can make heads beside everything else."""
 _NOTHING: Item = {
     "first_sequence": 0,
     "next_sequence": 0,
@@ -141,7 +141,7 @@ class DynamoDbIndex(Index):
         named = keyed(keys[0], uid=topic.uid, partitions=topic.partitions)
         numbered = keyed(keys[1], partitions=topic.partitions, **_floor_of(floor))
         writes = [put(named, when=NEW), put(numbered, when=NEW)]
-        # Whoever raises the floor now does not see the topic yet.
+        # A writer that raises the floor now does not see the topic yet.
         self._table.write([*writes, _check_floor(FLOOR_KEY, floor)])
 
     def find_topic(self, name: str) -> LogTopic | None:
@@ -299,7 +299,7 @@ class DynamoDbIndex(Index):
         ]
 
     def _heads(self, topic_uid: int) -> list[Item]:
-        """Those that were written; none if the topic is deleted."""
+        """Returns the written ones; none if the topic is deleted."""
         found = self._table.query(heads_of(topic_uid))
         return [] if found and found[-1]["sk"] == DELETED else found
 
@@ -694,7 +694,7 @@ def _settle_source(key: Key, seen: Item | None, source: Source) -> Write:
 
 
 def _new_head(key: Key, topic: Item, **ends: int) -> Write:
-    """Whoever comes first makes a head, with the floor of its topic, which has to be checked beside it."""
+    """The first commit makes a head, with the floor of its topic, which has to be checked beside it."""
     return put(keyed(key, **_NOTHING | _floor_of(topic) | ends), when=NEW)
 
 
