@@ -4,7 +4,8 @@ Requests of the same kind that are made in one turn of the event loop travel in 
 is too large for one in several. What was not answered when the stream broke is asked again on the next one:
 ids are made before the first attempt, and the store does nothing twice. A failure that says *try again* or
 *unknown* is asked again too, until the request has waited for its time-out. Then it was *unknown* if any of
-it left, else the broker is *unavailable*.
+it left, else the broker is *unavailable*. A request that is refused as a whole is *unknown* too if another
+part of it, or an earlier attempt, may have been done.
 """
 
 from __future__ import annotations
@@ -301,7 +302,7 @@ class Stream(ABC):
     def _fail(self, error: ChronolineError) -> None:
         self.failure = error
         for part in self._unanswered():
-            part.request.fail(error)
+            part.request.refuse(error)
         self._line.clear()
         self._sent.clear()
         self._rest_no_more()
@@ -361,7 +362,7 @@ class Stream(ABC):
             frame = self._request_frame(kind, items, self._seq + 1, again=again)
         except Exception as error:  # what cannot be said must not end the stream for all others
             for part in parts:
-                part.request.fail(InvalidInput(f"it cannot be sent: {error}"))
+                part.stay(InvalidInput(f"it cannot be sent: {error}"))
             return []
         self._seq += 1
         self._sent[self._seq] = parts
@@ -455,7 +456,7 @@ class Stream(ABC):
         for part in parts:
             error = error_of(failure)
             if failure.kind == Kind.REFUSED.value:
-                part.request.fail(error)
+                part.refused(error)
                 continue
             part.request.last, part.request.was_told = error, True
             if failure.kind == Kind.TRY_AGAIN.value:
