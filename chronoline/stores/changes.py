@@ -301,12 +301,17 @@ def is_undecided(
     """Whether a row leaves open if an earlier, unanswered attempt was done, or will be.
 
     The row of a lease that still has its version may yet be changed by that attempt, whose clock was earlier;
-    one that has moved on by more than one version does not tell who made the first.
+    one that has moved on by more than one version does not tell who made the first; nor does one that has
+    moved by one if the caller does not know its session.
     """
     if operation in LEASE_OPERATIONS:
         if row is None or row.version > change.version + 1:
             return True
-        return row.version == change.version and row.lock_consumer == change.name
+        if row.version == change.version:
+            return row.lock_consumer == change.name
+        # An ack is known by the mark's consumer, all others by their session.
+        holder = change.name if operation is Operation.EXTEND else None
+        return operation is not Operation.ACK and not change.session and row.lock_consumer == holder
     if operation is Operation.CANCEL:
         return refusal is Refusal.NOT_FOUND
     overtaken = (Refusal.NOT_FOUND, Refusal.LEASED, Refusal.DELETED, Refusal.DEAD)
