@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.core.errors import ChronolineError, InvalidInput, OutcomeUnknown
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +31,8 @@ class Request:
     """Whether `last` is an answer of the broker."""
     again: bool = False
     """An earlier request for the same was not answered."""
+    refusal: ChronolineError | None = None
+    """Why the broker refused a part of it as a whole. Parts that have not left yet stay here."""
 
     def __post_init__(self) -> None:
         self.unanswered = len(self.items)
@@ -43,6 +45,31 @@ class Request:
     def fail(self, error: ChronolineError) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+
+    def refuse(self, error: ChronolineError) -> None:
+        """Fails with the refusal, or as unknown if another part or an earlier attempt may have been done.
+
+        No refusal tells what became of an earlier attempt: since then the topic may have been dropped, the
+        token revoked, or another broker with other limits may have answered.
+        """
+        if not self.sent and not self.again:
+            self.fail(error)
+            return
+        in_doubt = OutcomeUnknown(
+            f"all of it or a part may have happened before it was refused: {error}"
+        )
+        in_doubt.__cause__ = error
+        self.fail(in_doubt)
+
+    def count_off(self, items: int) -> None:
+        """Nothing more is to be heard of these."""
+        self.unanswered -= items
+        if self.unanswered or self.done:
+            return
+        if self.refusal is not None:
+            self.refuse(self.refusal)
+        else:
+            self.future.set_result(self.answers)
 
 
 @dataclass(slots=True, eq=False)
@@ -79,11 +106,18 @@ class Part:
         self.request.sent -= 1
 
     def answered(self, answers: Sequence[Any]) -> None:
-        request = self.request
-        request.answers[self.begin : self.end] = answers
-        request.unanswered -= self.end - self.begin
-        if request.unanswered == 0 and not request.future.done():
-            request.future.set_result(request.answers)
+        self.request.answers[self.begin : self.end] = answers
+        self.request.count_off(self.end - self.begin)
+
+    def refused(self, error: ChronolineError) -> None:
+        """The broker refused all of it. The request fails when its other parts under way are answered."""
+        self.turned_back()
+        self.stay(error)
+
+    def stay(self, error: ChronolineError) -> None:
+        """It does not leave, now or again."""
+        self.request.refusal = self.request.refusal or error
+        self.request.count_off(self.end - self.begin)
 
     def cut(self, count: int) -> Part:
         """Its first items as a part of their own; the rest stays."""
@@ -155,6 +189,10 @@ class Line:
             part = parts[0]
             if request.done or _refuse_too_large(part, limits.most_bytes):
                 del waiting[request]
+                continue
+            if request.refusal is not None:
+                for each in waiting.pop(request):
+                    each.stay(request.refusal)
                 continue
             count, size_bytes = _fitting(part, room, room_bytes)
             if count == 0:

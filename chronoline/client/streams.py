@@ -4,7 +4,8 @@ Requests of the same kind that are made in one turn of the event loop travel in 
 is too large for one in several. What was not answered when the stream broke is asked again on the next one:
 ids are made before the first attempt, and the store does nothing twice. A failure that says *try again* or
 *unknown* is asked again too, until the request has waited for its time-out. Then it was *unknown* if any of
-it left, else the broker is *unavailable*.
+it left, else the broker is *unavailable*. A request that is refused as a whole is *unknown* too if another
+part of it, or an earlier attempt, may have been done.
 """
 
 from __future__ import annotations
@@ -301,7 +302,7 @@ class Stream(ABC):
     def _fail(self, error: ChronolineError) -> None:
         self.failure = error
         for part in self._unanswered():
-            part.request.fail(error)
+            part.request.refuse(error)
         self._line.clear()
         self._sent.clear()
         self._rest_no_more()
@@ -361,7 +362,7 @@ class Stream(ABC):
             frame = self._request_frame(kind, items, self._seq + 1, again=again)
         except Exception as error:  # what cannot be said must not end the stream for all others
             for part in parts:
-                part.request.fail(InvalidInput(f"it cannot be sent: {error}"))
+                part.stay(InvalidInput(f"it cannot be sent: {error}"))
             return []
         self._seq += 1
         self._sent[self._seq] = parts
@@ -456,7 +457,7 @@ class Stream(ABC):
         for part in parts:
             error = error_of(failure)
             if failure.kind == Kind.REFUSED.value:
-                part.request.fail(_refusal(error, part.request))
+                part.refused(error)
                 continue
             part.request.last, part.request.was_told = error, True
             if failure.kind == Kind.TRY_AGAIN.value:
@@ -474,16 +475,6 @@ def is_busy(answer: Any) -> bool:
     """Whether a message was not changed since another transaction holds it; an answer may carry a moment."""
     outcome = answer[0] if isinstance(answer, tuple) else answer
     return isinstance(outcome, Outcome) and outcome.refusal is Refusal.BUSY
-
-
-def _refusal(error: ChronolineError, request: Request) -> ChronolineError:
-    """An earlier attempt, or another part, may have been done before the topic was dropped, for example.
-
-    Input that is not valid never was.
-    """
-    if isinstance(error, InvalidInput) or not (request.sent > 1 or request.again):
-        return error
-    return OutcomeUnknown(f"an earlier attempt was not answered, and may have been done: {error}")
 
 
 def _leaving(go_away: pb.GoAway) -> ChronolineError:

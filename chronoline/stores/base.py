@@ -40,6 +40,7 @@ from chronoline.stores.batch import (
     check_time,
 )
 from chronoline.stores.changes import (
+    DELETIONS,
     Change,
     ResumeRequest,
     RowsHeld,
@@ -73,6 +74,11 @@ _SYSTEM = "system"
 
 class EngineStore(Looks):
     """The contract's methods over an engine's primitives: topics, looks, and here what changes messages."""
+
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+        super().__init__(random_bytes)
+        self._deleted_in: set[int] = set()
+        """Topics without a dedupe time in which something was deleted here since the last purge."""
 
     def together(self, works: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
         return [_result_of(work) for work in works]
@@ -294,6 +300,10 @@ class EngineStore(Looks):
     def purge(self, *, limit: int = 1_000, now_ms: int) -> int:
         check_limit(limit)
         check_time("now_ms", now_ms)
+        uids = self._deleted_in.copy()
+        self._deleted_in -= uids
+        if uids:
+            self._raise_floors(sorted(uids), now_ms)
         return self._purge(limit, now_ms)
 
     # How changes are made
@@ -323,6 +333,8 @@ class EngineStore(Looks):
         again: bool = False,
     ) -> list[Outcome]:
         topic = self._topic(topic_uid)
+        if operation in DELETIONS and not topic.settings.dedupe_ms:
+            self._deleted_in.add(topic.uid)
 
         def name(row: StoredRow | None, change: Change) -> Outcome:
             done = repeated(operation, row, change, now_ms, again=again)

@@ -104,11 +104,11 @@ class ResumeRequest(NamedTuple):
 
 
 def settled(now_ms: int) -> int:
-    """Versions below this can be forgotten: every process that creates the id anew begins above them.
+    """Versions below this can be forgotten, once the topic's floor stands above them.
 
-    A version that is not settled may have been leased, and a process whose clock is behind, or whose create
-    had to wait, would give it out again. So a row is removed only when its version is settled; else it leaves
-    a mark.
+    Every create that is under way begins above them, though its clock may be behind and it may have had to
+    wait; those that follow begin above the floor, whatever their clock says. A row whose version is not
+    settled, or lies above the floor, leaves a mark.
     """
     return now_ms - SETTLED_AFTER_MS
 
@@ -123,7 +123,7 @@ def taken_until(topic: Topic, now_ms: int) -> int:
 
 
 def may_remove(operation: Operation, topic: Topic, change: Change, now_ms: int) -> bool:
-    """Whether a deletion may do without a mark, if the row's version is settled.
+    """Whether a deletion may do without a mark, if the topic's floor has reached the row's version.
 
     An ack names the version, so it is known beforehand; the others find it in the row.
     """
@@ -170,7 +170,6 @@ def change_values(topic: Topic, now_ms: int) -> dict[str, Any]:
         "min_lease_ms": MIN_LEASE_MS,
         "max_attempts": topic.settings.max_attempts,
         "until": taken_until(topic, now_ms),
-        "settled": settled(now_ms),
     }
 
 

@@ -114,6 +114,14 @@ class Primitives(ABC):
         """Those whose (died, id) lies behind `after`."""
 
     @abstractmethod
+    def _raise_floors(self, uids: Sequence[int], now_ms: int) -> None:
+        """Lets rows of these topics be removed without a mark whose versions are settled.
+
+        New messages begin above a topic's floor. An engine raises it, too, when it purges marks and dead
+        letters, in the same transaction.
+        """
+
+    @abstractmethod
     def _purge(self, limit: int, now_ms: int) -> int: ...
 
     @abstractmethod

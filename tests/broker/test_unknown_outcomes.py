@@ -177,6 +177,7 @@ def test_a_reschedule_that_was_overtaken_by_a_lease_is_unknown(tmp_path: Path) -
                             consumer="d",
                             limit=1,
                             lease_ms=60_000,
+                            reserve_ahead_ms=1_000,
                             now_ms=now_ms,
                         )
                         raise LOST

@@ -372,6 +372,56 @@ def test_a_retry_of_which_the_store_cannot_tell_is_unknown() -> None:
     asyncio.run(play())
 
 
+_SETTLED: dict[str, Callable[[AsyncLease], Awaitable[None]]] = {
+    "ack": lambda lease: lease.ack(),
+    "extend": lambda lease: lease.extend(),
+    "release": lambda lease: lease.release(),
+    "retry": lambda lease: lease.retry(),
+    "bury": lambda lease: lease.bury("no use"),
+    "unreserve": lambda lease: lease.give_back(),
+}
+
+
+@pytest.mark.parametrize("what", _SETTLED)
+def test_refusal_after_an_unanswered_attempt_leaves_the_lease_in_doubt(what: str) -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if frame.WhichOneof("what") not in ("ack", "move"):
+                await done(stream, frame)
+            elif len(broker.of("ack") + broker.of("move")) == 1:
+                await stream.failure(frame.seq, "unknown", "outcome_unknown")
+            else:
+                await stream.failure(frame.seq, "refused", "topic_not_found")
+
+        broker = FakeBroker(answer)
+        async with subscribed(broker) as (_, stream):
+            (lease,) = await _taken(broker, stream, "a")
+            for _ in range(2):  # the second call names the doubt that the first left
+                with pytest.raises(OutcomeUnknown) as raised:
+                    await _SETTLED[what](lease)
+                assert isinstance(raised.value.__cause__, TopicNotFound)
+
+    asyncio.run(play())
+
+
+def test_ack_that_left_before_the_consumer_was_replaced_is_unknown() -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if frame.WhichOneof("what") != "ack":
+                await done(stream, frame)
+                return
+            await stream.reply(go_away=pb.GoAway(code="replaced", message="connected anew"))
+            stream.end()
+
+        broker = FakeBroker(answer)
+        async with subscribed(broker) as (_, stream):
+            (lease,) = await _taken(broker, stream, "a")
+            with pytest.raises(OutcomeUnknown, match="connected anew"):
+                await lease.ack()
+
+    asyncio.run(play())
+
+
 def test_a_subscription_that_fails_for_a_while_is_asked_for_again() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from chronoline.client.aio import ToSend
+from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.client.connection import Connection
 from chronoline.client.producing import ProducerStream
+from chronoline.client.requests import FrameLimits, Line, Part, Request
 from chronoline.core.errors import (
     BrokerUnavailable,
+    ChronolineError,
     ConsumerReplaced,
     InvalidInput,
     OutcomeUnknown,
@@ -219,19 +222,40 @@ def test_what_is_refused_as_a_whole_is_not_asked_again() -> None:
     asyncio.run(play())
 
 
-def test_a_topic_that_was_dropped_after_an_unanswered_attempt_leaves_it_open() -> None:
+_CODES = {
+    "topic_not_found": TopicNotFound,
+    "invalid_input": InvalidInput,
+    "unauthenticated": Unauthenticated,
+    "of_a_newer_broker": InvalidInput,
+}
+_CHANGES: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
+    "create": lambda client: client.send("t", id="u1"),
+    "replace": lambda client: client.send("t", id="u1", if_exists="replace"),
+    "reschedule": lambda client: client.reschedule("t", "u1", delay=1),
+    "cancel": lambda client: client.cancel("t", "u1"),
+}
+
+
+@pytest.mark.parametrize("first", ["unknown", "try_again"])
+@pytest.mark.parametrize("change", _CHANGES)
+@pytest.mark.parametrize("code", _CODES)
+def test_refusal_after_an_unanswered_attempt_is_unknown(code: str, change: str, first: str) -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if len(broker.frames) == 1:
-                await stream.failure(frame.seq, "unknown", "outcome_unknown", retry_after_ms=1)
+                await stream.failure(frame.seq, first)
             else:
-                await stream.failure(frame.seq, "refused", "topic_not_found")
+                await stream.failure(frame.seq, "refused", code)
 
         async with FakeBroker(answer) as broker, broker.client() as client:
-            with pytest.raises(OutcomeUnknown, match="an earlier attempt was not answered"):
-                await client.send("t", b"x")
-            with pytest.raises(TopicNotFound):
-                await client.send("t", b"x")
+            with pytest.raises(ChronolineError) as raised:
+                await _CHANGES[change](client)
+            assert len(broker.frames) == 2
+            if first == "unknown":
+                assert type(raised.value) is OutcomeUnknown
+                assert type(raised.value.__cause__) is _CODES[code]
+            else:  # nothing was changed by the first
+                assert type(raised.value) is _CODES[code]
 
     asyncio.run(play())
 
@@ -254,6 +278,46 @@ def test_a_replacement_that_is_leased_may_be_that_of_an_unanswered_attempt(
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("done_first", [True, False])
+def test_refusal_of_one_part_waits_for_the_others(done_first: bool) -> None:
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if len(stream.frames) < 3:
+                return  # three are under way
+            if done_first:
+                await stream.failure(stream.frames[1].seq, "refused", "topic_not_found")
+                await done(stream, stream.frames[0])
+            else:
+                await stream.failure(stream.frames[0].seq, "refused", "topic_not_found")
+                await stream.failure(stream.frames[1].seq, "refused", "topic_not_found")
+            await stream.failure(frame.seq, "refused", "topic_not_found")
+
+        limits = pb.Limits(frame_bytes=1024 * 1024, batch=10, credit=1, ping_interval_ms=60_000)
+        async with FakeBroker(answer, limits=limits) as broker, broker.client() as client:
+            messages = [ToSend(id=f"m{number}") for number in range(30)]
+            with pytest.raises(OutcomeUnknown if done_first else TopicNotFound):
+                await client.send_many("t", messages)
+
+    asyncio.run(play())
+
+
+def test_parts_that_have_not_left_stay_after_a_refusal() -> None:
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        request = Request("k", [1, 2, 3], [1, 1, 1], loop.create_future())
+        line, limits = Line(), FrameLimits(1, 100, 100)
+        line.add(Part(request, 0, 3))
+        (first,) = line.take(limits)
+        first.left()
+        first.refused(TopicNotFound())
+        assert not request.done
+        assert line.take(limits) == []
+        with pytest.raises(TopicNotFound):
+            await request.future
+
+    asyncio.run(play())
+
+
 def test_a_stream_that_is_not_let_in_any_more_says_so_to_all_who_wait() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
@@ -265,7 +329,8 @@ def test_a_stream_that_is_not_let_in_any_more_says_so_to_all_who_wait() -> None:
         async with FakeBroker(answer) as broker, broker.client() as client:
             sends = [client.send("t", b"x") for _ in range(3)]
             answers = await asyncio.gather(*sends, return_exceptions=True)
-            assert [type(each) for each in answers] == [Unauthenticated] * 3
+            assert [type(each) for each in answers] == [OutcomeUnknown] * 3  # they had left
+            assert all("no such token" in str(each) for each in answers)
             with pytest.raises(Unauthenticated):
                 await client.send("t", b"x")
 

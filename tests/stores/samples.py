@@ -74,12 +74,11 @@ _ITEM = {
     "max_attempts": 20,
     "max_lateness_ms": None,
     "until": NOW + 300_000,
-    "settled": NOW - 3_000,
 }
 _CELL = {"topic": TOPIC, "stripe": 3, "start": 12, "stop": 16, "limit": 500}
 _LEASE = {"horizon": NOW + 100, "consumer": CONSUMER, "session": "i/p.1", "lease_ms": 1_000}
 _ROW = {"no": 1_000}
-_NEW = (TOPIC, 5, 1, "new", NOW, NOW, None, GROUP, 0, None, None, b"x")
+_NEW = (TOPIC, 5, 1, "new", NOW, NOW, None, GROUP, 0, None, None, b"x", NOW)
 _PURGE = {"topic": TOPIC, "now": NOW, "settled": NOW - 3_000, "limit": 1_000}
 _LOOK = {
     "topic": TOPIC,
@@ -95,6 +94,7 @@ _SPAN = {"from": NOW, "end": NOW + 60_000, "step_ms": 1_000, "now": NOW}
 SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "insert_topic": {"uid": 78, "name": "other", "settings": "{}"},
     "topic": {"uid": TOPIC},
+    "floor": {"uid": TOPIC},
     "topic_named": {"name": "t"},
     "name_taken": {"name": "t"},
     "topics": {},
@@ -121,6 +121,7 @@ SQLITE: dict[str, dict[str, Any] | tuple[Any, ...]] = {
     "forecast": _CELL | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
     "dead_letters": _LOOK,
+    "raise_floor": _PURGE,
     "purge_marks": _PURGE,
     "topics_without_dead_letters": {},
     "purge_dead": _PURGE,
@@ -151,7 +152,6 @@ _ITEMS = {
     "max_attempts": 20,
     "max_lateness_ms": None,
     "until": NOW + 300_000,
-    "settled": NOW - 3_000,
 }
 CELLS = {
     "topic": TOPIC,
@@ -203,6 +203,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "forecast": CELLS | _SPAN,
     "scan": _CELL | _SPAN | {"after": "m2"},
     "dead_letters": _LOOK,
+    "raise_floors": _DROPPED,
     "purge_marks": _PURGE,
     "topics_without_dead_letters": {},
     "purge_dead": _PURGE,

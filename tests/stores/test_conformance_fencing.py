@@ -5,7 +5,7 @@ import pytest
 from chronoline.core.errors import TopicNotFound
 from chronoline.core.limits import SETTLED_AFTER_MS
 from chronoline.core.message import Lease
-from chronoline.stores.contract import Store
+from chronoline.stores.contract import IfExists, Store
 from tests.stores.line import LEASE_MS, NOW, Line, MakeLine, new
 
 
@@ -114,6 +114,53 @@ def test_a_holder_after_its_id_was_created_again_by_a_clock_that_is_behind(
     live = slow.take("c")
     assert live.version > stale[-1].version
     assert_fenced(slow, stale, live)
+
+
+@pytest.mark.parametrize("back_ms", [10_000, 3_600_000])
+@pytest.mark.parametrize("dedupe_ms", [0, 30])
+@pytest.mark.parametrize("how", ["remove", "purge"])
+@pytest.mark.parametrize("end", ["ack", "cancel", "discard", "dead"])
+def test_a_holder_after_the_clock_was_set_back(
+    make_line: MakeLine, other_store: Store, *, end: str, how: str, dedupe_ms: int, back_ms: int
+) -> None:
+    line = make_line(dedupe_ms=dedupe_ms, max_attempts=1, dead_letters=end != "dead")
+    line.put("a", "b")
+    line.cancel("b")
+    line.now += 60_000
+    stale = line.take("c", lease_ms=60_000)
+    if how == "remove":
+        line.purge()  # raises the floor, so that what follows may need no mark
+    if end in ("ack", "cancel"):
+        delete(line, stale, end)
+    else:
+        assert line.retry(stale, line.now + 10) == "done"
+    if end == "discard":
+        assert line.discard("a") == ["done"]
+    if how == "purge":
+        line.now += 60_000
+        line.purge()
+    slow = Line(other_store, line.topic, line.now - back_ms)
+    slow.discard("a")  # where the dead letter had to stay
+    if_exists: IfExists = "replace" if how == "remove" else "refuse"  # a mark may keep the id
+    assert slow.create(new("a", due=0), if_exists=if_exists) == ["done"]
+    live = slow.take("c")
+    assert live.version > stale.version
+    assert_fenced(slow, [stale], live)
+
+
+def test_a_floor_does_not_sink_with_the_clock(make_line: MakeLine) -> None:
+    line = make_line(dedupe_ms=0)
+    line.put("a")
+    stale = line.take("c")
+    line.ack(stale)
+    line.now += 60_000
+    assert line.purge() == 1
+    line.now -= 3_600_000
+    line.put("b", due=0)
+    line.cancel("b")
+    line.purge()
+    (outcome,) = line.store.create(line.uid, [new("a", due=0)], now_ms=line.now)
+    assert outcome.version > stale.version
 
 
 def test_a_holder_after_its_topic_was_dropped_and_created_again(make_line: MakeLine) -> None:

@@ -269,6 +269,15 @@ def test_a_cancel_of_what_is_not_there_stays_open(make_line: MakeLine) -> None:
     assert word(ask(line, "cancel")) == "unknown"
 
 
+@pytest.mark.parametrize("operation", [each for each in ON_LEASES if each != "ack"])
+def test_without_a_session_a_change_that_was_done_stays_open(line: Line, operation: str) -> None:
+    line.put("a")
+    lease = line.take()
+    assert ask(line, operation, lease, again=False).done
+    assert ask(line, operation, lease, again=False).refusal
+    assert word(ask(line, operation, lease)) == "unknown"
+
+
 # Relative times
 
 

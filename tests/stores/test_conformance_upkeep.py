@@ -36,8 +36,10 @@ def test_marks_are_purged_when_their_dedupe_time_is_over(make_line: MakeLine) ->
 def test_without_a_dedupe_time_only_young_messages_leave_a_mark(make_line: MakeLine) -> None:
     line = make_line(dedupe_ms=0, max_attempts=1)
     old = [f"old {number}" for number in range(4)]
-    line.put(*old)
+    line.put(*old, "first")
+    line.cancel("first")  # from now on a purge raises the topic's floor
     line.now = NOW + 2 * SETTLED_AFTER_MS
+    assert line.purge() == 1
     young = [f"young {number}" for number in range(4)]
     line.put(*young)
     held = {lease.id: lease for lease in leases_of(line.reserve())}

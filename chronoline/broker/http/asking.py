@@ -307,18 +307,27 @@ class AskedBury(AskedLease):
 _LEASE: dict[str, Any] = {"id": "u1", "version": 1767225600000}
 
 
-class AskedAcks(Asked):
+class AskedSettlement(Asked):
+    """Who settles leases."""
+
+    consumer: ConsumerName
+    again: bool = Field(
+        default=False,
+        description="An earlier request for the same was not answered, or its outcome was unknown.",
+    )
+
+
+class AskedAcks(AskedSettlement):
     """Leases whose messages are done with."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"consumer": "worker-1", "leases": [_LEASE]}]}
     )
 
-    consumer: ConsumerName
     leases: list[SkipValidation[AskedLease]]
 
 
-class AskedExtends(Asked):
+class AskedExtends(AskedSettlement):
     """Leases to extend."""
 
     model_config = ConfigDict(
@@ -327,11 +336,10 @@ class AskedExtends(Asked):
         }
     )
 
-    consumer: ConsumerName
     leases: list[SkipValidation[AskedExtend]]
 
 
-class AskedGiveBacks(Asked):
+class AskedGiveBacks(AskedSettlement):
     """Leases whose messages are given back into the future."""
 
     model_config = ConfigDict(
@@ -340,11 +348,10 @@ class AskedGiveBacks(Asked):
         }
     )
 
-    consumer: ConsumerName
     leases: list[SkipValidation[AskedGiveBack]]
 
 
-class AskedBuries(Asked):
+class AskedBuries(AskedSettlement):
     """Leases whose messages are given up."""
 
     model_config = ConfigDict(
@@ -353,7 +360,6 @@ class AskedBuries(Asked):
         }
     )
 
-    consumer: ConsumerName
     leases: list[SkipValidation[AskedBury]]
 
 

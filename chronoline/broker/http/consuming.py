@@ -103,7 +103,10 @@ class Consuming:
         shaped = await self._checked(AskedLease, asked.leases)
         leases = _leases(asked.consumer, shaped)
         return await told(
-            await self._finder.on(topic, lambda found: self._parts.carrier.ack(found.uid, leases))
+            await self._finder.on(
+                topic,
+                lambda found: self._parts.carrier.ack(found.uid, leases, again=asked.again),
+            )
         )
 
     async def extend(self, topic: TopicName, asked: AskedExtends) -> OutcomesTold:
@@ -115,7 +118,8 @@ class Consuming:
             usual = After(found.settings.default_lease_ms)
             ends = [usual if each.time is None else each.time for each in shaped]
             moves = list(zip(leases, ends, strict=True))
-            return await told(await self._parts.carrier.move("extend", found.uid, moves), "until")
+            outcomes = await self._parts.carrier.move("extend", found.uid, moves, again=asked.again)
+            return await told(outcomes, "until")
 
         return await self._finder.on(topic, move)
 
@@ -132,7 +136,8 @@ class Consuming:
         dues = [each.time or 0 for each in shaped]
         moves = list(zip(_leases(asked.consumer, shaped), dues, strict=True))
         outcomes = await self._finder.on(
-            topic, lambda found: self._parts.carrier.move(move, found.uid, moves)
+            topic,
+            lambda found: self._parts.carrier.move(move, found.uid, moves, again=asked.again),
         )
         return await told(outcomes, "due")
 
@@ -142,7 +147,10 @@ class Consuming:
         reasons = [each.reason for each in shaped]
         buried = list(zip(_leases(asked.consumer, shaped), reasons, strict=True))
         return await told(
-            await self._finder.on(topic, lambda found: self._parts.carrier.bury(found.uid, buried))
+            await self._finder.on(
+                topic,
+                lambda found: self._parts.carrier.bury(found.uid, buried, again=asked.again),
+            )
         )
 
     async def _checked(self, shape: type[Shape], leases: Sequence[Any]) -> list[Shape]:

@@ -51,7 +51,11 @@ class OutcomeTold(BaseModel):
     refusal: str | None = Field(
         default=None, description="Why nothing was changed; new names may come."
     )
-    reason: str | None = Field(default=None, description="The refusal in words.")
+    unknown: Literal[True] | None = Field(
+        default=None,
+        description="An earlier request was not answered, and the store cannot tell what became of it.",
+    )
+    reason: str | None = Field(default=None, description="Why it is not done, in words.")
 
     @classmethod
     def of(cls, outcome: Outcome, **named_ms: int | None) -> Self:
@@ -60,6 +64,8 @@ class OutcomeTold(BaseModel):
             return cls(
                 id=outcome.id, done=False, refusal=outcome.refusal.value, reason=outcome.reason
             )
+        if outcome.unknown:
+            return cls(id=outcome.id, done=False, unknown=True, reason=outcome.reason)
         version = outcome.version or None
         return cls(id=outcome.id, done=True, version=version, **moments(**named_ms))
 

@@ -40,6 +40,11 @@ class _Timeline:
     topic: Topic
     dropped: bool = False
     entries: dict[str, Entry] = field(default_factory=dict)
+    floor: int = 0
+    """New messages begin above it."""
+
+    def raise_floor(self, now_ms: int) -> None:
+        self.floor = max(self.floor, settled(now_ms) - 1)
 
 
 class MemoryStore(MemoryInputs):
@@ -105,7 +110,8 @@ class MemoryStore(MemoryInputs):
                 change = Change(bucket, new.id, new.producer_group)
                 if explain_create(row, change, replace, now_ms) is not None:
                     continue
-                version = max(now_ms, row.version + 1 if row else 0)
+                floor = self._timelines[topic.uid].floor
+                version = max(now_ms, floor + 1, row.version + 1 if row else 0)
                 entries[new.id] = Entry(new_message(bucket, new, version), new.body)
                 made[new.id] = version
         return made
@@ -125,7 +131,8 @@ class MemoryStore(MemoryInputs):
                     continue
                 made[change.id] = entry.message.version + 1
                 removable = may_remove(operation, topic, change, now_ms)
-                if removable and entry.message.version < settled(now_ms):
+                floor = self._timelines[topic.uid].floor
+                if removable and entry.message.version <= floor:
                     del entries[change.id]
                 else:
                     apply(operation, entry, change, topic, now_ms)
@@ -277,6 +284,12 @@ class MemoryStore(MemoryInputs):
             ]
         return sorted((each for each in dead if place(each) > after), key=place)[:limit]
 
+    def _raise_floors(self, uids: Sequence[int], now_ms: int) -> None:
+        with self._open():
+            for uid in uids:
+                if uid in self._timelines:
+                    self._timelines[uid].raise_floor(now_ms)
+
     def _purge(self, limit: int, now_ms: int) -> int:
         removed = 0
         with self._open():
@@ -286,6 +299,7 @@ class MemoryStore(MemoryInputs):
                         return removed
                     if timeline.dropped or is_waste(entry, timeline.topic, now_ms):
                         del timeline.entries[message_id]
+                        timeline.raise_floor(now_ms)
                         removed += 1
                 if timeline.dropped and not timeline.entries:
                     del self._timelines[uid]

@@ -38,11 +38,12 @@ RETURNING uid;
 -- Puts messages on the timeline whose ids are free; if they replace, what the owner could cancel gives way.
 INSERT INTO chronoline.messages AS m
     (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body)
-SELECT %(topic)s, unnest(%(bucket)b::integer[]), unnest(%(stripe)b::smallint[]),
-    unnest(%(id)b::text[]), unnest(%(due)b::bigint[]), unnest(%(due)b::bigint[]), %(now)s,
+SELECT t.uid, unnest(%(bucket)b::integer[]), unnest(%(stripe)b::smallint[]),
+    unnest(%(id)b::text[]), unnest(%(due)b::bigint[]), unnest(%(due)b::bigint[]),
+    greatest(%(now)s, t.floor + 1),
     unnest(%(expires)b::bigint[]), unnest(%(producer_group)b::text[]), unnest(%(key)b::bytea[]),
     unnest(%(headers)b::bytea[]), unnest(%(body)b::bytea[])
-WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+FROM chronoline.topics t WHERE t.uid = %(topic)s AND t.dropped_at IS NULL
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = greatest(m.version + 1, excluded.version), producer_group = excluded.producer_group,
@@ -243,8 +244,8 @@ USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.lock_consumer = b.name AND m.version = b.version AND m.ts > %(now)s
-    AND m.version < %(settled)s
-    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+    AND m.version
+        <= (SELECT floor FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version + 1;
 
 -- name: cancel
@@ -266,8 +267,8 @@ USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 0
     AND m.producer_group = b.name AND (m.ts <= %(now)s OR m.lock_consumer IS NULL)
-    AND m.version < %(settled)s
-    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+    AND m.version
+        <= (SELECT floor FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version + 1;
 
 -- name: reschedule
@@ -311,8 +312,8 @@ DELETE FROM chronoline.messages m
 USING unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[], %(name)b::text[],
     %(version)b::bigint[], %(to)b::bigint[]) AS b(topic, bucket, id, name, version, "to")
 WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND m.life + 0 = 2
-    AND m.version < %(settled)s
-    AND EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
+    AND m.version
+        <= (SELECT floor FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL)
 RETURNING m.id, m.version + 1;
 
 -- name: rows
@@ -430,12 +431,30 @@ FROM chronoline.messages m
 WHERE m.topic + 0 = %(topic)s AND m.life = 2 AND (m.ts, m.id || '') > (%(died)s, %(after)s)
 ORDER BY m.ts, m.id || '' LIMIT %(limit)s;
 
+-- name: raise_floors
+-- Raises the floors of topics that are a second behind.
+UPDATE chronoline.topics t SET floor = greatest(t.floor, %(settled)s - 1)
+FROM (
+    SELECT d.uid FROM chronoline.topics d
+    WHERE d.uid = ANY (%(topics)b::bigint[]) AND d.floor < %(settled)s - 1000
+    ORDER BY d.uid FOR UPDATE SKIP LOCKED
+) behind
+WHERE t.uid = behind.uid;
+
 -- name: purge_marks
--- Removes marks whose time is over, when their versions are settled.
+-- Removes marks whose time is over, when their versions are settled, and raises the floors above them.
 WITH waste AS MATERIALIZED (
     SELECT w.topic, w.bucket, w.id FROM chronoline.messages w
     WHERE w.life = 1 AND w.ts <= %(now)s AND w.version < %(settled)s
     ORDER BY w.ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), raised AS (
+    UPDATE chronoline.topics t SET floor = greatest(t.floor, %(settled)s - 1)
+    FROM (
+        SELECT d.uid FROM chronoline.topics d
+        WHERE d.uid = ANY (ARRAY(SELECT DISTINCT topic FROM waste)) AND d.floor < %(settled)s - 1
+        ORDER BY d.uid FOR UPDATE
+    ) behind
+    WHERE t.uid = behind.uid
 )
 DELETE FROM chronoline.messages m
 USING waste
@@ -450,11 +469,14 @@ WHERE t.dropped_at IS NULL AND NOT (t.settings::jsonb->>'dead_letters')::boolean
         ORDER BY m.ts LIMIT 1);
 
 -- name: purge_dead
--- Removes dead letters of a topic that keeps none, when their versions are settled.
+-- Removes dead letters of a topic that keeps none, when their versions are settled, and raises its floor.
 WITH waste AS MATERIALIZED (
     SELECT w.topic, w.bucket, w.id FROM chronoline.messages w
     WHERE w.topic + 0 = %(topic)s AND w.life = 2 AND w.version < %(settled)s
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), raised AS (
+    UPDATE chronoline.topics t SET floor = greatest(t.floor, %(settled)s - 1)
+    WHERE t.uid = %(topic)s AND t.floor < %(settled)s - 1 AND EXISTS (SELECT 1 FROM waste)
 )
 DELETE FROM chronoline.messages m
 USING waste

@@ -245,6 +245,9 @@ class PostgresStore(SqlStore):
 
     # Upkeep
 
+    def _raise_floors(self, uids: Sequence[int], now_ms: int) -> None:
+        self._run("raise_floors", {"topics": uids, "settled": settled(now_ms)})
+
     def _purge(self, limit: int, now_ms: int) -> int:
         values = {"now": now_ms, "settled": settled(now_ms), "limit": limit}
         removed = len(self._run("purge_marks", values))

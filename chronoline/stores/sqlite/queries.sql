@@ -15,6 +15,10 @@ SELECT 1 FROM topics WHERE name = :name;
 -- A live topic by its uid.
 SELECT uid, name, settings FROM topics WHERE uid = :uid AND dropped_at IS NULL;
 
+-- name: floor
+-- The floor of a live topic.
+SELECT floor FROM topics WHERE uid = :uid AND dropped_at IS NULL;
+
 -- name: topic_named
 -- A live topic by its name.
 SELECT uid, name, settings FROM topics WHERE name = :name AND dropped_at IS NULL;
@@ -31,7 +35,7 @@ UPDATE topics SET dropped_at = :now WHERE uid = :uid AND dropped_at IS NULL;
 -- Puts a message on the timeline, if its id is free.
 INSERT INTO messages
     (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
@@ -44,14 +48,14 @@ RETURNING no, version;
 -- The same for many at once, when no id is taken; a taken one is passed over.
 INSERT INTO messages
     (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
 ON CONFLICT (topic, bucket, id) DO NOTHING;
 
 -- name: replace
 -- Cancels whatever has the id and creates the message anew, for the owner.
 INSERT INTO messages
     (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
 ON CONFLICT (topic, bucket, id) DO UPDATE SET
     life = 0, ts = excluded.ts, due = excluded.due, attempts = 0, expires = excluded.expires,
     version = max(messages.version + 1, excluded.version), producer_group = excluded.producer_group,
@@ -176,7 +180,8 @@ RETURNING version;
 -- Removes a message for its holder, where no mark is needed.
 DELETE FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
-    AND lock_consumer = :name AND version = :version AND ts > :now AND version < :settled
+    AND lock_consumer = :name AND version = :version AND ts > :now
+    AND version <= (SELECT floor FROM topics WHERE uid = :topic)
 RETURNING version + 1;
 
 -- name: cancel
@@ -192,7 +197,8 @@ RETURNING version;
 -- Removes a message for its owner, where no mark is needed.
 DELETE FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 0
-    AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL) AND version < :settled
+    AND producer_group = :name AND (ts <= :now OR lock_consumer IS NULL)
+    AND version <= (SELECT floor FROM topics WHERE uid = :topic)
 RETURNING version + 1;
 
 -- name: reschedule
@@ -225,7 +231,8 @@ RETURNING version;
 -- name: discard_remove
 -- Removes a dead letter, where no mark is needed.
 DELETE FROM messages INDEXED BY messages_id
-WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2 AND version < :settled
+WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
+    AND version <= (SELECT floor FROM topics WHERE uid = :topic)
 RETURNING version + 1;
 
 -- name: row
@@ -296,13 +303,18 @@ FROM messages INDEXED BY messages_dead
 WHERE topic = :topic AND life = 2 AND (ts, id) > (:died, :after)
 ORDER BY ts, id LIMIT :limit;
 
+-- name: raise_floor
+-- New messages of a topic begin above its floor; it never sinks.
+UPDATE topics SET floor = :settled - 1 WHERE uid = :topic AND floor < :settled - 1;
+
 -- name: purge_marks
--- Removes marks whose time is over, when their versions are settled.
+-- Removes marks whose time is over, when their versions are settled. Their topics' floors have to be raised.
 DELETE FROM messages NOT INDEXED WHERE no IN (
     SELECT no FROM messages INDEXED BY messages_gone
     WHERE life = 1 AND ts <= :now AND version < :settled
     ORDER BY ts LIMIT :limit
-);
+)
+RETURNING topic;
 
 -- name: topics_without_dead_letters
 -- Topics that keep no dead letters, and have some.
@@ -313,7 +325,8 @@ WHERE dropped_at IS NULL AND json_extract(settings, '$.dead_letters') = 0
     );
 
 -- name: purge_dead
--- Removes dead letters of a topic that keeps none, when their versions are settled.
+-- Removes dead letters of a topic that keeps none, when their versions are settled. Its floor has
+-- to be raised.
 DELETE FROM messages NOT INDEXED WHERE no IN (
     SELECT no FROM messages INDEXED BY messages_dead
     WHERE topic = :topic AND life = 2 AND version < :settled LIMIT :limit

@@ -103,11 +103,14 @@ class SqliteStore(SqlStore):
         rows = [_new_row(topic, bucket, new, now_ms) for bucket, new in messages]
         self._database.check_room()
         with self._database.writing(turn_ms=TURN_BOUND_MS) as connection:
-            if not _is_live(connection, topic):
+            found = connection.execute(_QUERIES["floor"], {"uid": topic.uid}).fetchone()
+            if found is None:
                 return {}
+            version = max(now_ms, found[0] + 1)
+            rows = [(*row, version) for row in rows]
             small = not any(row[_APART] for row in rows)
             if small and not replace and _at_once(connection, _QUERIES["create_new"], rows):
-                return dict.fromkeys((new.id for _, new in messages), now_ms)
+                return dict.fromkeys((new.id for _, new in messages), version)
             query = _QUERIES["replace" if replace else "create"]
             made: dict[str, int] = {}
             for row, (_, new) in zip(rows, messages, strict=True):
@@ -250,6 +253,10 @@ class SqliteStore(SqlStore):
 
     # Upkeep
 
+    def _raise_floors(self, uids: Sequence[int], now_ms: int) -> None:
+        with self._database.writing() as connection:
+            _raise(connection, uids, now_ms)
+
     def _purge(self, limit: int, now_ms: int) -> int:
         with self._database.writing() as connection:
 
@@ -257,7 +264,9 @@ class SqliteStore(SqlStore):
                 return connection.execute(_QUERIES[query], values)
 
             unneeded = settled(now_ms)
-            removed = run("purge_marks", now=now_ms, settled=unneeded, limit=limit).rowcount
+            marks = run("purge_marks", now=now_ms, settled=unneeded, limit=limit).fetchall()
+            _raise(connection, {topic for (topic,) in marks}, now_ms)
+            removed = len(marks)
             for (topic,) in run("topics_without_dead_letters").fetchall():
                 removed += run(
                     "purge_dead",
@@ -265,6 +274,7 @@ class SqliteStore(SqlStore):
                     settled=unneeded,
                     limit=limit - removed,
                 ).rowcount
+                _raise(connection, [topic], now_ms)
             for (topic,) in run("dropped_topics").fetchall():
                 removed += run("purge_dropped", topic=topic, limit=limit - removed).rowcount
                 run("forget_topic", topic=topic)
@@ -352,8 +362,13 @@ def _is_live(connection: sqlite3.Connection, topic: Topic) -> bool:
     return connection.execute(_QUERIES["topic"], {"uid": topic.uid}).fetchone() is not None
 
 
+def _raise(connection: sqlite3.Connection, uids: Iterable[int], now_ms: int) -> None:
+    rows = [{"topic": uid, "settled": settled(now_ms)} for uid in uids]
+    connection.executemany(_QUERIES["raise_floor"], rows)
+
+
 def _new_row(topic: Topic, bucket: int, new: NewMessage, now_ms: int) -> tuple[Any, ...]:
-    """The values of the query `create`."""
+    """The values of the query `create`, but for the version."""
     apart = new.body is not None and len(new.body) > INLINE_BODY_BYTES
     return (
         topic.uid,

@@ -8,6 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from chronoline.core.errors import OutcomeUnknown
+from chronoline.stores.contract import Store
+from chronoline.stores.opening import open_store
 from tests.broker.http.served import Served, serving
 
 
@@ -80,6 +85,79 @@ def test_an_acked_message_is_gone(tmp_path: Path) -> None:
             (again,) = await served.settle("ack", **named(got))
             assert again["done"]
             assert (await served.http.get("/v1/topics/t/messages/m")).status_code == 404
+
+    asyncio.run(play())
+
+
+class _LosingAnswers:
+    """A store that once does not answer a change: before it is done, or after."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.lost: str | None = None
+        self.done = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name != self.lost:
+            return found
+
+        def lose(*given: Any, **named: Any) -> None:
+            self.lost = None
+            if self.done:
+                found(*given, **named)
+            raise OutcomeUnknown("no answer")
+
+        return lose
+
+
+_TIMES: dict[str, dict[str, Any]] = {
+    "ack": {},
+    "extend": {"in": "1m"},
+    "release": {"in": "1m"},
+    "retry": {"in": "1m"},
+    "bury": {"reason": "no use"},
+}
+
+
+@pytest.mark.parametrize("was_done", [True, False])
+@pytest.mark.parametrize("what", _TIMES)
+def test_an_unknown_outcome_is_settled_by_asking_again(what: str, was_done: bool) -> None:
+    async def play() -> None:
+        with open_store("memory:") as store:
+            losing: Any = _LosingAnswers(store)
+            async with serving(losing) as served:
+                await served.create_topic()
+                await served.put("m")
+                got = await lease(served)
+                losing.lost, losing.done = what, was_done
+                body = named(got, **_TIMES[what])
+                lost = await served.http.post(f"/v1/topics/t/{what}", json=body)
+                assert (lost.status_code, lost.json()["kind"]) == (504, "unknown")
+                (outcome,) = await served.settle(what, **body, again=True)
+                assert outcome["done"], outcome
+                assert outcome["version"] == got["version"] + 1
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("what", ["release", "retry", "bury"])
+def test_an_outcome_that_nobody_can_tell_is_unknown(what: str) -> None:
+    async def play() -> None:
+        with open_store("memory:") as store:
+            async with serving(store) as served:
+                await served.create_topic()
+                await served.put("m")
+                body = named(await lease(served), **_TIMES[what])
+                assert (await served.settle(what, **body))[0]["done"]
+                # The broker has forgotten the lease, and with it the session that the row names.
+                (outcome,) = await served.settle(what, **body, again=True)
+                assert (outcome["done"], outcome["unknown"]) == (False, True)
+                assert outcome["reason"]
+                assert "refusal" not in outcome
+                (refused,) = await served.settle(what, **body)
+                assert "unknown" not in refused
+                assert refused["refusal"]
 
     asyncio.run(play())
 

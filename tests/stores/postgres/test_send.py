@@ -64,6 +64,18 @@ def send(caller: psycopg.Connection[tuple[Any, ...]], pg_line: Line) -> Sender:
     return Sender(caller, pg_line.topic.name)
 
 
+def test_version_begins_above_the_floor_after_a_clock_was_set_back(
+    send: Sender, pg_line: Line
+) -> None:
+    pg_line.put("a")
+    pg_line.cancel("a")
+    pg_line.now += 3_600_000
+    assert pg_line.purge() == 1
+    version = send(now_ms=NOW - 3_600_000)
+    assert version is not None
+    assert version > NOW + 1
+
+
 @pytest.mark.parametrize("buckets", [1, 7, 64, 65_536])
 def test_it_chooses_the_same_buckets_as_python(
     pg: PostgresStore, caller: psycopg.Connection[tuple[Any, ...]], buckets: int
