@@ -530,7 +530,7 @@ class Replica:
         return replicas_of(timer.id, timer.plan.factor, self._after)
 
     def take_offer(self, offer: Offer, now_ms: int) -> int | None:
-        """Does by the first two rules what may be done; answers this node's new level if it has dealt with it.
+        """Does by the first two rules what may be done; answers this node's new level if it dealt with it.
 
         Once that is on disk here, and told, `dismiss` does the rest.
         """
