@@ -239,6 +239,7 @@ class Replica:
     def started(self, now_ms: int) -> None:
         """The node was down until now."""
         self._started_ms = self._awake_ms = now_ms
+        self._tally.tags.begin(now_ms)
 
     def awake(self, now_ms: int) -> None:
         """The node stood still until now, and has asked the others what they did meanwhile."""
@@ -304,12 +305,8 @@ class Replica:
             if timer is not None and self._is_ours(timer):
                 self._queued.pop(timer_id, None)
                 self._calling.pop(timer_id, None)
-                left = replace(
-                    timer,
-                    step=2 * timer.attempts,
-                    wait_ms=max(now_ms - timer.due_ms, 0),
-                    renewed=timer.renewed + 1,
-                )
+                late_ms = max(now_ms - timer.due_ms, 0)
+                left = timer.renew(step=2 * timer.attempts, wait_ms=late_ms)
                 self._tell(left, left.replicas, now_ms)
 
     def may_cede(self, timer_id: int, node: str) -> bool:
@@ -451,8 +448,7 @@ class Replica:
         """A record that has the others wait from now on, and how long."""
         late_ms = max(now_ms - timer.due_ms, 0)
         hold_ms = plan.hold_ms(late_ms, len(timer.replicas), self.attempts.timeout_ms)
-        wait_ms, step = late_ms + hold_ms, timer.step | 1
-        return replace(timer, step=step, wait_ms=wait_ms, renewed=timer.renewed + 1), hold_ms
+        return timer.renew(step=timer.step | 1, wait_ms=late_ms + hold_ms), hold_ms
 
     def _is_ours(self, timer: Timer) -> bool:
         """Whether this node has queued or begun the next call of a timer."""
