@@ -83,12 +83,17 @@ def import_events(
     """
     ends = _ends(_items(table))
     numbers = _partition_numbers(ends)
-    _make_topic(log, topic, max(numbers.values(), default=0) + 1)
     events = missing = 0
     with closing(_open_source(source)) as stored:
-        for identifier, number in numbers.items():
-            partition = _Partition(log, topic, stored, identifier, number)
-            for batch in partition.copy(ends[identifier], progress):
+        _make_topic(log, topic, max(numbers.values(), default=0) + 1)
+        partitions = [
+            _Partition(log, topic, stored, identifier, number=number, end=ends[identifier])
+            for identifier, number in numbers.items()
+        ]
+        for partition in partitions:
+            partition.check()
+        for partition in partitions:
+            for batch in partition.copy(progress):
                 events += len(batch)
                 missing += sum(each.headers == (MISSING,) for each in batch)
     groups = _take_over(log, topic, numbers, _items(consumers)) if consumers else 0
@@ -223,22 +228,24 @@ def _make_topic(log: Log, topic: str, partitions: int) -> None:
 class _Partition:
     """One partition on its way into the topic."""
 
-    def __init__(self, log: Log, topic: str, source: _Source, identifier: str, number: int) -> None:
+    def __init__(
+        self, log: Log, topic: str, source: _Source, identifier: str, *, number: int, end: int
+    ) -> None:
         self._log = log
         self._topic = topic
         self._source = source
         self._identifier = identifier
         self._number = number
+        # Where numbers begin with 1, the last event has the table's.
+        self._end = end + (source.read(identifier, end) is not None)
 
-    def copy(self, end: int, progress: Progress) -> Iterator[list[NewEvent]]:
+    def copy(self, progress: Progress) -> Iterator[list[NewEvent]]:
         """Appends what the topic does not have yet, and answers it batch by batch."""
-        end += self._source.read(self._identifier, end) is not None  # where numbers begin with 1
-        sequence = self._log.heads(self._topic)[self._number].next_sequence
-        self._check_same(sequence, end)
+        sequence = self._begin()
         progress(sequence)
         with ThreadPoolExecutor(_READERS) as readers:
-            while sequence < end:
-                wanted = range(sequence, min(end, sequence + _BATCH_EVENTS))
+            while sequence < self._end:
+                wanted = range(sequence, min(self._end, sequence + _BATCH_EVENTS))
                 batch = self._fitting(readers.map(self._event, wanted))
                 self._append(sequence, batch)
                 sequence += len(batch)
@@ -271,14 +278,18 @@ class _Partition:
         packed = self._log.pack(self._topic, batch)
         numbered = Numbered(f"import/{self._number}", sequence)
         self._log.append_once(self._topic, packed, key=key, numbered=numbered)
-        if self._log.heads(self._topic)[self._number].next_sequence < sequence + len(batch):
+        if self._begin() < sequence + len(batch):
             raise InvalidInput(f"topic {self._topic!r} has other events than the import's")
 
-    def _check_same(self, sequence: int, end: int) -> None:
+    def _begin(self) -> int:
+        return self._log.heads(self._topic)[self._number].next_sequence
+
+    def check(self) -> None:
         """The last event of the topic must be the source's; what retention has dropped is not compared."""
+        sequence = self._begin()
         last = [event for events in self._last(sequence) for event in events]
-        mine = self._event(sequence - 1).value if last and sequence <= end else None
-        if sequence > end or (last and last[0].value != mine):
+        mine = self._event(sequence - 1).value if last and sequence <= self._end else None
+        if sequence > self._end or (last and last[0].value != mine):
             raise InvalidInput(
                 f"topic {self._topic!r} has other events in partition {self._number} than the log that is "
                 "imported; name another topic"

@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import struct
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -47,6 +48,8 @@ from chronoline.log.events import NewEvent
 from chronoline.log.format import MAGIC, join_chunks, pack_chunk
 
 _TRIES = 20
+_FIRST_REST_S = 0.002
+_LONGEST_REST_S = 0.2
 _COUNT = struct.Struct(">Q")
 _NONCE_BYTES = 8
 _PREFIX = "once-"
@@ -165,6 +168,9 @@ class OnceWriter:
             try:
                 self._writer.settle(name, chunks, names.source)
             except ObjectSwept:
+                # Two that do the same at the same pace would refuse each other's names each time.
+                share = self._random_bytes(1)[0] / 255
+                time.sleep(share * min(_FIRST_REST_S * 2**number, _LONGEST_REST_S))
                 continue
             except ObjectTooOld:
                 logger.info("a key was settled so long ago that it is forgotten: nothing is added")

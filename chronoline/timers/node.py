@@ -195,10 +195,12 @@ class TimerNode:
                 others = await self._tell(change.others, timer)
                 _check_taken(others)
                 newest = _newest(others)
-            if newest is None:
+            if newest is not None:
+                self.replica.saw(newest)
+                above = newest.number
+            elif timer.view == self.replica.membership.view:
                 break
-            self.replica.saw(newest)
-            above = newest.number
+            # Else the list of nodes was read meanwhile, and a resync by it may have passed the timer over.
             is_taken = True
         else:
             raise Contended(f"{name} is being changed by too many at once")

@@ -14,7 +14,7 @@ from typing import Any
 from chronoline.core.errors import InvalidInput
 from chronoline.timers.asking import LONGEST_MS, MOST_POPS, MOST_REPLICAS
 from chronoline.timers.plan import Plan
-from chronoline.timers.timer import MOST_AGE_MS, MOST_MS, MOST_NUMBER, Timer, Version
+from chronoline.timers.timer import MOST_AGE_MS, MOST_MS, MOST_NUMBER, MOST_STEPS, Timer, Version
 
 
 def to_record(timer: Timer, now_ms: int) -> dict[str, Any]:
@@ -62,9 +62,9 @@ class Reader:
                 plan=None if record["plan"] is None else self._plan(record["plan"]),
                 start_ms=now_ms - _number(record["age"], least=-MOST_AGE_MS, most=MOST_AGE_MS),
                 popped=_number(record["popped"], most=MOST_POPS),
-                step=_number(record["step"], most=_MOST_STEPS),
+                step=_number(record["step"], most=MOST_STEPS),
                 wait_ms=_number(record["wait"], most=MOST_MS),
-                renewed=_number(record.get("renewed", 0), most=_MOST_STEPS),
+                renewed=_number(record.get("renewed", 0), most=MOST_STEPS),
                 replicas=self._shared(_names(record["replicas"])),
                 view=self._shared(_name(record["view"])),
                 kept_ms=_number(record["kept"], least=-MOST_MS, most=MOST_MS),
@@ -96,7 +96,6 @@ class Reader:
 
 
 _MOST_WORDS = 10_000
-_MOST_STEPS = 1 << 31 | 1
 _MOST_TAGGED = 1 << 40
 _MOST_NAMES = 1_000
 _MOST_NAME = 1_000

@@ -239,6 +239,7 @@ class Replica:
     def started(self, now_ms: int) -> None:
         """The node was down until now."""
         self._started_ms = self._awake_ms = now_ms
+        self._tally.tags.begin(now_ms)
 
     def awake(self, now_ms: int) -> None:
         """The node stood still until now, and has asked the others what they did meanwhile."""
@@ -304,12 +305,8 @@ class Replica:
             if timer is not None and self._is_ours(timer):
                 self._queued.pop(timer_id, None)
                 self._calling.pop(timer_id, None)
-                left = replace(
-                    timer,
-                    step=2 * timer.attempts,
-                    wait_ms=max(now_ms - timer.due_ms, 0),
-                    renewed=timer.renewed + 1,
-                )
+                late_ms = max(now_ms - timer.due_ms, 0)
+                left = timer.renew(step=2 * timer.attempts, wait_ms=late_ms)
                 self._tell(left, left.replicas, now_ms)
 
     def may_cede(self, timer_id: int, node: str) -> bool:
@@ -451,8 +448,7 @@ class Replica:
         """A record that has the others wait from now on, and how long."""
         late_ms = max(now_ms - timer.due_ms, 0)
         hold_ms = plan.hold_ms(late_ms, len(timer.replicas), self.attempts.timeout_ms)
-        wait_ms, step = late_ms + hold_ms, timer.step | 1
-        return replace(timer, step=step, wait_ms=wait_ms, renewed=timer.renewed + 1), hold_ms
+        return timer.renew(step=timer.step | 1, wait_ms=late_ms + hold_ms), hold_ms
 
     def _is_ours(self, timer: Timer) -> bool:
         """Whether this node has queued or begun the next call of a timer."""
@@ -530,26 +526,44 @@ class Replica:
         return replicas_of(timer.id, timer.plan.factor, self._after)
 
     def take_offer(self, offer: Offer, now_ms: int) -> int | None:
-        """Does by the three rules what may be done; answers this node's new level if it has dealt with it."""
+        """Does by the first two rules what may be done; answers this node's new level if it dealt with it.
+
+        Once that is on disk here, and told, `dismiss` does the rest.
+        """
         old, new = offer.old, offer.timer.replicas
         if self.me not in new:
             return None
         if may_take(self.me, old, new):
             self.receive(offer.timer, now_ms)
-        mine = self._timers.get(offer.timer.id)
-        latest = offer.timer if mine is None else later(mine, offer.timer, offer.timer.view)
-        for node in (*to_tell(self.me, old, new), *to_dismiss(self.me, old, new)):
-            self._message(node, latest)
+        for node in to_tell(self.me, old, new):
+            self._message(node, self._as_offered(offer))
         return new.index(self.me)
 
-    def take_own(self, ids: Iterable[int], now_ms: int) -> None:
+    def dismiss(self, offer: Offer) -> None:
+        """Tells those that keep a timer no more, by the third rule, after `take_offer`."""
+        if offer.timer.view == self._view:
+            for node in to_dismiss(self.me, offer.old, offer.timer.replicas):
+                self._message(node, self._as_offered(offer))
+
+    def _as_offered(self, offer: Offer) -> Timer:
+        """What is known of a timer, with the list of the offer."""
+        mine = self._timers.get(offer.timer.id)
+        return offer.timer if mine is None else later(mine, offer.timer, offer.timer.view)
+
+    def take_own(self, ids: Iterable[int], now_ms: int) -> list[Offer]:
         """Of these timers, those whose first replica this node is and stays: nobody else offers it them.
 
-        Whoever asked it before has them by the new list; without this it would go by the old one.
+        Whoever asked it before has them by the new list; without this it would go by the old one. Answers
+        what is to be given to `dismiss`.
         """
-        for offer in list(self.offers(self.me, ids)):
-            if offer.old[0] == offer.timer.replicas[0] == self.me:
-                self.take_offer(offer, now_ms)
+        own = [
+            offer
+            for offer in self.offers(self.me, ids)
+            if offer.old[0] == offer.timer.replicas[0] == self.me
+        ]
+        for offer in own:
+            self.take_offer(offer, now_ms)
+        return own
 
     def known_by(self, timer_id: int, level: int, now_ms: int) -> None:
         """A node of the new list has dealt with a timer; once all know it, this node gives it up."""

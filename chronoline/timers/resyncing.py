@@ -89,9 +89,8 @@ class Resync:
         ids = node.replica.ids()
         for at in range(0, len(ids), _MOST_LOOKED_AT):
             async with _resting():
-                node.replica.take_own(ids[at : at + _MOST_LOOKED_AT], node.now_ms())
-                node.act()
-                await node.told()
+                own = node.replica.take_own(ids[at : at + _MOST_LOOKED_AT], node.now_ms())
+                await self._dismiss(own)
 
     async def _ask(self, peer: Peer) -> None:
         view = self._node.replica.membership.view
@@ -105,7 +104,7 @@ class Resync:
         node = self._node
         params = {"node-for-replicas": node.me, "cluster-view-id": view, "cursor": str(cursor)}
         answer = await peer.link.ask("GET", "/timers", params=params)
-        taken = []
+        taken, offers = [], []
         old = {each["TimerID"]: tuple(each["OldReplicas"]) for each in answer["timers"]}
         timers, refused = node.intake.read(
             (each["Timer"] for each in answer["timers"]), peer.address
@@ -113,16 +112,28 @@ class Resync:
         for each in refused:
             self._note(peer.address, InvalidInput(f"a record was refused: {each.reason}"))
         for timer in timers:
-            level = node.replica.take_offer(Offer(timer, old[timer.id]), node.now_ms())
+            offers.append(Offer(timer, old[timer.id]))
+            level = node.replica.take_offer(offers[-1], node.now_ms())
             if level is not None:
                 taken.append({"ID": timer.id, "ReplicaIndex": level})
         self.progress.offered += len(answer["timers"])
         node.metrics.offered(len(answer["timers"]))
-        node.act()
-        await node.saved()
-        await node.told()
+        await self._dismiss(offers)
         await self._dealt_with(taken)
         return None if answer["cursor"] is None else int(answer["cursor"])
+
+    async def _dismiss(self, offers: list[Offer]) -> None:
+        """Tells those that keep the timers no more, once this node has them on disk and has told the others.
+
+        Before that, one node that dies could be the only one that has them.
+        """
+        node = self._node
+        node.act()
+        await node.told()
+        for offer in offers:
+            node.replica.dismiss(offer)
+        node.act()
+        await node.told()
 
     async def _dealt_with(self, taken: list[dict[str, int]]) -> None:
         """All nodes that leave are told, not only the one that was asked: each of them may hold the timer.

@@ -119,14 +119,18 @@ class TagStatistics:
         self._idle: dict[str, int] = {}
         self._begun_ms: int | None = None
 
-    def add(self, tag: str, added: int, now_ms: int) -> None:
-        """The number of a tag's timers changed by this."""
+    def begin(self, now_ms: int) -> None:
+        """Numbers are known from now on, unless they were before."""
         if self._begun_ms is None:
             self._begun_ms = now_ms
+
+    def add(self, tag: str, added: int, now_ms: int) -> None:
+        """The number of a tag's timers changed by this."""
+        self.begin(now_ms)
         self._forget_idle(now_ms)
         known = self._tags.get(tag)
         if known is None:
-            known = self._tags[tag] = _Tag(max(self._begun_ms, now_ms - WINDOW_MS))
+            known = self._tags[tag] = _Tag(max(self._begun_ms or 0, now_ms - WINDOW_MS))
         known.add(added, now_ms)
         self._idle.pop(tag, None)
         if not known.count:

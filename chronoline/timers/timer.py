@@ -32,6 +32,8 @@ MOST_AGE_MS = 1 << 42
 """The longest age of a record: more than the hundred years of the longest timer."""
 MOST_MS = 2 * MOST_AGE_MS
 """The longest wait, and the longest time for which a record is remembered."""
+MOST_STEPS = 1 << 31 | 1
+"""The highest count of steps, and of notices that a call is not over."""
 SLACK_MS = 600_000
 """How much longer than to its last pop a timer is remembered: somebody may still try to call."""
 
@@ -96,6 +98,11 @@ class Timer:
     def with_popped(self, popped: int) -> Timer:
         """After this number of pops, with no attempt of the next one."""
         return replace(self, popped=popped, step=0, wait_ms=0, renewed=0)
+
+    def renew(self, *, step: int, wait_ms: int) -> Timer:
+        """With one more notice of the next attempt: it has come so far, and is waited for so long."""
+        renewed = min(self.renewed + 1, MOST_STEPS)
+        return replace(self, step=step, wait_ms=wait_ms, renewed=renewed)
 
     def only_renews(self, before: Timer | None) -> bool:
         """Whether it says nothing more than that a call is queued or under way, or left to others.

@@ -182,9 +182,10 @@ def test_a_table_that_makes_no_sense_is_refused(
 
 def test_a_topic_with_other_events_is_refused(log: Log, old: Old) -> None:
     log.create_topic("old", partitions=4)
-    log.append("old", value=b"mine", partition=0)
-    with pytest.raises(InvalidInput, match="other events in partition 0"):
+    log.append("old", value=b"mine", partition=3)
+    with pytest.raises(InvalidInput, match="other events in partition 3"):
         old.bring(log)
+    assert [head.next_sequence for head in log.heads("old")] == [0, 0, 0, 1]
     log.delete_topic("old")
     log.create_topic("old", partitions=5)
     with pytest.raises(InvalidInput, match="has 5 partitions"):
@@ -194,6 +195,7 @@ def test_a_topic_with_other_events_is_refused(log: Log, old: Old) -> None:
 def test_a_folder_that_is_not_there_is_refused(log: Log, old: Old) -> None:
     with pytest.raises(InvalidInput, match="there is no folder"):
         import_events(log, "old", f"{old.url}/nothing", table=str(old.table))
+    assert "old" not in [each.name for each in log.topics()]
 
 
 @pytest.mark.usefixtures("aws")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from chronoline.log import Log, NewEvent
 from chronoline.log import appending as appending_module
-from chronoline.log import once as once_module
 from chronoline.log.contract import NewChunk
 from chronoline.log.once import KeyReused, PackedChunk
 from tests.log.places import PLACES, place
@@ -105,18 +105,18 @@ def test_after_a_commit_whose_answer_was_lost(log: Log, monkeypatch: pytest.Monk
     assert values(log) == list(range(20))
 
 
-def test_many_at_the_same_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once_module, "_TRIES", 1_000)
-    with Log(url) as log:
-        log.create_topic("t", partitions=4)
+def test_many_at_the_same_time(log: Log) -> None:
+    number, keys = 3, 10
+    together = Barrier(number, timeout=30)
 
-        def work(_: int) -> None:
-            with Log(url) as mine:
-                append(mine)
+    def work(_: int) -> None:
+        for key in range(keys):
+            together.wait()
+            append(log, f"{key}")
 
-        with ThreadPoolExecutor(6) as threads:
-            list(threads.map(work, range(6)))
-        assert values(log) == list(range(20))
+    with ThreadPoolExecutor(number) as threads:
+        list(threads.map(work, range(number)))
+    assert values(log) == sorted(list(range(20)) * keys)
 
 
 def test_more_partitions_than_a_commit_takes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,7 @@ class Scenario:
             yield f"{asked} offers {name}: {' '.join(offer.old)} -> {' '.join(offer.timer.replicas)}"
             before = replica.get(offer.timer.id)
             level = replica.take_offer(offer, _NOW_MS)
+            replica.dismiss(offer)
             if replica.get(offer.timer.id) is not before:
                 yield self._state(asker, name)
             if level is not None:

@@ -365,7 +365,8 @@ class Simulation:
     def resync(self, name: str) -> None:
         """A node asks every other for what it is to keep, and tells those that leave what it took."""
         replica = self.nodes[name].replica
-        replica.take_own(replica.ids(), self.now_of(name))
+        for own in replica.take_own(replica.ids(), self.now_of(name)):
+            replica.dismiss(own)
         for other in sorted(self.nodes):
             if other == name or not self.reachable(name, other):
                 continue
@@ -373,7 +374,9 @@ class Simulation:
             for offer in list(peer.replica.offers(name, peer.replica.ids())):
                 age_ms = self._age(other, offer.timer)
                 ours = replace(offer.timer, start_ms=self.now_of(name) - age_ms)
-                level = replica.take_offer(replace(offer, timer=ours), self.now_of(name))
+                taken = replace(offer, timer=ours)
+                level = replica.take_offer(taken, self.now_of(name))
+                replica.dismiss(taken)
                 if level is not None and other in self.membership.leaving:
                     peer.replica.known_by(offer.timer.id, level, self.now_of(other))
                     self.save(other)

@@ -18,7 +18,10 @@ _BAD = [
     ("record = json_set(record, '$.version', 4611686018427387905)", "version"),
     ("record = json_set(record, '$.popped', 'x')", "popped"),
     ("record = json_remove(record, '$.plan')", "plan"),
+    ("record = CAST(X'7B22FF227D' AS TEXT)", "UTF-8"),
     ("confirmed = '5'", "confirmed"),
+    ("confirmed = CAST(X'FF' AS TEXT)", "confirmed-UTF-8"),
+    ('confirmed = \'[["a", ["b"]]]\'', "confirmed-life"),
 ]
 
 

@@ -87,6 +87,7 @@ _HIGHEST = {
     "popped": st.sampled_from([0, 1 << 31]),
     "step": st.sampled_from([0, 1, 1 << 31 | 1]),
     "wait": st.sampled_from([0, MOST_MS]),
+    "renewed": st.sampled_from([0, 1 << 31 | 1]),
     "kept": st.sampled_from([-MOST_MS, 0, MOST_MS]),
     "interval": st.sampled_from([0, 1_000, 3 * 10**12]),
 }
@@ -98,6 +99,13 @@ def test_later_of_two_records_can_be_read_again(mine: Any, theirs: Any) -> None:
     one, other = (reader.timer(_record(**each), _NOW_MS) for each in (mine, theirs))
     held = later(one, other, "v")
     assert reader.timer(to_record(held, _NOW_MS), _NOW_MS) == held
+
+
+def test_record_that_a_node_renews_can_be_read_again() -> None:
+    reader = Reader()
+    held = reader.timer(_record(renewed=1 << 31 | 1), _NOW_MS)
+    renewed = held.renew(step=held.step | 1, wait_ms=5)
+    assert reader.timer(to_record(renewed, _NOW_MS), _NOW_MS) == renewed
 
 
 def test_change_that_follows_a_journal_of_small_versions_wins() -> None:

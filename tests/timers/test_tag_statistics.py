@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chronoline.timers.membership import Membership
+from chronoline.timers.replica import Replica
 from chronoline.timers.tag_statistics import SLICE_MS, WINDOW_MS, TagFigures, TagStatistics
 
 _T0 = 1_000_000
@@ -40,6 +42,14 @@ def test_first_number_after_the_start_has_a_low_water_of_0() -> None:
     statistics = TagStatistics()
     statistics.add("CALL", 5, _T0)
     assert _figures(statistics, _T0) == TagFigures(5, 5.0, 0.0, 5, 0)
+
+
+def test_time_before_the_first_timer_of_a_tag_counts() -> None:
+    replica = Replica("a", Membership(("a",)), life="1")
+    replica.started(_T0)
+    tags = replica.tally.tags
+    tags.add("CALL", 5, _T0 + 40_000)
+    assert _figures(tags, _T0 + 50_000) == TagFigures(5, 1.0, 4.0, 5, 0)
 
 
 def test_tag_is_forgotten_five_minutes_after_its_last_timer() -> None:

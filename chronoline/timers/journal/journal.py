@@ -214,8 +214,11 @@ _lives_to_json = lru_cache(10_000)(_to_json)
 
 
 @lru_cache(10_000)
-def _lives_from_json(text: str) -> Lives:
-    return tuple((node, life) for node, life in json.loads(text))
+def _lives_from_json(text: bytes) -> Lives:
+    lives = tuple((node, life) for node, life in json.loads(text))
+    if not all(type(word) is str for pair in lives for word in pair):
+        raise ValueError(f"{lives!r:.100} does not name nodes and lives")
+    return lives
 
 
 def _weight(row: dict[str, Any]) -> int:

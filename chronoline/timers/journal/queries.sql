@@ -27,10 +27,11 @@ ON CONFLICT (id) DO UPDATE SET
 DELETE FROM timers WHERE id = :id;
 
 -- name: records
--- All records, in any order.
-SELECT id, record FROM timers;
+-- All records, in any order; as bytes, since one that is no text must not keep the others from being read.
+SELECT id, CAST(record AS BLOB) FROM timers;
 
 -- name: page
--- Records in order of their ids, from one on.
-SELECT id, start_ms, wall_start_ms, boot, record, confirmed FROM timers
+-- Records in order of their ids, from one on; as bytes, since one that is no text must not keep the others
+-- from being read.
+SELECT id, start_ms, wall_start_ms, boot, CAST(record AS BLOB), CAST(confirmed AS BLOB) FROM timers
 WHERE id >= :first ORDER BY id LIMIT :limit;
