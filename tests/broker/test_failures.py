@@ -119,9 +119,10 @@ def test_a_broker_that_fails_at_an_extend_until_the_lease_is_over(tmp_path: Path
             await dying.died()
             await _over(lease)  # the handler can know, and has to stop
             async with running(tmp_path, dying.port):
-                with pytest.raises(Refused):
+                # Refused if it is in other hands, else nobody knows of the first attempt.
+                with pytest.raises((Refused, OutcomeUnknown)):
                     await extending
-                with pytest.raises(Refused):
+                with pytest.raises((Refused, OutcomeUnknown)):
                     await lease.ack()
                 again = await consumer.next()  # to whoever is there
                 assert (again.id, again.redelivered) == ("a", True)
@@ -154,9 +155,8 @@ def test_a_broker_that_fails_at_an_ack_until_the_lease_is_over(tmp_path: Path) -
             await dying.died()
             await asyncio.sleep(lease.seconds_left)  # until it is over
             async with running(tmp_path, dying.port):
-                with pytest.raises(Refused) as refused:
+                with pytest.raises((Refused, OutcomeUnknown)):
                     await acking
-                assert refused.value.outcomes[0].refusal in (Refusal.LAPSED, Refusal.STALE)
                 assert lease.is_lost
                 again = await consumer.next()  # to whoever is there
                 assert (again.id, again.redelivered) == ("a", True)
@@ -343,7 +343,7 @@ def test_a_consumer_that_returns_under_its_name_and_its_frozen_twin(tmp_path: Pa
                 assert (lease.id, lease.attempts, lease.redelivered) == ("a", 0, True)
                 assert lease.version > twin.version
                 twin.thaw()
-                assert await twin.ack() in ("ConsumerReplaced", "stale")
+                assert await twin.ack() in ("ConsumerReplaced", "OutcomeUnknown", "stale")
                 assert (await client.count("jobs")).total == 1
                 await lease.ack()
                 assert (await client.count("jobs")).total == 0
