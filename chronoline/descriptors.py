@@ -3,7 +3,7 @@
 A node needs descriptors for its store, its peers and its calls, and anybody can open connections to it. So
 each listener has a bounded part of them, calls have another, and the rest is kept for the node itself.
 
-A shortage of our own (descriptors, memory, ports, threads) says nothing about whoever was to be called: it is
+A shortage of our own (descriptors, memory, ports, threads) says nothing about the receiver: it is
 told apart from their failures by `shortage_of`, logged, counted, and the call is made again later.
 """
 

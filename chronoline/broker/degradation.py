@@ -113,7 +113,7 @@ class Degradations:
 
     def tell(self) -> None:
         """Logs it when something went wrong, or when all is well again."""
-        # That a node stops is logged by whoever stops it.
+        # The caller of `stop` logs that the node stops.
         found = [each for each in self.current if each.type is not DegradationType.STOPPING]
         types = frozenset(each.type for each in found)
         before, self._told = self._told, types

@@ -65,7 +65,7 @@ class Node:
         """`patience_s` is how long the store may take; then a change is answered as unknown.
 
         Without `calls` the targets of topics are called as by default, on loopback too. `admission` is
-        given by whoever has other services in the same process.
+        given by a caller that has other services in the same process.
         """
         self._store = store
         self._limits = limits or Limits()

@@ -120,7 +120,7 @@ def _next(topics: Sequence[Topic], store: Store) -> list[Notice]:
     for topic in topics:
         try:
             due = store.next_ts(topic.uid, [BucketRange(0, topic.settings.buckets)])
-        except TopicNotFound:  # it was dropped: whoever serves it finds out
+        except TopicNotFound:  # it was dropped: its loader finds out
             found.append(Notice(topic_uid=topic.uid))
             continue
         if due is not None:

@@ -50,7 +50,7 @@ class Topics:
         return self._learn(topic)
 
     async def list(self) -> list[Topic]:
-        """All that live. Others are forgotten, and their metrics too, whoever dropped them."""
+        """All that live. Others are forgotten, with their metrics, at whichever broker they were dropped."""
         shown, known = self._metrics.topics, set(self._known)
         topics = await self._access.look("topics", lambda store: store.list_topics())
         for uid in known - {topic.uid for topic in topics}:

@@ -336,7 +336,7 @@ async def _finish(begin: Callable[[], Any]) -> BaseException | None:
         raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
-            raise  # of whoever runs the program
+            raise  # for the program that runs the worker
         return error
     return None
 

@@ -33,7 +33,7 @@ class ObjectSwept(ChronolineError):
 class ObjectTooOld(ChronolineError):
     """The object's name is below the floor: it cannot be committed any more.
 
-    If it was committed before, the index may have forgotten that, so only whoever asks for the first time
+    If it was committed before, the index may have forgotten that, so only a caller that asks the first time
     knows that nothing was appended.
     """
 

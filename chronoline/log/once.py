@@ -173,7 +173,7 @@ class OnceWriter:
                 time.sleep(share * min(_FIRST_REST_S * 2**number, _LONGEST_REST_S))
                 continue
             except ObjectTooOld:
-                logger.info("a key was settled so long ago that it is forgotten: nothing is added")
+                logger.info("a key is older than the numbers that are kept: nothing is added")
                 return
             if others:
                 self._check_same(name, total)

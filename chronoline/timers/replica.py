@@ -546,14 +546,14 @@ class Replica:
                 self._message(node, self._as_offered(offer))
 
     def _as_offered(self, offer: Offer) -> Timer:
-        """What is known of a timer, with the list of the offer."""
+        """The known state of a timer, with the list of the offer."""
         mine = self._timers.get(offer.timer.id)
         return offer.timer if mine is None else later(mine, offer.timer, offer.timer.view)
 
     def take_own(self, ids: Iterable[int], now_ms: int) -> list[Offer]:
         """Of these timers, those whose first replica this node is and stays: nobody else offers it them.
 
-        Whoever asked it before has them by the new list; without this it would go by the old one. Answers
+        A node that asked before has them by the new list; without this it would go by the old one. Answers
         what is to be given to `dismiss`.
         """
         own = [

@@ -18,7 +18,7 @@ from chronoline.clock import SystemClock
 from chronoline.core.errors import StoreUnavailable
 from chronoline.stores.sqlite import SqliteStore
 from tests.broker.http.served import Served, serving
-from tests.broker.scraping import scrape
+from tests.broker.metric_samples import scrape
 from tests.waiting import until
 
 _CLOCK = "this broker's clock is"
@@ -80,7 +80,7 @@ class Scene:
         self.served.node.parts.degradation.stopping = False
 
     async def said(self) -> dict[str, Any]:
-        """What each of those says who are asked: nothing, or the types of what is wrong."""
+        """The types of degradation that each interface shows."""
         info = (await self.served.http.get("/v1/info")).json()
         status = await Broker(address=self.served.address, token=None, tls=False)._info()
         metric = [

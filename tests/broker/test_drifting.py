@@ -28,8 +28,8 @@ from chronoline.testing import ManualClock
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.clocks import WRITES, MovableClock, Recorded
 from tests.broker.http.served import Served, serving
+from tests.broker.metric_samples import scrape
 from tests.broker.nodes import running
-from tests.broker.scraping import scrape
 from tests.waiting import until
 
 _JUMPS_MS = [10_000, -10_000]

@@ -17,7 +17,7 @@ from chronoline.broker.settings import NodeSettings
 from chronoline.stores.opening import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_watching import Away
-from tests.broker.scraping import scrape
+from tests.broker.metric_samples import scrape
 from tests.waiting import until
 
 _SEEDS = Path(__file__).parents[3] / "shared" / "seeds"

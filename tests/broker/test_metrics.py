@@ -15,7 +15,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.stores.contract import Store
 from chronoline.stores.opening import open_store
 from tests.broker.http.served import Served, serving
-from tests.broker.scraping import samples_of, scrape
+from tests.broker.metric_samples import samples_of, scrape
 from tests.waiting import until
 
 
@@ -120,7 +120,7 @@ def test_a_topic_that_another_dropped_is_not_shown(tmp_path: Path) -> None:
 
 
 async def is_gone(served: Served, topic: str) -> bool:
-    """What was under way when it was dropped may be counted after that, until the topics are listed again."""
+    """Commands under way at the drop may be counted after it, until the topics are listed again."""
     await served.http.get("/v1/topics")
     return topic not in await topics_shown(served)
 

@@ -124,7 +124,7 @@ def test_a_dropped_topic_hides_no_other(caplog: pytest.LogCaptureFixture) -> Non
             scene.say([Notice()])
             assert await scene.next() == [
                 Notice(topic_uid=scene.first.uid, due=1_000),
-                Notice(topic_uid=scene.second.uid),  # whoever serves it finds out
+                Notice(topic_uid=scene.second.uid),  # its loader finds out
             ]
 
     run_scene(play)

@@ -119,7 +119,7 @@ def test_a_lost_answer_costs_a_consumer_nothing(tmp_path: Path, operation: str, 
                 lease = await anext(leases)
                 before = lease.version
                 lose(tap, operation, done=done)
-                # What was given back is leased again before it is asked for again.
+                # The message is leased again before the unreserve is repeated.
                 overtaken = operation == "unreserve" and done
                 with suppress(OutcomeUnknown) if overtaken else nullcontext():
                     await OF_LEASES[operation](lease)

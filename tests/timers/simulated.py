@@ -76,7 +76,7 @@ class Simulation:
     def __init__(
         self, names: Iterable[str], *, attempts: Attempts | None = None, calls_at_once: int = 64
     ) -> None:
-        """Each node makes so many calls at once to a receiver."""
+        """Calls at once of each node to a receiver."""
         self.now_ms = 1_000_000
         self._limits = CallLimits(for_each_host=calls_at_once)
         self.membership = Membership(tuple(sorted(names)))

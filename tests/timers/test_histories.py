@@ -80,7 +80,7 @@ class Histories(RuleBasedStateMachine):
             self.wanted.setdefault(timer_id, [(None, 0)]).append((plan, asked_ms))
 
     def _note_gone(self, timer_id: int, plan: Plan | None) -> None:
-        """Whoever holds the new one now has answered that the old ones are gone."""
+        """The holders of the new timer have answered that the old ones are gone."""
         held = {
             name: timer
             for name, node in self.cluster.nodes.items()
@@ -165,7 +165,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(size=st.integers(1, 2))
     def cluster_begins_to_grow(self, size: int) -> None:
-        """New nodes are named as joining, and take changes, whoever is away at the time."""
+        """New nodes are named as joining, and take changes while others are away."""
         names = self.cluster.membership.staying
         new = tuple(name for name in _NAMES if name not in names)[:size]
         if not self.cluster.membership.joining:

@@ -98,7 +98,7 @@ def test_node_whose_clock_is_ahead_says_so_and_is_heard_once_it_is_right(
                 assert b"ahead of the clock" in deleted.body
                 assert b"may pop" in deleted.body
                 assert not wrong.peers[right.me].is_away
-                # What the others do is not disturbed.
+                # The others are not disturbed.
                 made = await nodes.ask("POST", "/timers", timer(NOWHERE, interval_ms=HOUR_MS), at=1)
                 assert (made.status, made.headers["X-Copies"]) == (200, "2/2")
             made = await nodes.ask("POST", "/timers", timer(NOWHERE, interval_ms=HOUR_MS))

@@ -56,7 +56,7 @@ def test_node_starts_with_one_bad_record_and_says_so(
             assert (await nodes.ask("GET", "/v1/nodes")).json["unreadable_records"] == 1
             metrics = (await nodes.ask("GET", "/metrics")).body.decode()
             assert "chronoline_timers_unreadable_records 1.0" in metrics
-            # Whoever deletes the timer is rid of it.
+            # A deleted timer is gone for its client.
             assert (await nodes.ask("DELETE", made[1])).status == 200
             assert not nodes.node(0).journal.unreadable
             await nodes.services[name].stop()

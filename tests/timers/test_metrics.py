@@ -1,4 +1,4 @@
-"""What a node of timers counts, as Prometheus reads it."""
+"""Metrics of a node of timers, as Prometheus reads them."""
 
 from __future__ import annotations
 

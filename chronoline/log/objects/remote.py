@@ -89,7 +89,7 @@ class RemoteObjects(Objects):
             return part.to_bytes()
 
     def get_whole(self, path: str) -> tuple[bytes, int]:
-        """An object by its path below the prefix, whoever has put it, and when. Raises `ObjectMissing`."""
+        """An object by its path below the prefix, of any writer and any age. Raises `ObjectMissing`."""
         with self._translating(f"{path!r} cannot be read"):
             try:
                 found = obstore.get(self._patient_store, path)

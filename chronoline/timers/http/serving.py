@@ -45,7 +45,7 @@ class TimersEdge:
         most_timers: int = 5_000_000,
         most_body_bytes: int = 1024 * 1024,
     ) -> None:
-        """`reload` reads the list of nodes again; `admits` raises `Refusal` for whoever may not come in.
+        """`reload` reads the list of nodes again; `admits` raises `Refusal` for a client that is not let in.
 
         `admission` bounds what all who ask have under way.
         """

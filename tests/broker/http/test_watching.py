@@ -13,7 +13,7 @@ from chronoline.core.errors import StoreUnavailable
 from chronoline.stores.opening import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
-from tests.broker.scraping import scrape
+from tests.broker.metric_samples import scrape
 from tests.waiting import until
 
 

@@ -21,7 +21,7 @@ from tests.stores.plans import Connection, Plan, explain, nodes
 SQLITE_QUERIES = load_queries("chronoline.log.index.sqlite")
 POSTGRES_QUERIES = load_queries("chronoline.log.index.postgres")
 WHOLE = {"log", "topics", "deleted_topics", "floors", "objects_unreferenced", "CONSTANT"}
-"""What may be read as a whole: one row, all topics and sources, an index of what is asked for."""
+"""Tables that may be read whole: one row, all topics and sources, an index of the wanted rows."""
 LISTED = {"groups"}
 """Answers everything there is of a topic."""
 MOST_STEPS = 5_000

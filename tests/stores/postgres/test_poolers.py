@@ -6,13 +6,14 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from chronoline.core.errors import MissingExtra, StoreBusy, StoreError
+from chronoline.core.errors import StoreBusy, StoreError
 from chronoline.databases.postgres import _SESSION_SETTINGS
 from chronoline.log.index.postgres import PostgresIndex
 from chronoline.stores.opening import open_store
 from chronoline.stores.postgres import PostgresStore
 from chronoline.testing.pgbouncer import PgBouncerServer
 from chronoline.testing.postgres import PostgresServer
+from tests.conftest import running
 from tests.stores.line import NOW, MakeLine, new
 
 SETTINGS = [*_SESSION_SETTINGS.items(), ("lock_timeout", "200ms"), ("synchronous_commit", "on")]
@@ -23,12 +24,7 @@ def behind(
 ) -> Iterator[PgBouncerServer]:
     folder = tmp_path_factory.mktemp(f"pgbouncer-{mode}")
     pooler = PgBouncerServer(folder, postgres_server.url(), pool_mode=mode)  # type: ignore[arg-type]  # one of two
-    try:
-        pooler.start()
-    except MissingExtra as error:
-        pytest.skip(str(error))
-    yield pooler
-    pooler.stop()
+    yield from running(pooler)
 
 
 @pytest.fixture(scope="module")

@@ -123,7 +123,7 @@ class HttpHeld:
 
 
 class Hand:
-    """What a consumer does with what it gets, and how that is recorded."""
+    """The work of a consumer, and its record."""
 
     def __init__(self, program: Program, consumer: str) -> None:
         self.program = program

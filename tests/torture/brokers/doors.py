@@ -66,7 +66,7 @@ class Letter:
 
 
 class ProducerDoor(Protocol):
-    """What a producer of one group asks for."""
+    """The requests of a producer of one group."""
 
     async def create(
         self, topic: str, letters: Sequence[Letter], if_exists: IfExists
@@ -80,7 +80,7 @@ class ProducerDoor(Protocol):
 
 
 def digest(body: bytes | None, key: bytes | None) -> str:
-    """What a message holds, in a few characters."""
+    """A digest of a message's body."""
     parts = repr((body or b"", key or b"")).encode()
     return hashlib.sha256(parts).hexdigest()[:16]
 
@@ -102,7 +102,7 @@ async def asked(work: Callable[[], Awaitable[Answer | None]]) -> Answer:
 
 
 def answer_of(error: ChronolineError | httpx.HTTPError) -> Answer:
-    """What an error says of the call that raised it."""
+    """The outcome of a call that raised an error."""
     match error:
         case InvalidInput():
             raise error  # the scene asks for nothing that makes no sense
@@ -121,7 +121,7 @@ def answer_of(error: ChronolineError | httpx.HTTPError) -> Answer:
 
 
 def answer_to(outcome: Outcome) -> Answer:
-    """What an outcome says."""
+    """An outcome, as it is recorded."""
     if outcome.refusal is None:
         return Answer(DONE, version=outcome.version)
     outcome_word = UNKNOWN if _PERHAPS_DONE in outcome.detail else REFUSED
@@ -288,7 +288,7 @@ class HttpProducer:
 
 
 def told_answer(told: dict[str, Any]) -> Answer:
-    """What the JSON of an outcome, or of a problem, says."""
+    """The outcome in the JSON of an answer or of a problem."""
     if "done" in told:
         if told["done"]:
             return Answer(DONE, version=told.get("version"), until_ms=told.get("until_ms"))

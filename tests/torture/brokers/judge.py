@@ -266,7 +266,7 @@ def _returned(history: History, message: Message) -> Found:
 
 
 def _end_calls(message: Message) -> Iterator[Call]:
-    """What deletes a message."""
+    """Operations that delete a message."""
     yield from message.of("cancel", "discard")
     yield from (call for _, call in message.settlings("ack"))
 

@@ -13,7 +13,7 @@ from chronoline.core.limits import CLOCK_BOUND_MS
 from tests.torture.history import CALL, DELIVERY, DONE, OUTCOME, REFUSED, UNKNOWN, Event
 
 SETTLING = ("ack", "retry", "release", "bury")
-"""What ends a lease."""
+"""Operations that end a lease."""
 CREATING = ("create", "replace")
 _CLOCK_MEMORY_MS = 30_000
 """So long a clock that was moved may still be felt: in what was pushed, and in what clients know of it."""
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a holder knew of its lease, from a moment on."""
+    """A lease as its holder knew it, from a moment on."""
 
     since_ms: float
     version: int
@@ -119,7 +119,7 @@ class Delivery:
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """What the store held at the end."""
+    """The rows of the store at the end."""
 
     state: str
     ts_ms: int
@@ -144,7 +144,7 @@ class Message:
         return [call for call in self.calls if call.op in ops]
 
     def settlings(self, *ops: str) -> Iterator[tuple[Delivery, Call]]:
-        """What consumers said of their leases."""
+        """The calls of consumers on their leases."""
         for delivery in self.deliveries:
             for call in delivery.own_calls:
                 if call.op in ops:
@@ -178,7 +178,7 @@ class History:
         for event in events:
             self._add(event)
 
-    # What processes and clocks did
+    # Processes and clocks
 
     def rivals(self, delivery: Delivery, begin_ms: float, end_ms: float) -> bool:
         """Whether another process of the same consumer name ran between two moments, or shortly before."""

@@ -1,4 +1,4 @@
-"""What the processes of the scene have in common: their argument, their history, their end."""
+"""Shared by the processes of the scene: their argument, their history, their end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Program:
 
 
 def play(main: Callable[[Program], Awaitable[None]]) -> None:
-    """Runs a program with the JSON of its argument; it ends with whoever started it."""
+    """Runs a program with the JSON of its argument; it ends with its parent."""
     given = json.loads(sys.argv[1])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")

@@ -39,7 +39,7 @@ _DOORS = {"postgres": (("grpc", "http", "store"),), "sqlite": (("grpc", "http"),
 
 
 def run(folder: Path, *, seconds: float, seed: int, report: Report) -> None:
-    """Records a history of about so many seconds, and of what is left after them."""
+    """Records a history of about `seconds`, and of the rows that are left."""
     recorder = Recorder(folder, "director")
     postgres = PostgresServer(folder / "postgres")
     stages = [

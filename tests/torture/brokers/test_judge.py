@@ -40,7 +40,7 @@ _AT_ONCE = ("acked", "retried", "released", "extended", "buried", "natural", "re
 
 
 class _Play:
-    """What the processes of the scene do, with one message of each kind, in one process."""
+    """The work of the scene's processes, with one message of each kind, in one process."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self._folder = folder

@@ -1,6 +1,6 @@
 """The invariants of the log, judged on a history.
 
-What a reader was given is recorded before it asks for the next event, and progress is noted after that. So
+A delivery is recorded before its reader asks for the next event, and progress is noted after that. So
 whenever progress is seen, or an event is delivered, everything before it in its partition was delivered to
 the group. A call of unknown outcome may have appended all of its events or none.
 """
@@ -72,7 +72,7 @@ class _Judge:
         yield from self._told()
         yield from self._others()
 
-    # What the log holds in the end
+    # The events of the log at the end
 
     def _sequences(self, topic: str, content: Event) -> Iterator[Violation]:
         for partition, (first, end) in enumerate(content["heads"]):
@@ -106,7 +106,7 @@ class _Judge:
                 yield Violation(IN_HALVES, f"{topic} {there} of {append.values}")
 
     def _places(self) -> Iterator[Violation]:
-        """One event in each place, and one place for each, whoever saw it: answered, delivered, or held."""
+        """One event in each place, and one place for each event: answered, delivered or held."""
         values_at: dict[tuple[str, Place], set[str]] = defaultdict(set)
         places_of: dict[tuple[str, str], set[Place]] = defaultdict(set)
         for topic, place, value in self._sightings():

@@ -36,7 +36,7 @@ _RETENTION_MS = 400
 
 
 class Work:
-    """What a process does, what it records, and whether it goes on."""
+    """The work of a process, its record, and whether it goes on."""
 
     def __init__(self, recorder: Recorder, url: str, stage: str, seed: int) -> None:
         self.recorder = recorder

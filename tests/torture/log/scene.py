@@ -41,7 +41,7 @@ _ROWS = """
 
 
 def run(folder: Path, *, seconds: float, seed: int, report: Report) -> None:
-    """Records a history of about so many seconds, and what the logs hold after them."""
+    """Records a history of about `seconds`, and the events of the logs after them."""
     recorder = Recorder(folder, "director")
     postgres = PostgresServer(folder / "postgres")
     postgres.start()
@@ -65,7 +65,7 @@ async def _play(stages: list[Stage], seconds: float) -> None:
 
 
 class Stage:
-    """One log, its processes, and whoever breaks them."""
+    """One log, its processes, and their faults."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class Stage:
             elif not child.runs:
                 self._start(number)
 
-    # What is seen
+    # Observations
 
     def _look(self, log: Log) -> None:
         with suppress(ChronolineError):  # the store is broken on purpose

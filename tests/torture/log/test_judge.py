@@ -100,7 +100,7 @@ def test_the_play_breaks_nothing_and_has_everything(history: History) -> None:
     assert outcomes == {DONE, REFUSED}
 
 
-# What is injected
+# Injections
 
 
 def _changed(event: Event, **fields: Any) -> Event:

@@ -26,7 +26,7 @@ class Receivers:
         self._exits = AsyncExitStack()
         self._ports: dict[str, int] = {}
         self._deliveries = 0
-        # What the flaky one has refused once.
+        # The flaky receiver refused it once.
         self._refused: set[tuple[str, str]] = set()
 
     async def __aenter__(self) -> Self:

@@ -51,7 +51,7 @@ _UNCHANGED = ("nothing was changed", "is starting", "are under way")
 
 @dataclass(frozen=True)
 class Asked:
-    """What a client wants of a timer."""
+    """A timer as its client asks for it."""
 
     interval_ms: int
     pops: int = 1
@@ -157,7 +157,7 @@ class Stage:
         await self._start(*self._staying)
         await self.become_well()
 
-    # What is broken
+    # Faults
 
     async def _start(self, *nodes: str) -> None:
         self._fault("launch", nodes)  # they may pop before they are known to
@@ -190,7 +190,7 @@ class Stage:
         others = seen["nodes"]
         return seen["ready"] and not any(each["is_away"] or each["behind"] for each in others)
 
-    # What clients do
+    # Clients
 
     def _node(self) -> str:
         return self._rng.choice(self._up)

@@ -64,7 +64,7 @@ def create_table(url: str) -> bool:
 
 
 def scan_table(url: str) -> Iterator[Item]:
-    """All items of a table, whoever's it is."""
+    """All items of a table, of any log."""
     with closing(Table(parse_address(url))) as table:
         yield from table.scan()
 

@@ -359,7 +359,7 @@ class PostgresIndex(Index):
 
         def work(connection: Connection) -> int:
             if not fetch(connection, _QUERIES["lock_head"], values):
-                return 0  # the topic is deleted, and whoever purges it drops them
+                return 0  # the topic is deleted, and its purge drops them
             return int(fetch(connection, _QUERIES["trim"], values)[0][0])
 
         return self._database.transact(work)

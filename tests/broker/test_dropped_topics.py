@@ -59,7 +59,7 @@ def test_consumers_of_this_broker_are_told_at_once(
 def test_consumers_of_another_broker_are_told_and_nobody_is_warned(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(targets, "_LOOK_EVERY_S", 0.2)  # so often the topics are looked at
+    monkeypatch.setattr(targets, "_LOOK_EVERY_S", 0.2)  # seconds between two looks at the topics
 
     async def play() -> None:
         async with running(tmp_path) as one, running(tmp_path) as other:
