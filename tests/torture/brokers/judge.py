@@ -190,7 +190,10 @@ def _refusal(history: History, message: Message, delivery: Delivery, call: Call)
     if left_ms <= _ROUNDING_MS or (delivery.lost and delivery.lost.since_ms <= call.began_ms):
         return  # its holder knew that it is lost, which is judged by itself
     if call.reason == "too_soon":
-        yield TOO_SOON, why
+        # A clock that was set back puts the due ahead again, and no lease ends before the due.
+        least_ms, _ = history.ahead_ms(message.topic, call.began_ms, call.ended_ms)
+        if call.op != "extend" or delivery.due_ms <= call.began_ms + least_ms:
+            yield TOO_SOON, why
     elif _explained(history, message, delivery, call.ended_ms):
         return
     elif any(each.op == "extend" and not each.done for each in earlier):
