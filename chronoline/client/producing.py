@@ -79,6 +79,11 @@ class ProducerStream(Stream):
             return content + len(message.id) + _ITEM_BYTES + _HEADER_BYTES * len(message.headers)
         return _ITEM_BYTES + len(item if kind.what == "cancel" else item[0])
 
+    def _can_repeat(self, part: Part) -> bool:
+        """A second replacement would create anew what was delivered and acked meanwhile."""
+        kind: _Kind = part.request.kind
+        return not kind.replace
+
     async def _welcomed(self) -> None:
         """Nothing has to be said again but what was not answered."""
 
@@ -90,10 +95,8 @@ class ProducerStream(Stream):
         begin = 0
         for part in parts:
             end = begin + part.end - part.begin
-            kind = part.request.kind
-            if part.sent > 1 and kind.what == "create":
-                settled = _settled_replacement if kind.replace else _settled
-                outcomes[begin:end] = map(settled, part.items, outcomes[begin:end])
+            if part.sent > 1 and part.request.kind.what == "create":
+                outcomes[begin:end] = map(_settled, part.items, outcomes[begin:end])
             begin = end
         return outcomes
 
@@ -107,10 +110,3 @@ def _settled(sending: Sending, outcome: Outcome) -> Outcome:
     return replace(
         outcome, detail=f"{outcome.reason}; perhaps by an earlier attempt of this request"
     )
-
-
-def _settled_replacement(_: Sending, outcome: Outcome) -> Outcome:
-    """Of a message that was sent again: one that is leased may be what the earlier attempt made."""
-    if outcome.refusal is not Refusal.LEASED:
-        return outcome
-    return Outcome(id=outcome.id, unknown=True)

@@ -194,6 +194,10 @@ class Stream(ABC):
     def _answers(self, reply: Any, parts: Sequence[Part]) -> list[Any]:
         """What a reply says of each item of these parts."""
 
+    def _can_repeat(self, part: Part) -> bool:
+        """Whether a part that left and was not answered may be asked again: the store does nothing twice."""
+        return True
+
     @abstractmethod
     async def _welcomed(self) -> None:
         """The stream is open; what was asked before is asked again after this."""
@@ -308,10 +312,12 @@ class Stream(ABC):
         self._rest_no_more()
 
     def _interrupted(self, error: ChronolineError) -> None:
-        """What was not answered is asked again."""
-        self._line.add_first(
-            each for parts in self._sent.values() for each in parts if not each.request.done
-        )
+        """Requests without an answer are asked again, where that does nothing twice."""
+        sent = [each for parts in self._sent.values() for each in parts]
+        for part in sent:
+            if not self._can_repeat(part):
+                self._leave_unknown(part, error)
+        self._line.add_first(each for each in sent if not each.request.done)
         self._sent.clear()
         self._frames.clear()
         for part in self._line.parts:
@@ -462,8 +468,17 @@ class Stream(ABC):
             part.request.last, part.request.was_told = error, True
             if failure.kind == Kind.TRY_AGAIN.value:
                 part.turned_back()
+            elif not self._can_repeat(part):
+                self._leave_unknown(part, error)
+                continue
             rest_s = (failure.retry_after_ms or 100) / 1000
             self._resting[part] = loop.call_later(rest_s, self._again, part)
+
+    @staticmethod
+    def _leave_unknown(part: Part, error: ChronolineError) -> None:
+        part.request.fail(
+            OutcomeUnknown(f"it may have happened or not, and is not asked again: {error}")
+        )
 
     def _again(self, part: Part) -> None:
         del self._resting[part]

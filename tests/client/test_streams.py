@@ -230,7 +230,6 @@ _CODES = {
 }
 _CHANGES: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
     "create": lambda client: client.send("t", id="u1"),
-    "replace": lambda client: client.send("t", id="u1", if_exists="replace"),
     "reschedule": lambda client: client.reschedule("t", "u1", delay=1),
     "cancel": lambda client: client.cancel("t", "u1"),
 }
@@ -260,20 +259,35 @@ def test_refusal_after_an_unanswered_attempt_is_unknown(code: str, change: str, 
     asyncio.run(play())
 
 
-@pytest.mark.parametrize(("first", "error"), [("unknown", OutcomeUnknown), ("try_again", Refused)])
-def test_a_replacement_that_is_leased_may_be_that_of_an_unanswered_attempt(
-    first: str, error: type[Exception]
-) -> None:
+@pytest.mark.parametrize("first", ["unknown", "the stream ends"])
+def test_replacement_of_unknown_outcome_is_not_repeated(first: str) -> None:
+    """A second one would create anew what was delivered and acked meanwhile."""
+
+    async def play() -> None:
+        async def answer(stream: FakeStream, frame: Any) -> None:
+            if first == "unknown":
+                await stream.failure(frame.seq, "unknown", "outcome_unknown", retry_after_ms=1)
+            else:
+                stream.end()
+
+        async with FakeBroker(answer) as broker, broker.client() as client:
+            with pytest.raises(OutcomeUnknown, match="is not asked again"):
+                await client.send("t", b"x", id="u1", if_exists="replace")
+            assert len(broker.frames) == 1
+
+    asyncio.run(play())
+
+
+def test_replacement_that_changed_nothing_is_asked_again() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if len(broker.frames) == 1:
-                await stream.failure(frame.seq, first, "store_busy", retry_after_ms=1)
+                await stream.failure(frame.seq, "try_again", "store_busy", retry_after_ms=1)
             else:
-                await stream.outcomes(frame.seq, [pb.Outcome(id="u1", refusal="leased")])
+                await done(stream, frame)
 
         async with FakeBroker(answer) as broker, broker.client() as client:
-            with pytest.raises(error):
-                await client.send("t", b"x", id="u1", if_exists="replace")
+            assert await client.send("t", b"x", id="u1", if_exists="replace") == "u1"
 
     asyncio.run(play())
 
