@@ -277,6 +277,10 @@ def _too_soon(tale: Tale) -> None:
     tale.change("retried", OUTCOME, op="retry", outcome=REFUSED, reason="too_soon")
 
 
+def _extension_too_soon(tale: Tale) -> None:
+    tale.change("extended", OUTCOME, op="extend", outcome=REFUSED, reason="too_soon")
+
+
 def _lost(tale: Tale) -> None:
     tale.take_out("waiting", "row")
 
@@ -413,6 +417,7 @@ _INJECTIONS: Sequence[tuple[Callable[[Tale], None], str]] = [
     (_owner_broke_lease, rules.OWNER_BROKE_LEASE),
     (_live_refused, rules.LIVE_REFUSED),
     (_too_soon, rules.TOO_SOON),
+    (_extension_too_soon, rules.TOO_SOON),
     (_lost, rules.LOST),
     (_deleted_by_nobody, rules.DELETED_BY_NOBODY),
     (_served_again, rules.SERVED_AGAIN),
