@@ -11,8 +11,8 @@ READY := $(VENV)/.ready
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check --quiet
 UV := $(BIN)/uv --quiet
 FROM_LOCK := install --require-hashes -r requirements.lock
-# Without isolation the project is built by the locked backend.
-PROJECT := install --no-deps --no-build-isolation --editable .
+# Without isolation both distributions are built by the locked backend.
+PROJECT := install --no-deps --no-build-isolation --editable . --editable bench
 
 # Tests that wait for Spark, or for processes that they start, more than they work: they run beside the others.
 OF_PIPES := tests/spark/pipes
@@ -39,8 +39,8 @@ test: setup ## Check style, types, imports and documentation, and run all tests
 	@echo "== ruff check";  $(BIN)/ruff check .
 	@echo "== ruff format"; $(BIN)/ruff format --check .
 	@echo "== mypy and imports, and meanwhile jars and Spark's classes"
-	@{ $(BIN)/python -m chronoline.testing.jars || echo "== tests that need jars are skipped"; \
-			$(BIN)/python -m chronoline.testing.java || echo "== Spark starts more slowly"; } & fetching=$$!; \
+	@{ $(BIN)/python -m chronoline_bench.servers.jars || echo "== tests that need jars are skipped"; \
+			$(BIN)/python -m chronoline_bench.servers.java || echo "== Spark starts more slowly"; } & fetching=$$!; \
 		trap 'trap - INT TERM; kill 0' INT TERM; status=0; \
 		$(BIN)/mypy || status=1; $(BIN)/lint-imports --no-cache || status=1; \
 		wait $$fetching; exit $$status
@@ -66,14 +66,14 @@ lock: setup ## Resolve the newest dependencies into requirements.lock
 
 proto: setup ## Make the wire's Python from its .proto, and the blocking client from the asynchronous one
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. chronoline/wire/v1/chronoline.proto
-	$(BIN)/python -m chronoline.client.making
+	$(BIN)/python -m scripts.unasync
 
 clean: ## Remove .venv, caches and build results
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Always made from nothing, so that it holds what the lock names and no more.
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml bench/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Chronoline needs Python 3.11 or newer; name one: make setup PYTHON=python3.12" >&2; exit 1; }
 	@echo "== setting up $(VENV)"

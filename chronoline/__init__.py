@@ -5,7 +5,6 @@ The SDK of the broker (`Client` and what belongs to it) is imported when it is f
 
 from typing import TYPE_CHECKING, Any
 
-from chronoline.clock import Clock, SystemClock, to_ms
 from chronoline.core.errors import (
     AlreadySubscribed,
     BrokerUnavailable,
@@ -35,9 +34,10 @@ from chronoline.core.permissions import Consumer, Producer, System
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.core.version import VERSION
-from chronoline.naming import new_id, new_message
+from chronoline.runtime.clock import Clock, SystemClock, to_ms
+from chronoline.runtime.message_ids import new_id, new_message
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 
 if TYPE_CHECKING:
     from chronoline.client import AsyncClient, Client, Retry, ToSend, Worker

@@ -4,7 +4,7 @@ import threading
 import time
 
 from chronoline import LeasedMessage, NewMessage, SystemClock, open_store, raise_for_refused
-from chronoline.lanes.firing import FiringLane
+from chronoline.delivery.firing_lane import FiringLane
 
 clock = SystemClock()
 served = threading.Semaphore(0)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import chronoline.spark
 from chronoline import open_store
-from chronoline.clock import SystemClock
+from chronoline.runtime.clock import SystemClock
 
 STORE = sys.argv[1] if len(sys.argv) > 1 else "sqlite:///campaign.db"
 

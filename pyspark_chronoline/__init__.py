@@ -1,5 +1,5 @@
 """How Spark finds the format `chronoline` by itself: it looks for modules that are named `pyspark_…`."""
 
-from chronoline.spark.formats.timeline import TimelineSource as DefaultSource
+from chronoline.spark.timeline import TimelineSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Literal
 
-from chronoline.broker.access import Result, StoreAccess
-from chronoline.broker.loaders import Loaders
+from chronoline.broker.loader_registry import Loaders
 from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.store_access import Result, StoreAccess
 from chronoline.broker.topics import Topics
-from chronoline.clock import Clock
 from chronoline.core.errors import StoreError, TopicNotFound
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DeadLetter, Lease, LeaseTime, Message, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Actor
 from chronoline.core.topic import Topic
-from chronoline.lanes.storage import StorageLanes
+from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.runtime.clock import Clock
 from chronoline.stores.contract import Bodies, Counts, ForecastStep, Notice, Store
 
 Move = Literal["extend", "release", "retry"]

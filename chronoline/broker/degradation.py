@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 
-from chronoline.broker.access import StoreAccess
+from chronoline.broker.store_access import StoreAccess
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, StoreUnavailable
 
 logger = logging.getLogger(__name__)

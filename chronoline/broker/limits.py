@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from chronoline.admission import Admission
-from chronoline.broker.subscribing import MAX_CREDIT
+from chronoline.broker.subscription import MAX_CREDIT
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import CLOCK_BOUND_MS
+from chronoline.runtime.admission import Admission
 from chronoline.stores.contract import MAX_BATCH
 
 

@@ -8,32 +8,32 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 
-from chronoline.admission import Admission
-from chronoline.broker.access import StoreAccess
+from chronoline.broker.auth import Door
 from chronoline.broker.carrier import Carrier
-from chronoline.broker.containing import contain
+from chronoline.broker.clock_offsets import Timekeeper, average_seconds, wall_us_of
+from chronoline.broker.context import Parts
 from chronoline.broker.degradation import Degradations, DegradationType
-from chronoline.broker.doors import Door
-from chronoline.broker.drifting import TrustedClock, compare_clocks, watch_clock
-from chronoline.broker.grpc.serving import GrpcEdge
-from chronoline.broker.http.serving import HttpEdge
+from chronoline.broker.grpc.server import GrpcEdge
+from chronoline.broker.http.server import HttpEdge
 from chronoline.broker.limits import Limits
-from chronoline.broker.loaders import Loaders
+from chronoline.broker.loader_registry import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
-from chronoline.broker.noticing import Noticing
-from chronoline.broker.parts import Parts
 from chronoline.broker.settings import BROKER_ROLES
+from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.store_watch import Noticing
+from chronoline.broker.supervise import contain
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.targets import Targets
-from chronoline.broker.timekeeping import Timekeeper, average_seconds, wall_us_of
 from chronoline.broker.topics import Topics
-from chronoline.callbacks.calling import Caller
-from chronoline.callbacks.guarding import LOOPBACK, Guard
-from chronoline.clock import Clock, SystemClock
+from chronoline.broker.trusted_clock import TrustedClock, compare_clocks, watch_clock
+from chronoline.callbacks.address_guard import LOOPBACK, Guard
+from chronoline.callbacks.caller import Caller
 from chronoline.core.errors import ChronolineError
 from chronoline.core.version import VERSION
-from chronoline.descriptors import SHORTAGES
-from chronoline.naming import new_id
+from chronoline.runtime.admission import Admission
+from chronoline.runtime.clock import Clock, SystemClock
+from chronoline.runtime.descriptors import SHORTAGES
+from chronoline.runtime.message_ids import new_id
 from chronoline.stores.contract import Store
 from chronoline.stores.purge_pace import PurgePace
 

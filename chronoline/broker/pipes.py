@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from chronoline.broker.access import StoreAccess
 from chronoline.broker.alarms import Alarm
-from chronoline.broker.containing import contain
-from chronoline.broker.loading import Loader
+from chronoline.broker.loader import Loader
 from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.supervise import contain
 from chronoline.core.errors import ChronolineError
 from chronoline.core.topic import Topic
 from chronoline.stores.members import pipe_groups

@@ -19,16 +19,16 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Valida
 
 from chronoline.broker.limits import Limits
 from chronoline.broker.metrics import FAMILIES
-from chronoline.broker.subscribing import MAX_CREDIT
-from chronoline.callbacks.guarding import LOOPBACK
+from chronoline.broker.subscription import MAX_CREDIT
+from chronoline.callbacks.address_guard import LOOPBACK
 from chronoline.core.addresses import is_loopback
 from chronoline.core.limits import name_problem
 from chronoline.core.urls import url_problem
-from chronoline.descriptors import Shares, share_out
-from chronoline.settings.model import SettingsTable
-from chronoline.settings.problems import Known, Problem, problems_of, refuse
-from chronoline.settings.sources import Gathered, Origin, SettingPath, Sources
-from chronoline.settings.types import (
+from chronoline.runtime.descriptors import Shares, share_out
+from chronoline.runtime.settings.model import SettingsTable
+from chronoline.runtime.settings.problems import Known, Problem, problems_of, refuse
+from chronoline.runtime.settings.sources import Gathered, Origin, SettingPath, Sources
+from chronoline.runtime.settings.types import (
     DurationMs,
     Listed,
     OptionalText,

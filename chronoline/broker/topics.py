@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from chronoline.broker.access import StoreAccess
 from chronoline.broker.metrics import BrokerMetrics
-from chronoline.clock import Clock
+from chronoline.broker.store_access import StoreAccess
 from chronoline.core.errors import TopicNotFound
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.clock import Clock
 
 _MOST_KNOWN = 10_000
 

@@ -19,20 +19,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from chronoline.bench.control import Control
-from chronoline.bench.lateness import Lateness
 from chronoline.cli.timers.demo import show_timers
-from chronoline.clock import SystemClock
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.log import Event, Log, NewEvent
-from chronoline.naming import new_id
 from chronoline.pipe.settings import PipeSettings
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.control import Control
+from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.percentiles import Lateness
 from chronoline.stores.contract import Counts
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 
 if TYPE_CHECKING:
-    from chronoline.spark.pipe import Pipe
+    from chronoline.pipe.spark.pipe import Pipe
 
 _MESSAGES = 5_000
 _SECONDS = 8.0
@@ -109,7 +109,7 @@ def demo(
         show_timers()
         return
     try:
-        from chronoline.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
+        from chronoline.pipe.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
     except ModuleNotFoundError as error:
         raise MissingExtra("the demo runs on Spark: pip install 'chronoline[spark]'") from error
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from chronoline import __version__
-from chronoline.cli.bench import bench
 from chronoline.cli.client.dead import app as dead
 from chronoline.cli.client.forecasting import forecast
 from chronoline.cli.client.moving import cancel, reschedule, show
@@ -25,7 +25,23 @@ from chronoline.cli.node.tokens import app as token
 from chronoline.cli.node.up import up
 from chronoline.cli.pipe import app as pipe
 from chronoline.cli.timers import app as timers
-from chronoline.core.errors import ChronolineError
+from chronoline.core.errors import ChronolineError, MissingExtra
+
+
+def bench(context: typer.Context) -> None:
+    """Measure Chronoline on this machine, beside references. Needs the package chronoline-bench."""
+    raise MissingExtra("`chronoline bench` is a package of its own: pip install chronoline-bench")
+
+
+def _commands_of_others() -> None:
+    """Add the commands that other distributions register, and say how to get `bench` if it is missing."""
+    found = {entry.name: entry for entry in entry_points(group="chronoline.commands")}
+    if "bench" not in found:
+        ignored = {"allow_extra_args": True, "ignore_unknown_options": True}
+        app.command(context_settings=ignored)(bench)
+    for name, entry in found.items():
+        app.command(name)(entry.load())
+
 
 app = typer.Typer(
     name="chronoline",
@@ -37,7 +53,7 @@ app = typer.Typer(
 _BROKER = "A broker, and its settings"
 _MESSAGES = "Messages on timelines, through a broker"
 app.command()(demo)
-app.command()(bench)
+_commands_of_others()
 app.add_typer(log)
 app.add_typer(pipe)
 app.add_typer(timers)

@@ -11,7 +11,7 @@ import typer
 from chronoline.cli.sharing import default
 from chronoline.core.addresses import INSECURE_VARIABLE
 from chronoline.core.errors import InvalidInput
-from chronoline.settings.types import check_address
+from chronoline.runtime.settings.types import check_address
 
 
 def address_option(example: str, *, variable: str, panel: str) -> Any:

@@ -1,4 +1,4 @@
-"""The asynchronous client. `Client` is made from it by `python -m chronoline.client.making`."""
+"""The asynchronous client. `Client` is made from it by `python -m scripts.unasync`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from chronoline.client.connection import Connection
-from chronoline.client.consuming import ConsumerStream
+from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import Headers, ToSend, sendings
-from chronoline.client.producing import ProducerStream
-from chronoline.client.renewing import renew
+from chronoline.client.producer_stream import ProducerStream
+from chronoline.client.renewal import renew
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
-from chronoline.clock import to_ms
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import id_problem, name_problem
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, DeadLetter, Message
 from chronoline.core.outcome import Outcome, raise_for_refused
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.clock import to_ms
 from chronoline.wire.codec import (
     letter_from_wire,
     message_from_wire,

@@ -24,7 +24,7 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from chronoline.client.consuming import ConsumerStream
+    from chronoline.client.consumer_stream import ConsumerStream
 
     Model = TypeVar("Model", bound=BaseModel)
 

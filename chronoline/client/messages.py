@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from chronoline.client.producing import Sending
+from chronoline.client.producer_stream import Sending
 from chronoline.client.times import Delay, When, when
-from chronoline.client.tracing import traced
-from chronoline.clock import to_ms
+from chronoline.client.trace_context import traced
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BODY_BYTES, message_problem
 from chronoline.core.message import Header, NewMessage
-from chronoline.naming import new_id
+from chronoline.runtime.clock import to_ms
+from chronoline.runtime.message_ids import new_id
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -1,4 +1,4 @@
-"""The blocking client. Made by `python -m chronoline.client.making`: edit the asynchronous one."""
+"""The blocking client. Made by `python -m scripts.unasync`: edit the asynchronous one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from chronoline.client.aio import (
     Outcomes,
     ToSend,
 )
+from chronoline.client.event_loop import Home, run_in
 from chronoline.client.leases import AsyncLease
-from chronoline.client.looping import Home, run_in
 from chronoline.client.times import Delay
 from chronoline.core.closing import Closing
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, DeadLetter, Header, Message

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from chronoline.clock import to_ms
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, time_problem
+from chronoline.runtime.clock import to_ms
 
 Delay = float | timedelta
 """Seconds, or a timedelta."""

@@ -28,12 +28,12 @@ from typing import Any, TypeVar
 
 from chronoline.client.aio import AsyncClient
 from chronoline.client.connection import is_cancelled
-from chronoline.client.consuming import ConsumerStream
+from chronoline.client.consumer_stream import ConsumerStream
+from chronoline.client.event_loop import run_here
 from chronoline.client.leases import AsyncLease
-from chronoline.client.looping import run_here
 from chronoline.client.sync import Lease
 from chronoline.client.times import Delay, check_count, lease_length_ms
-from chronoline.client.tracing import continued
+from chronoline.client.trace_context import continued
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,

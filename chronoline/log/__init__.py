@@ -9,16 +9,16 @@ Readers of a group hold partitions by a lock with an end and a fence; their prog
 What was appended reaches every group at least once, in sequence within its partition.
 """
 
-from chronoline.log.catching_up import CaughtUp
+from chronoline.log.catch_up import CaughtUp
 from chronoline.log.contract import GroupNotFound
 from chronoline.log.events import Event, NewEvent, Position
 from chronoline.log.groups import GroupProgress
 from chronoline.log.importer import Imported, import_events
 from chronoline.log.log import Log
-from chronoline.log.notifying import Notification
+from chronoline.log.notifier import Notification
 from chronoline.log.once import Numbered
-from chronoline.log.partitioning import partition_id
-from chronoline.log.processing import Again
+from chronoline.log.partitioner import partition_id
+from chronoline.log.processor import Again
 
 __all__ = [
     "Again",

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from chronoline.core.errors import InvalidInput, StoreUnavailable, TopicExists, TopicNotFound
 from chronoline.log.contract import MAX_PARTITIONS, ObjectMissing
 from chronoline.log.events import MAX_VALUE_BYTES, NewEvent
+from chronoline.log.factory import items_of_table, open_foreign_bucket
 from chronoline.log.objects.address import split_url
 from chronoline.log.once import Numbered
-from chronoline.log.opening import items_of_table, open_foreign_bucket
 from chronoline.log.upkeep import Progress, unwatched
 
 if TYPE_CHECKING:

@@ -6,23 +6,14 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
-from chronoline.clock import Clock, SystemClock
 from chronoline.core.closing import Closing
 from chronoline.core.errors import InvalidInput, StoreClosed, TopicNotFound
 from chronoline.core.ids import ID_ENTROPY_BYTES, UID_ENTROPY_BYTES, make_id, make_topic_uid
 from chronoline.core.limits import headers_problem, name_problem
 from chronoline.core.message import Header
 from chronoline.core.topic import check_topic_name
-from chronoline.grouping import Lane
-from chronoline.log.appending import (
-    Placed,
-    Placement,
-    Writer,
-    place_of,
-    placed_bytes,
-    put_together,
-)
-from chronoline.log.catching_up import CaughtUp
+from chronoline.log.arrivals import Arrivals
+from chronoline.log.catch_up import CaughtUp
 from chronoline.log.checks import (
     check_group,
     check_handler,
@@ -33,16 +24,25 @@ from chronoline.log.checks import (
 )
 from chronoline.log.contract import MAX_PARTITIONS, GroupNotFound, Head, LogTopic
 from chronoline.log.events import Event, NewEvent, Position, check_event
+from chronoline.log.factory import open_parts, url_of
 from chronoline.log.groups import GroupProgress, progress_of
-from chronoline.log.notifying import Notifier, Tell, post_to
+from chronoline.log.notifier import Notifier, Tell, post_to
 from chronoline.log.once import Numbered, OnceWriter, PackedChunk, pack
-from chronoline.log.opening import open_parts, url_of
-from chronoline.log.processing import Again, Bury, Handler
+from chronoline.log.partition_reader import PartitionReader, heads_of
+from chronoline.log.processor import Again, Bury, Handler
 from chronoline.log.readers import Readers
-from chronoline.log.reading import PartitionReader, heads_of
-from chronoline.log.starting import Start, sequences_at, within
+from chronoline.log.start_positions import Start, sequences_at, within
 from chronoline.log.upkeep import Compacted, Progress, Upkeep, unwatched
-from chronoline.log.waking import Arrivals
+from chronoline.log.writer import (
+    Placed,
+    Placement,
+    Writer,
+    place_of,
+    placed_bytes,
+    put_together,
+)
+from chronoline.runtime.clock import Clock, SystemClock
+from chronoline.runtime.group_commit import Lane
 
 DEFAULT_PARTITIONS = 8
 

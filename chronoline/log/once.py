@@ -31,9 +31,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from chronoline.clock import Clock
 from chronoline.core.errors import ChronolineError, StoreError, StoreUnavailable
-from chronoline.log.appending import Placed, Placement, Writer
 from chronoline.log.contract import (
     Index,
     LogTopic,
@@ -46,6 +44,8 @@ from chronoline.log.contract import (
 )
 from chronoline.log.events import NewEvent
 from chronoline.log.format import MAGIC, join_chunks, pack_chunk
+from chronoline.log.writer import Placed, Placement, Writer
+from chronoline.runtime.clock import Clock
 
 _TRIES = 20
 _FIRST_REST_S = 0.002

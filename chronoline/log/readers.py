@@ -7,15 +7,15 @@ import os
 import threading
 from collections.abc import Callable, Generator
 
-from chronoline.clock import Clock
 from chronoline.core.errors import StoreClosed, StoreError
-from chronoline.log.catching_up import CatchingUp, CaughtUp
+from chronoline.log.arrivals import Arrivals
+from chronoline.log.catch_up import CatchingUp, CaughtUp
 from chronoline.log.contract import Hold, Index, LogTopic, Objects
 from chronoline.log.events import Event
-from chronoline.log.group_reading import GroupReader
-from chronoline.log.processing import Again, Bury, Handler, Processing
-from chronoline.log.reading import LoneReader
-from chronoline.log.waking import Arrivals
+from chronoline.log.group_reader import GroupReader
+from chronoline.log.partition_reader import LoneReader
+from chronoline.log.processor import Again, Bury, Handler, Processing
+from chronoline.runtime.clock import Clock
 
 _BATCH_EVENTS = 500
 _STORE_WAIT_S = 1.0

@@ -16,7 +16,7 @@ from chronoline.core.ids import ID_ENTROPY_BYTES, make_id
 from chronoline.log.contract import Chunk, Head, Index, LogTopic, NewChunk, ObjectMissing, Objects
 from chronoline.log.events import NewEvent
 from chronoline.log.format import MAGIC, DamagedObject, pack_chunk
-from chronoline.log.reading import unpack_whole
+from chronoline.log.partition_reader import unpack_whole
 
 logger = logging.getLogger(__name__)
 

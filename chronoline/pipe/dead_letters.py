@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from chronoline.core.doom import DeathReason
 from chronoline.core.errors import Unpublishable
+from chronoline.core.expiry import DeathReason
 from chronoline.core.message import DeadLetter, Header
 from chronoline.core.permissions import System
 from chronoline.core.topic import Topic

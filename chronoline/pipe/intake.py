@@ -1,7 +1,7 @@
 """Taking records in: from Arrow batches of what records ask for, to one transaction of the store each.
 
-The rows are those of `chronoline.spark.expressions.read_records`. A rejected record becomes a dead letter
-that holds it whole, with why and whence in headers behind its own.
+The rows are those of `chronoline.pipe.spark.expressions.read_records`. A rejected record becomes a
+dead letter that holds it whole, with why and whence in headers behind its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BODY_BYTES, id_problem, message_problem
 from chronoline.core.message import Header, NewMessage
-from chronoline.naming import new_id
+from chronoline.runtime.message_ids import new_id
 from chronoline.stores.contract import MAX_BATCH, Store
 from chronoline.stores.inputs import (
     Cancel,

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from chronoline.core.closing import Closing
 from chronoline.core.errors import ChronolineError, InvalidInput
-from chronoline.pipe.counting import Counters
+from chronoline.pipe.counters import Counters
 from chronoline.pipe.status import PipeStatus
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from pydantic import AfterValidator
 
 from chronoline.core.limits import name_problem
 from chronoline.core.topic import check_topic_name
-from chronoline.log.opening import connection_string
-from chronoline.settings.types import lasting_store, scheme_of
-from chronoline.stores.opening import SCHEMES
+from chronoline.log.factory import connection_string
+from chronoline.runtime.settings.types import lasting_store, scheme_of
+from chronoline.runtime.store_url import SCHEMES
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 

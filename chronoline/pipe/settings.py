@@ -21,16 +21,16 @@ from pydantic_core import CoreSchema, core_schema
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.ids import HASH_VALUES
 from chronoline.core.limits import CLOCK_BOUND_MS, MAX_BODY_BYTES, MAX_TIME_MS
-from chronoline.lanes.holding import DEFAULT_HOLD_MS
-from chronoline.lanes.window import MOST_AHEAD_MS
-from chronoline.log.opening import parts_on_one_machine
+from chronoline.delivery.lane_settings import MOST_AHEAD_MS
+from chronoline.delivery.reservations import DEFAULT_HOLD_MS
+from chronoline.log.factory import parts_on_one_machine
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import Value, delivery_problem
 from chronoline.pipe.setting_types import HeaderName, LogUrl, StoreUrl, TimelineName
-from chronoline.settings.model import SettingsTable
-from chronoline.settings.problems import Known, Problem, problems_of, refuse
-from chronoline.settings.sources import SettingPath, Sources, Table
-from chronoline.settings.types import (
+from chronoline.runtime.settings.model import SettingsTable
+from chronoline.runtime.settings.problems import Known, Problem, problems_of, refuse
+from chronoline.runtime.settings.sources import SettingPath, Sources, Table
+from chronoline.runtime.settings.types import (
     Address,
     DurationMs,
     Listed,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from chronoline.core.errors import ChronolineError
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.topic import Topic
-from chronoline.pipe.claiming import source_name
-from chronoline.pipe.counting import Counters
-from chronoline.pipe.existing import check_log
+from chronoline.pipe.claims import source_name
+from chronoline.pipe.counters import Counters
 from chronoline.pipe.inputs import open_input
+from chronoline.pipe.local_files import check_log
 from chronoline.pipe.settings import PipeSettings
 from chronoline.stores.contract import Counts, Store
 from chronoline.stores.inputs import InputAccount, Tally

@@ -11,15 +11,15 @@ import logging
 import threading
 from collections.abc import Callable
 
-from chronoline.clock import SystemClock
 from chronoline.core.errors import ChronolineError
 from chronoline.core.topic import Topic
 from chronoline.pipe.clocks import Offset, ReadClock
-from chronoline.pipe.counting import Counters
+from chronoline.pipe.counters import Counters
 from chronoline.pipe.dead_letters import Relay
 from chronoline.pipe.inputs import Input
-from chronoline.pipe.outputs.opening import open_output
+from chronoline.pipe.outputs.factory import open_output
 from chronoline.pipe.settings import PipeSettings
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.members import pipe_members
 from chronoline.stores.purge_pace import PurgePace

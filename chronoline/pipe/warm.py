@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from chronoline.core.closing import Closing
-from chronoline.lanes.gate import Gate
+from chronoline.delivery.output_gate import Gate
 from chronoline.pipe.outputs.contract import Output
-from chronoline.pipe.outputs.opening import open_output
+from chronoline.pipe.outputs.factory import open_output
 from chronoline.pipe.places import Place
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 
 Kept = TypeVar("Kept", bound=Closing)
 

@@ -1,9 +1,31 @@
-"""The pipe and the formats on Spark.
+"""Formats for users' own jobs. Options are checked on the driver; connections open inside the tasks.
 
-`register(spark)` makes the formats known to a session: `chronoline` (a timeline) and `chronoline_log`. Where
-the package is installed beside Spark's Python, Spark finds the first by itself: see `pyspark_chronoline`.
+State: a source, a reader or a writer is a value that is pickled and travels; it holds settings, never a
+connection. Spark makes them in a Python process of the driver's that has no session, so nothing here asks
+for one.
 """
 
-from chronoline.spark.formats import register
+from __future__ import annotations
 
-__all__ = ["register"]
+from typing import TYPE_CHECKING
+
+from chronoline.core.errors import MissingExtra
+
+try:
+    from chronoline.spark.log import LogSource
+    from chronoline.spark.timeline import TimelineSource
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
+        raise
+    raise MissingExtra("the formats need Spark: pip install 'chronoline[spark]'") from error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SOURCES = (TimelineSource, LogSource)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the formats known to this session, also over Spark Connect. To call it again is fine."""
+    for source in SOURCES:
+        spark.dataSource.register(source)

@@ -19,15 +19,6 @@ from chronoline.core.outcome import Grant, Outcome, Refusal
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.topic import Topic
-from chronoline.stores.asking import (
-    Asked,
-    burial_item,
-    change_batch,
-    lease_item,
-    move_item,
-    new_message_batch,
-    pair_item,
-)
 from chronoline.stores.batch import (
     Batch,
     Item,
@@ -63,8 +54,17 @@ from chronoline.stores.contract import (
     Result,
     Returned,
 )
-from chronoline.stores.looking import Looks
 from chronoline.stores.primitives import Key
+from chronoline.stores.reads import Looks
+from chronoline.stores.requests import (
+    Asked,
+    burial_item,
+    change_batch,
+    lease_item,
+    move_item,
+    new_message_batch,
+    pair_item,
+)
 
 _STATEMENT_BYTES = 16 * 1024 * 1024
 """Of bodies, keys and headers: more are written in several statements."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from chronoline.core.doom import DeathReason
+from chronoline.core.expiry import DeathReason
 from chronoline.core.limits import MIN_LEASE_MS, SETTLED_AFTER_MS
 from chronoline.core.message import Message
 from chronoline.core.outcome import Outcome, Refusal

@@ -11,10 +11,10 @@ from typing import Any
 from chronoline.core.message import DeadLetter, Message
 from chronoline.core.topic import Topic
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
+from chronoline.stores.intake import Move, Partition, TakesIn
 from chronoline.stores.members import Member
 from chronoline.stores.rows import MESSAGE_WIDTH, pack_settings, read_message, unpack_settings
 from chronoline.stores.stripes import Cell
-from chronoline.stores.taking_in import Move, Partition, TakesIn
 
 
 class SqlStore(TakesIn):

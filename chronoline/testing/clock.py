@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from chronoline.clock import to_ms
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import time_problem
+from chronoline.runtime.clock import to_ms
 
 START_MS = 1_767_225_600_000
 """Where a clock starts that was not told otherwise: the beginning of 2026, UTC."""

@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from chronoline.clock import Clock
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.limits import MIN_LEASE_MS
 from chronoline.core.message import LeasedMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
+from chronoline.runtime.clock import Clock
 from chronoline.stores.contract import Store
 from chronoline.testing.clock import ManualClock
 from chronoline.testing.timeline import TopicName, find_topic

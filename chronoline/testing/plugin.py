@@ -12,7 +12,7 @@ import pytest
 from chronoline.testing import ManualClock, MemoryStore
 
 # By its name: the broker lies above this.
-pytest_plugins = ("chronoline.broker.testing",)
+pytest_plugins = ("chronoline.testing.broker",)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 
-from chronoline.callbacks.calling import CallLimits, Place
+from chronoline.callbacks.caller import CallLimits, Place
 
 
 class CallQueue:

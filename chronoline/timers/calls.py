@@ -7,8 +7,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from chronoline.callbacks.calling import Answer, Caller, CallLimits
-from chronoline.callbacks.signing import Signer
+from chronoline.callbacks.caller import Answer, Caller, CallLimits
+from chronoline.callbacks.signature import Signer
 from chronoline.timers.replica import Call
 
 logger = logging.getLogger(__name__)

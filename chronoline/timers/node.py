@@ -15,9 +15,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from chronoline.alarm import PreciseAlarm
-from chronoline.callbacks.calling import Answer, Place, Verdict, place_of
+from chronoline.callbacks.caller import Answer, Place, Verdict, place_of
 from chronoline.core.errors import OutcomeUnknown, StoreError
+from chronoline.runtime.alarm import PreciseAlarm
 from chronoline.timers.call_queue import CallQueue
 from chronoline.timers.calls import Calls
 from chronoline.timers.changes import Changed, Contended, Unstored

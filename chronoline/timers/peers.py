@@ -18,9 +18,9 @@ from typing import Any
 
 import aiohttp
 
-from chronoline.callbacks.calling import in_pieces, words_of
+from chronoline.callbacks.caller import in_pieces, words_of
 from chronoline.core.errors import InvalidInput
-from chronoline.descriptors import SHORTAGES, shortage_of
+from chronoline.runtime.descriptors import SHORTAGES, shortage_of
 from chronoline.timers.intake import RecordIntake
 from chronoline.timers.records import to_record
 from chronoline.timers.timer import Lives, Timer

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from chronoline.callbacks.calling import Place, place_of
+from chronoline.callbacks.caller import Place, place_of
 from chronoline.timers.call_queue import CallQueue
 from chronoline.timers.peers import MOST_RECORDS, PROBLEMS, Peer, Refused
 from chronoline.timers.records import to_record

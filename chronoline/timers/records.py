@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from chronoline.core.errors import InvalidInput
-from chronoline.timers.asking import LONGEST_MS, MOST_POPS, MOST_REPLICAS
 from chronoline.timers.plan import Plan
+from chronoline.timers.requests import LONGEST_MS, MOST_POPS, MOST_REPLICAS
 from chronoline.timers.timer import MOST_AGE_MS, MOST_MS, MOST_NUMBER, MOST_STEPS, Timer, Version
 
 

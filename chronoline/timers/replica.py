@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from chronoline.callbacks.waiting import wait_ms
+from chronoline.callbacks.backoff import wait_ms
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS, HybridClock
 from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import Membership, replicas_of
@@ -25,7 +25,7 @@ from chronoline.timers.plan import Plan
 from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
 from chronoline.timers.tag_statistics import TagStatistics
 from chronoline.timers.timer import MOVED_KEPT_MS, UNKNOWN_KEPT_MS, Timer, Version, later
-from chronoline.timers.wheel import Wheel
+from chronoline.timers.timer_heap import Wheel
 
 _FOLLOWING = 1_000
 """A version that is no higher than this above the one that a node has follows that one."""

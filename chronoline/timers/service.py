@@ -14,16 +14,16 @@ import aiohttp
 from aiohttp import web
 from prometheus_client.core import CounterMetricFamily, Metric
 
-from chronoline.admission import Admission
-from chronoline.callbacks.calling import Caller, CallLimits
-from chronoline.callbacks.guarding import LOOPBACK, Guard
-from chronoline.callbacks.signing import Signer
+from chronoline.callbacks.address_guard import LOOPBACK, Guard
+from chronoline.callbacks.caller import Caller, CallLimits
+from chronoline.callbacks.signature import Signer
 from chronoline.core.addresses import check_token_in_clear
 from chronoline.core.errors import InvalidInput
-from chronoline.descriptors import SHORTAGES
+from chronoline.runtime.admission import Admission
+from chronoline.runtime.descriptors import SHORTAGES
 from chronoline.timers.calls import Calls
 from chronoline.timers.cluster import read_membership
-from chronoline.timers.http.serving import TimersEdge
+from chronoline.timers.http.server import TimersEdge
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS
 from chronoline.timers.journal import Journal, claim, is_readable, set_aside
 from chronoline.timers.membership import Membership
@@ -31,8 +31,8 @@ from chronoline.timers.metrics import TimersMetrics, gauge
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer
 from chronoline.timers.replica import Attempts
-from chronoline.timers.resyncing import Resync
-from chronoline.timers.syncing import start_from_journal
+from chronoline.timers.resync import Resync
+from chronoline.timers.startup_sync import start_from_journal
 from chronoline.timers.tag_statistics import TagFigures
 
 logger = logging.getLogger(__name__)

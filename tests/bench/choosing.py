@@ -6,11 +6,11 @@ from types import ModuleType
 
 import pytest
 
-from chronoline.bench.registry import BENCHES
-from chronoline.bench.session import Session
-from chronoline.bench.tally import Tally
 from chronoline.core.closing import Closing
 from chronoline.core.errors import ChronolineError
+from chronoline_bench.registry import BENCHES
+from chronoline_bench.session import Session
+from chronoline_bench.tally import Tally
 
 
 class FakeStage(Closing):

@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.bench import broker
-from chronoline.bench.broker import FULL, QUICK, Sizes, measure_sizes
-from chronoline.bench.brokers import stage as stage_module
-from chronoline.bench.brokers.passage import Passage
-from chronoline.bench.brokers.stage import Stage, find_beanstalkd
-from chronoline.bench.brokers.targets import SETTINGS
-from chronoline.bench.cases.broker_creates import CreateSizes
-from chronoline.bench.cases.broker_instant import InstantSizes
-from chronoline.bench.cases.broker_lateness import LatenessSizes, over, report_lateness
-from chronoline.bench.cases.broker_leases import LeaseSizes
-from chronoline.bench.cases.broker_waiting import WaitingSizes
-from chronoline.bench.lateness import Lateness
-from chronoline.bench.report import Report, Wanted
-from chronoline.bench.session import Session, run_bench
 from chronoline.core.errors import MissingExtra
-from chronoline.testing.beanstalkd import find_program
+from chronoline.runtime.percentiles import Lateness
+from chronoline_bench import broker
+from chronoline_bench.broker import FULL, QUICK, Sizes, measure_sizes
+from chronoline_bench.brokers import stage as stage_module
+from chronoline_bench.brokers.passage import Passage
+from chronoline_bench.brokers.stage import Stage, find_beanstalkd
+from chronoline_bench.brokers.targets import SETTINGS
+from chronoline_bench.cases.broker_creates import CreateSizes
+from chronoline_bench.cases.broker_instant import InstantSizes
+from chronoline_bench.cases.broker_lateness import LatenessSizes, over, report_lateness
+from chronoline_bench.cases.broker_leases import LeaseSizes
+from chronoline_bench.cases.broker_waiting import WaitingSizes
+from chronoline_bench.report import Report, Wanted
+from chronoline_bench.servers.beanstalkd import find_program
+from chronoline_bench.session import Session, run_bench
 from tests.bench.choosing import choose_each, fail_one
 from tests.conftest import miss
 

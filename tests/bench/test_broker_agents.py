@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.bench.brokers import agent
-from chronoline.bench.brokers.agents import AgentProcess
-from chronoline.bench.brokers.stage import Crowd
 from chronoline.core.errors import ChronolineError
+from chronoline_bench.brokers import agent
+from chronoline_bench.brokers.agents import AgentProcess
+from chronoline_bench.brokers.stage import Crowd
 
 
 @pytest.fixture(scope="module")

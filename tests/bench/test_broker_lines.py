@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.bench.brokers import producing
-from chronoline.bench.brokers.agent import Agent
-from chronoline.bench.brokers.beanstalk import Beanstalk, BeanstalkLine
-from chronoline.bench.brokers.lines import (
+from chronoline.core.errors import ChronolineError
+from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.brokers import producing
+from chronoline_bench.brokers.agent import Agent
+from chronoline_bench.brokers.beanstalk import Beanstalk, BeanstalkLine
+from chronoline_bench.brokers.lines import (
     Line,
     Notes,
     body_of,
@@ -19,15 +21,13 @@ from chronoline.bench.brokers.lines import (
     number_of_body,
     number_of_id,
 )
-from chronoline.bench.brokers.sdk import SdkLine
-from chronoline.bench.brokers.skip_locked import SkipLockedLine
-from chronoline.bench.brokers.targets import Table, TableTarget, TubeTarget
-from chronoline.bench.filling import Filling
-from chronoline.bench.messages import BODY_BYTES
-from chronoline.bench.pipes.records import read_pairs
-from chronoline.core.errors import ChronolineError
-from chronoline.testing.beanstalkd import BeanstalkdServer
-from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.brokers.sdk import SdkLine
+from chronoline_bench.brokers.skip_locked import SkipLockedLine
+from chronoline_bench.brokers.targets import Table, TableTarget, TubeTarget
+from chronoline_bench.filling import Filling
+from chronoline_bench.messages import BODY_BYTES
+from chronoline_bench.pipes.records import read_pairs
+from chronoline_bench.servers.beanstalkd import BeanstalkdServer
 from tests.broker.nodes import running as running_node
 from tests.conftest import running
 from tests.waiting import until

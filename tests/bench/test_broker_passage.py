@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from chronoline.bench.brokers.draining import Drained
-from chronoline.bench.brokers.memory import MemoryWatch, thirds
-from chronoline.bench.brokers.passage import Came, Passage, count_up
-from chronoline.bench.lateness import Lateness
-from chronoline.bench.tally import Tally
+from chronoline.runtime.percentiles import Lateness
+from chronoline_bench.brokers.draining import Drained
+from chronoline_bench.brokers.memory import MemoryWatch, thirds
+from chronoline_bench.brokers.passage import Came, Passage, count_up
+from chronoline_bench.tally import Tally
 
 DUE_US = {1: 1_000, 2: 2_000, 3: 3_000}
 

@@ -8,11 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from chronoline.bench.registry import BENCHES, Bench
-from chronoline.bench.report import Row
-from chronoline.bench.session import Session
-from chronoline.cli.bench import bench
 from chronoline.core.errors import InvalidInput
+from chronoline_bench.command import bench
+from chronoline_bench.registry import BENCHES, Bench
+from chronoline_bench.report import Row
+from chronoline_bench.session import Session
 
 
 def measure(session: Session) -> None:

@@ -1,9 +1,9 @@
 from functools import partial
 from pathlib import Path
 
-from chronoline.bench.counting import Operations, counting
-from chronoline.bench.safya import Safya
-from chronoline.bench.threads import at_once
+from chronoline_bench.counting import Operations, counting
+from chronoline_bench.safya import Safya
+from chronoline_bench.threads import at_once
 
 
 def test_what_is_asked_within_the_block_is_counted(tmp_path: Path) -> None:

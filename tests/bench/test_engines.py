@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from chronoline.bench.engines.contract import Database, Engine, raw_row
-from chronoline.bench.engines.postgres import PostgresEngine
-from chronoline.bench.engines.sqlite import PRAGMAS, SqliteDatabase, SqliteEngine, connect
-from chronoline.bench.filling import Filling
-from chronoline.bench.messages import count_all, make_due
 from chronoline.core.ids import bucket_of
 from chronoline.core.permissions import System
+from chronoline_bench.engines.contract import Database, Engine, raw_row
+from chronoline_bench.engines.postgres import PostgresEngine
+from chronoline_bench.engines.sqlite import PRAGMAS, SqliteDatabase, SqliteEngine, connect
+from chronoline_bench.filling import Filling
+from chronoline_bench.messages import count_all, make_due
 
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000

@@ -1,9 +1,9 @@
 import pytest
 
-from chronoline.bench.events import PARTITIONS, VALUE_BYTES, Book, make_events
-from chronoline.bench.safya import Item
-from chronoline.bench.tally import Tally
-from chronoline.log.partitioning import partition_id
+from chronoline.log.partitioner import partition_id
+from chronoline_bench.events import PARTITIONS, VALUE_BYTES, Book, make_events
+from chronoline_bench.safya import Item
+from chronoline_bench.tally import Tally
 
 FOUR = [Item(0, 0, b"a"), Item(0, 1, b"b"), Item(1, 0, b"c"), Item(1, 1, b"d")]
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from chronoline.bench import appender
-from chronoline.bench.cases.appends import WRITERS, AppendSizes, measure_appends
-from chronoline.bench.cases.reading_back import ReadSizes, measure_reading
-from chronoline.bench.cases.waking import WakeSizes, measure_waking
-from chronoline.bench.log import FULL, QUICK, Sizes, measure_sizes
-from chronoline.bench.report import Report, Row
-from chronoline.bench.session import Session, run_bench
 from chronoline.core.errors import ChronolineError
 from chronoline.log import Event, Log, NewEvent, Position
 from chronoline.log.objects.local import LocalObjects
+from chronoline_bench import appender
+from chronoline_bench.cases.appends import WRITERS, AppendSizes, measure_appends
+from chronoline_bench.cases.reading_back import ReadSizes, measure_reading
+from chronoline_bench.cases.waking import WakeSizes, measure_waking
+from chronoline_bench.log import FULL, QUICK, Sizes, measure_sizes
+from chronoline_bench.report import Report, Row
+from chronoline_bench.session import Session, run_bench
 
 TINY = Sizes(
     appends=AppendSizes(rounds=1, later=640, many=640, single=128, safya=64),
@@ -131,7 +131,7 @@ def test_events_that_come_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_appending_process_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(appender, "__name__", "chronoline.bench.no_such_appender")
+    monkeypatch.setattr(appender, "__name__", "chronoline_bench.no_such_appender")
     with pytest.raises(ChronolineError, match="no_such_appender"):
         run(lambda session: measure_waking(session, TINY.waking))
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.bench import pipe
-from chronoline.bench.cases.pipe_rates import RateSizes
-from chronoline.bench.pipe import FULL, QUICK, measure_sizes
-from chronoline.bench.pipes.stage import Delays
-from chronoline.bench.registry import BENCHES
-from chronoline.bench.session import Session, run_bench
+from chronoline_bench import pipe
+from chronoline_bench.cases.pipe_rates import RateSizes
+from chronoline_bench.pipe import FULL, QUICK, measure_sizes
+from chronoline_bench.pipes.stage import Delays
+from chronoline_bench.registry import BENCHES
+from chronoline_bench.session import Session, run_bench
 from tests.bench.choosing import FakeStage, fail_one
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.bench.pipes.child import Child
 from chronoline.core.errors import ChronolineError
+from chronoline_bench.pipes.child import Child
 
 
 def test_a_child_says_that_it_is_ready_and_ends_when_told(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import pytest
 
-from chronoline.bench.pipes import jobs
-from chronoline.bench.pipes.child import Child
-from chronoline.clock import SystemClock
 from chronoline.core.message import NewMessage
-from chronoline.stores.opening import open_store
+from chronoline.runtime.clock import SystemClock
+from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.pipes import jobs
+from chronoline_bench.pipes.child import Child
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.bench.arrivals import Arrivals
-from chronoline.bench.cases.pipe_outages import Outage
-from chronoline.bench.lateness import Lateness
-from chronoline.bench.pipes.loader import Loaded
-from chronoline.bench.pipes.passage import Passage, count_up
-from chronoline.bench.pipes.records import PAIR, count_pairs, read_pairs, write_pairs
-from chronoline.bench.tally import Tally
+from chronoline.runtime.percentiles import Lateness
+from chronoline_bench.arrivals import Arrivals
+from chronoline_bench.cases.pipe_outages import Outage
+from chronoline_bench.pipes.loader import Loaded
+from chronoline_bench.pipes.passage import Passage, count_up
+from chronoline_bench.pipes.records import PAIR, count_pairs, read_pairs, write_pairs
+from chronoline_bench.tally import Tally
 
 NO_CONTROL = Lateness.of([])
 

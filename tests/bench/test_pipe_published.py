@@ -11,7 +11,8 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from chronoline.bench.pipes.loader import (
+from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.pipes.loader import (
     DEADLINE_HEADER,
     ID_HEADER,
     Load,
@@ -20,13 +21,12 @@ from chronoline.bench.pipes.loader import (
     as_deadline,
     number_of,
 )
-from chronoline.bench.pipes.records import read_pairs
-from chronoline.bench.pipes.scene import Scene
-from chronoline.bench.pipes.sides import PublishedSide
-from chronoline.bench.published import Node, NodeSettings, create_table
-from chronoline.bench.tally import Tally
-from chronoline.testing.kafka import KafkaServer
-from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.pipes.records import read_pairs
+from chronoline_bench.pipes.scene import Scene
+from chronoline_bench.pipes.sides import PublishedSide
+from chronoline_bench.published import Node, NodeSettings, create_table
+from chronoline_bench.servers.kafka import KafkaServer
+from chronoline_bench.tally import Tally
 from tests.conftest import consume
 
 _numbers = itertools.count()

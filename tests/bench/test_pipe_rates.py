@@ -2,11 +2,11 @@
 
 import pytest
 
-from chronoline.bench.cases.pipe_rates import highest_held, is_held
-from chronoline.bench.lateness import Lateness
-from chronoline.bench.pipes.loader import Loaded
-from chronoline.bench.pipes.passage import Passage
-from chronoline.bench.tally import Tally
+from chronoline.runtime.percentiles import Lateness
+from chronoline_bench.cases.pipe_rates import highest_held, is_held
+from chronoline_bench.pipes.loader import Loaded
+from chronoline_bench.pipes.passage import Passage
+from chronoline_bench.tally import Tally
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ from importlib import import_module
 
 import pytest
 
-from chronoline.bench.registry import BENCHES, Bench, find_bench
-from chronoline.bench.session import Session
 from chronoline.core.errors import InvalidInput, MissingExtra
+from chronoline_bench.registry import BENCHES, Bench, find_bench
+from chronoline_bench.session import Session
 
 
 @pytest.mark.parametrize("bench", BENCHES.values(), ids=str)
@@ -38,6 +38,6 @@ def test_cases_can_be_chosen_where_they_have_names() -> None:
 
 
 def test_a_module_of_ours_that_is_missing_is_a_bug() -> None:
-    bench = Bench(name="b", summary="s", module="chronoline.bench.no_such_bench")
+    bench = Bench(name="b", summary="s", module="chronoline_bench.no_such_bench")
     with pytest.raises(ModuleNotFoundError):
         bench.load()

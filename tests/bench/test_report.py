@@ -4,11 +4,11 @@ import json
 import pytest
 from rich.console import Console
 
-from chronoline.bench.lateness import Lateness
-from chronoline.bench.page import to_markdown
-from chronoline.bench.report import Machine, Report, Row, Wanted, rounded
-from chronoline.bench.table import render, shown_ratio
-from chronoline.bench.tally import Tally
+from chronoline.runtime.percentiles import Lateness
+from chronoline_bench.page import to_markdown
+from chronoline_bench.report import Machine, Report, Row, Wanted, rounded
+from chronoline_bench.table import render, shown_ratio
+from chronoline_bench.tally import Tally
 
 SLOWER = Wanted(at_most=1.5)
 FASTER = Wanted(at_least=0.5)

@@ -1,4 +1,4 @@
-from chronoline.bench.rounds import Stopwatch, interleave, medians, timed_ms
+from chronoline_bench.rounds import Stopwatch, interleave, medians, timed_ms
 
 
 def test_measures_take_turns_and_each_round_begins_with_another() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.bench.safya import Item, Safya
-from chronoline.bench.threads import at_once
-from chronoline.log.partitioning import partition_id
+from chronoline.log.partitioner import partition_id
+from chronoline_bench.safya import Item, Safya
+from chronoline_bench.threads import at_once
 
 PARTITIONS = 4
 

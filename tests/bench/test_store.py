@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from chronoline.bench import bodies
-from chronoline.bench.cases.batches import BatchSizes, measure_batches
-from chronoline.bench.cases.head import HeadSizes
-from chronoline.bench.cases.large import WARM_UPS, LargeSizes
-from chronoline.bench.cases.singles import SingleSizes
-from chronoline.bench.engines.sqlite import SqliteDatabase, SqliteEngine
-from chronoline.bench.report import Report
-from chronoline.bench.serving import SERVE_BATCH
-from chronoline.bench.session import Session, run_bench
-from chronoline.bench.store import FULL, QUICK, Sizes, measure_engine
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
+from chronoline_bench import bodies
+from chronoline_bench.cases.batches import BatchSizes, measure_batches
+from chronoline_bench.cases.head import HeadSizes
+from chronoline_bench.cases.large import WARM_UPS, LargeSizes
+from chronoline_bench.cases.singles import SingleSizes
+from chronoline_bench.engines.sqlite import SqliteDatabase, SqliteEngine
+from chronoline_bench.report import Report
+from chronoline_bench.serving import SERVE_BATCH
+from chronoline_bench.session import Session, run_bench
+from chronoline_bench.store import FULL, QUICK, Sizes, measure_engine
 
 TINY = Sizes(
     batches=BatchSizes(rounds=1, messages=1_200),

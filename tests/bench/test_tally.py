@@ -1,6 +1,6 @@
-from chronoline.bench.tally import Served, Tally
 from chronoline.core.message import Lease, LeasedMessage, Message
 from chronoline.core.outcome import Grant, Outcome, Refusal
+from chronoline_bench.tally import Served, Tally
 
 
 def leased(message_id: str, due: int) -> LeasedMessage:

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from chronoline.bench.threads import at_once
+from chronoline_bench.threads import at_once
 
 
 def test_tasks_run_at_the_same_time() -> None:

@@ -5,23 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.bench import timers
-from chronoline.bench.arrivals import Arrivals
-from chronoline.bench.cases.timers_kill import KillSizes
-from chronoline.bench.cases.timers_pops import SLEEPER, PopSizes, report_pops
-from chronoline.bench.cases.timers_scaling import Joined, ScalingSizes, report_scaling
-from chronoline.bench.cases.timers_waiting import WaitingSizes
-from chronoline.bench.pops.asking import Asking, Load, When
-from chronoline.bench.pops.notes import OPAQUE, Asked, read_asked, write_asked
-from chronoline.bench.pops.passage import Passage, share_within
-from chronoline.bench.pops.receiving import Receiver, whole_message
-from chronoline.bench.pops.references import serve_nothing
-from chronoline.bench.pops.stage import Stage, skew_ms
-from chronoline.bench.report import Report, Row
-from chronoline.bench.session import Session, run_bench
-from chronoline.bench.tally import Tally
-from chronoline.bench.timers import Sizes, measure_sizes
 from chronoline.core.errors import ChronolineError
+from chronoline_bench import timers
+from chronoline_bench.arrivals import Arrivals
+from chronoline_bench.cases.timers_kill import KillSizes
+from chronoline_bench.cases.timers_pops import SLEEPER, PopSizes, report_pops
+from chronoline_bench.cases.timers_scaling import Joined, ScalingSizes, report_scaling
+from chronoline_bench.cases.timers_waiting import WaitingSizes
+from chronoline_bench.pops.asking import Asking, Load, When
+from chronoline_bench.pops.notes import OPAQUE, Asked, read_asked, write_asked
+from chronoline_bench.pops.passage import Passage, share_within
+from chronoline_bench.pops.receiving import Receiver, whole_message
+from chronoline_bench.pops.references import serve_nothing
+from chronoline_bench.pops.stage import Stage, skew_ms
+from chronoline_bench.report import Report, Row
+from chronoline_bench.session import Session, run_bench
+from chronoline_bench.tally import Tally
+from chronoline_bench.timers import Sizes, measure_sizes
 from tests.bench.choosing import choose_each, fail_one
 
 TINY = Sizes(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from chronoline.clock import SystemClock
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
-from tests.lanes.stores import CHANGES
+from tests.delivery.stores import CHANGES
 
 WRITES = CHANGES | {"resume", "purge", "redrive", "discard", "create_topic", "drop_topic"}
 """What the store is told the time for, to write it or to go by it."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from chronoline.broker.carrier import Carrier
-from chronoline.broker.grpc.consuming import ConsumerSession
+from chronoline.broker.grpc.consumer_stream import ConsumerSession
 from chronoline.client.aio import AsyncClient
 from tests.broker.nodes import running
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chronoline.broker.node import Node
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from tests.broker.nodes import Running
 
 _PATIENCE_S = 30

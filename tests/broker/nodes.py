@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from chronoline.broker.node import Node
-from chronoline.broker.subscribing import Subscription
+from chronoline.broker.subscription import Subscription
 from chronoline.client.aio import AsyncClient
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 
 
 @dataclass(frozen=True, slots=True)

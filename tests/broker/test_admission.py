@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from grpc import aio
 
-from chronoline import admission
-from chronoline.broker.doors import Door, Tokens
+from chronoline.broker.auth import Door, Tokens
 from chronoline.broker.limits import Limits
 from chronoline.core.topic import TopicSettings
+from chronoline.runtime import admission
 from chronoline.wire.codes import FAILURE_KEY
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.gated import running_gated

@@ -12,9 +12,9 @@ import grpc
 import pytest
 from grpc import aio
 
-from chronoline.broker import subscribing
+from chronoline.broker import subscription as subscribing
 from chronoline.broker.grpc import outbox
-from chronoline.broker.grpc.sessions import Session
+from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import Limits
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.core.errors import BrokerUnavailable, Refused

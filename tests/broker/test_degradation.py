@@ -14,8 +14,8 @@ import pytest
 
 from chronoline.broker import node
 from chronoline.cli.client.broker import Broker
-from chronoline.clock import SystemClock
 from chronoline.core.errors import StoreUnavailable
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.sqlite import SqliteStore
 from tests.broker.http.served import Served, serving
 from tests.broker.metric_samples import scrape

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from grpc import aio
 
-from chronoline.broker.doors import Door, Tokens
+from chronoline.broker.auth import Door, Tokens
 from chronoline.broker.grpc import outbox
-from chronoline.broker.grpc.consuming import ConsumerSession
-from chronoline.broker.grpc.roll import Roll
-from chronoline.broker.grpc.sessions import Session
+from chronoline.broker.grpc.consumer_stream import ConsumerSession
+from chronoline.broker.grpc.consumers import Roll
+from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import Limits
-from chronoline.broker.subscribing import Subscription
+from chronoline.broker.subscription import Subscription
 from chronoline.client.aio import ToSend
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb

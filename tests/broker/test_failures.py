@@ -22,7 +22,7 @@ from chronoline.stores.memory import MemoryStore
 from tests.broker.dying import Doomed, doomed
 from tests.broker.holding import holding
 from tests.broker.nodes import running
-from tests.lanes.stores import Tap
+from tests.delivery.stores import Tap
 
 _ROOT = Path(__file__).parents[2]
 _QUICK = TopicSettings(window_ms=100)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
-from chronoline.clock import SystemClock
 from chronoline.core.message import NewMessage
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.waiting import until
 

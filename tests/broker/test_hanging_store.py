@@ -15,7 +15,7 @@ from chronoline.broker.node import Node
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.ranges import BucketRange
-from chronoline.lanes.storage import StorageLanes
+from chronoline.delivery.storage_threads import StorageLanes
 from chronoline.stores.contract import Counts, IfExists
 from chronoline.stores.memory import MemoryStore
 from tests.waiting import until

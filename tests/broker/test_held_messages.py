@@ -12,7 +12,7 @@ from chronoline.client import AsyncClient
 from chronoline.core.errors import BrokerUnavailable
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Refusal
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.http.served import serving
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from chronoline.broker.grpc.consuming import ConsumerSession
-from chronoline.broker.http.polling import Poller
+from chronoline.broker.grpc.consumer_stream import ConsumerSession
+from chronoline.broker.http.poller import Poller
 from chronoline.client.aio import AsyncClient, ToSend
-from chronoline.clock import SystemClock
 from chronoline.core.errors import OutcomeUnknown
 from chronoline.core.message import LeasedMessage
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from tests.broker.dying import doomed
 from tests.broker.http.served import Served, serving
-from tests.lanes.stores import Tap
+from tests.delivery.stores import Tap
 
 _IDS = [f"m{number:02}" for number in range(30)]
 _LONG = timedelta(minutes=10)

@@ -14,9 +14,9 @@ from prometheus_client.samples import Sample
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.settings import NodeSettings
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
-from tests.broker.http.test_watching import Away
+from tests.broker.http.test_admin_routes import Away
 from tests.broker.metric_samples import scrape
 from tests.waiting import until
 

@@ -10,10 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from chronoline.broker.metrics import FAMILIES, BrokerMetrics
-from chronoline.clock import SystemClock
 from chronoline.core.errors import InvalidInput
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.metric_samples import samples_of, scrape
 from tests.waiting import until

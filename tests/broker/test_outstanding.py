@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from chronoline.broker.subscribing import Subscription
+from chronoline.broker.subscription import Subscription
 from chronoline.client.leases import AsyncLease
-from chronoline.clock import SystemClock
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import Lease, LeasedMessage, NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.raw import raw_consumer
 from tests.waiting import until

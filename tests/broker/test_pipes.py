@@ -11,12 +11,12 @@ import httpx
 import pytest
 
 from chronoline.client.aio import AsyncClient, ToSend
-from chronoline.clock import SystemClock
 from chronoline.core.errors import TopicExists, TopicNotFound, TopicPiped
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
+from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
-from chronoline.stores.opening import open_store
 from tests.broker.http.served import serving
 from tests.broker.nodes import running
 from tests.broker.raw import raw_consumer
@@ -186,7 +186,7 @@ def test_a_consumer_is_served_again_after_a_pipe_and_a_restart(
 def test_a_topic_that_is_dropped_while_a_pipe_fires_it_ends_for_its_consumers(
     tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chronoline.broker.loading._LOOK_WHEN_PAUSED_MS", 50)
+    monkeypatch.setattr("chronoline.broker.loader._LOOK_WHEN_PAUSED_MS", 50)
 
     async def scene() -> None:
         async with running(tmp_path) as broker, broker.client() as client:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from grpc import aio
 
-from chronoline.broker.grpc import answering
+from chronoline.broker.grpc import unary_calls as answering
 from chronoline.broker.limits import Limits
 from chronoline.broker.node import Node
 from chronoline.core.message import NewMessage
 from chronoline.core.permissions import Producer
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.stores.contract import Bodies
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 KIB = 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import chronoline.broker.grpc.roll as module
-from chronoline.broker.grpc.roll import Roll
+import chronoline.broker.grpc.consumers as module
+from chronoline.broker.grpc.consumers import Roll
 from chronoline.core.errors import ConsumerReplaced
 
 

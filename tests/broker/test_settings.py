@@ -19,8 +19,8 @@ from chronoline.broker.settings import (
     ReplicationTable,
 )
 from chronoline.core.errors import InvalidInput
-from chronoline.descriptors import Shares
-from chronoline.settings.sources import Origin
+from chronoline.runtime.descriptors import Shares
+from chronoline.runtime.settings.sources import Origin
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.broker import loading
+from chronoline.broker import loader as loading
 from tests.broker.nodes import running
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.broker.doors import Tokens
+from chronoline.broker.auth import Tokens
 
 
 def test_what_is_revoked_is_flushed_with_its_folder(

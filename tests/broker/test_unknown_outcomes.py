@@ -15,18 +15,18 @@ import pytest
 
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
-from chronoline.clock import SystemClock
 from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.core.message import NewMessage
 from chronoline.core.session import Session
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Page, Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.http.served import Served, serving
 from tests.broker.raw import raw_consumer
-from tests.lanes.inbox import times
-from tests.lanes.stores import Tap
+from tests.delivery.inbox import times
+from tests.delivery.stores import Tap
 from tests.waiting import until
 
 LOST = OutcomeUnknown("the answer was lost")

@@ -12,8 +12,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from chronoline.broker.doors import Door, Tokens
-from chronoline.broker.testing import LocalBroker
+from chronoline.broker.auth import Door, Tokens
 from chronoline.client.aio import AsyncClient
 from chronoline.client.sync import Client
 from chronoline.core.errors import (
@@ -26,6 +25,7 @@ from chronoline.core.errors import (
     Unauthenticated,
 )
 from chronoline.stores.memory import MemoryStore
+from chronoline.testing.broker import LocalBroker
 from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import running

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.broker.doors import Door, Tls, Tokens
-from chronoline.broker.testing import LocalBroker
+from chronoline.broker.auth import Door, Tls, Tokens
 from chronoline.client.sync import Client
 from chronoline.core.errors import BrokerUnavailable, InvalidInput, Unauthenticated
 from chronoline.stores.memory import MemoryStore
+from chronoline.testing.broker import LocalBroker
 from tests.certificates import make_certificate
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from chronoline.log.opening import prepare
+from chronoline.log.factory import prepare
 
 PLACES = [("folder", "sqlite"), ("folder", "postgres"), ("s3", "postgres"), ("s3", "dynamodb")]
 

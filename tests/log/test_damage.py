@@ -7,8 +7,8 @@ import pytest
 
 from chronoline.log import Log
 from chronoline.log.format import DamagedObject
-from chronoline.log.group_reading import GroupReader
-from chronoline.log.reading import UnreadableObject
+from chronoline.log.group_reader import GroupReader
+from chronoline.log.partition_reader import UnreadableObject
 from chronoline.testing import ManualClock
 from tests.log import timed
 from tests.log.timed import fill

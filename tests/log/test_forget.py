@@ -9,7 +9,7 @@ import pytest
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown
 from chronoline.log import Log, NewEvent, Numbered
-from chronoline.log import appending as appending_module
+from chronoline.log import writer as appending_module
 from chronoline.log.contract import NewChunk
 from chronoline.testing import ManualClock
 from tests.log.places import place

@@ -9,7 +9,7 @@ import pytest
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from chronoline.log import Log, NewEvent
-from chronoline.log import appending as appending_module
+from chronoline.log import writer as appending_module
 from chronoline.log.contract import NewChunk
 from chronoline.log.once import KeyReused, PackedChunk
 from tests.log.places import PLACES, place

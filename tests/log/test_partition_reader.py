@@ -9,7 +9,7 @@ import pytest
 from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.log import Log, NewEvent
 from chronoline.log.format import DamagedObject
-from chronoline.log.reading import PartitionReader
+from chronoline.log.partition_reader import PartitionReader
 
 
 def fill(log: Log, *sizes: int) -> None:

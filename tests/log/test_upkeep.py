@@ -8,10 +8,10 @@ import pytest
 
 from chronoline.core.errors import OutcomeUnknown
 from chronoline.log import Event, Log
-from chronoline.log import appending as appending_module
-from chronoline.log import catching_up as catching_up_module
+from chronoline.log import catch_up as catching_up_module
 from chronoline.log import readers as readers_module
 from chronoline.log import upkeep as upkeep_module
+from chronoline.log import writer as appending_module
 from chronoline.log.contract import Chunk, NewChunk
 from chronoline.testing import ManualClock
 from tests.log import timed

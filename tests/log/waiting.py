@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from chronoline.log import Event, Log
-from chronoline.log import group_reading as group_reading_module
+from chronoline.log import group_reader as group_reading_module
 
 NEVER_MS = 60_000
 PATIENCE_S = 20

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from chronoline.testing.kafka import KafkaServer
+from chronoline_bench.servers.kafka import KafkaServer
 
 NewKafkaTopic = Callable[..., str]
 

@@ -13,8 +13,8 @@ from chronoline.pipe.dead_letters import Relay
 from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER
 from chronoline.pipe.outputs.contract import Confirm, Output, OutRecord
 from chronoline.stores.contract import Store
+from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import InputRecord, Intake, Rejected
-from chronoline.stores.opening import open_store
 from chronoline.testing.clock import START_MS, ManualClock
 
 

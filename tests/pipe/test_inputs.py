@@ -10,7 +10,7 @@ from chronoline.log import Log
 from chronoline.pipe.inputs import open_input
 from chronoline.pipe.kafka import KafkaTopic
 from chronoline.pipe.places import Place
-from chronoline.testing.kafka import KafkaServer
+from chronoline_bench.servers.kafka import KafkaServer
 from tests.pipe.conftest import NewKafkaTopic
 
 

@@ -14,8 +14,8 @@ from chronoline.core.permissions import System
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER, Taker
 from chronoline.stores.contract import MAX_BATCH, Store
+from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import ClaimLost, Tally
-from chronoline.stores.opening import open_store
 from chronoline.testing.clock import START_MS, ManualClock
 
 SCHEMA = pa.schema(

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.pipe.kafka import KafkaTopic, KafkaUnavailable, TopicRights
 from chronoline.pipe.places import Place
-from chronoline.testing.kafka import KafkaServer
+from chronoline_bench.servers.kafka import KafkaServer
 from tests.conftest import running
 from tests.pipe.conftest import NewKafkaTopic
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chronoline.core.errors import InvalidInput, StoreUnavailable
 from chronoline.core.lateness import LATENESS_BOUNDS_MS
-from chronoline.pipe.counting import Counters
+from chronoline.pipe.counters import Counters
 from chronoline.pipe.metrics import MetricsServer, PipeCollector
 from chronoline.pipe.status import PartitionStatus, PipeStatus
 from chronoline.stores.contract import Counts

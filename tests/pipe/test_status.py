@@ -6,13 +6,13 @@ from pathlib import Path
 
 from chronoline.core.message import NewMessage
 from chronoline.log import Log, NewEvent
-from chronoline.pipe.claiming import source_name
-from chronoline.pipe.counting import Counters
+from chronoline.pipe.claims import source_name
+from chronoline.pipe.counters import Counters
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.status import read_status
+from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import InputRecord, Intake, Tally
 from chronoline.stores.members import pipe_group
-from chronoline.stores.opening import open_store
 
 NOW = 1_000_000
 

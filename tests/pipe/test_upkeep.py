@@ -16,15 +16,15 @@ from chronoline.core.message import NewMessage
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.log import Log
 from chronoline.pipe import upkeep as upkeep_module
-from chronoline.pipe.claiming import source_name
-from chronoline.pipe.counting import Counters
+from chronoline.pipe.claims import source_name
+from chronoline.pipe.counters import Counters
 from chronoline.pipe.inputs import Input
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.upkeep import PipeUpkeep
 from chronoline.stores.contract import Store
+from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import InputRecord, Intake, Rejected
 from chronoline.stores.members import pipe_group
-from chronoline.stores.opening import open_store
 
 PATIENCE_S = 30
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from chronoline.core.errors import MissingExtra
-from chronoline.testing import jars
+from chronoline_bench.servers import jars
 from tests.conftest import miss
 from tests.spark import daemon
 from tests.spark.environment import environment, python_of_workers

@@ -13,7 +13,7 @@ from types import ModuleType
 from pyspark.daemon import manager
 
 import chronoline.log
-import chronoline.stores.opening  # noqa: F401 - so that workers have it
+import chronoline.stores.factory  # noqa: F401 - so that workers have it
 
 
 class WithoutPandas(MetaPathFinder):

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.spark.expressions import Contract, read_records
+from chronoline.pipe.spark.expressions import Contract, read_records
 from tests.spark.changing import setting
 from tests.spark.contract_model import ACTION, DEADLINE, ID, Asked, Header, Record, read
 

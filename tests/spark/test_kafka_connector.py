@@ -6,7 +6,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from chronoline.testing.kafka import KafkaServer
+from chronoline_bench.servers.kafka import KafkaServer
 from tests.conftest import consume
 
 EVERY_BYTE = bytes(range(256))

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
-from chronoline.spark import queries
-from chronoline.spark.firing import OBSERVED
-from chronoline.spark.queries import KeptQuery, longest_stillness_s
+from chronoline.pipe.spark import queries
+from chronoline.pipe.spark.lane_query import OBSERVED
+from chronoline.pipe.spark.queries import KeptQuery, longest_stillness_s
 
 
 class Row:

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from chronoline.core.errors import InvalidInput
 from chronoline.pipe.settings import PipeSettings
-from chronoline.spark.pipe import Pipe
-from chronoline.spark.session import (
+from chronoline.pipe.spark.pipe import Pipe
+from chronoline.pipe.spark.session import (
     build_session,
     count_slots,
     is_stopped,

@@ -8,7 +8,7 @@ import pytest
 
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.stores.line import NOW, Line, MakeLine
 

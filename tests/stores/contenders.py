@@ -14,7 +14,7 @@ from multiprocessing.synchronize import Barrier
 from typing import Protocol, TypeVar
 
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 
 CONTENDERS = 16
 PROCESSES = 4

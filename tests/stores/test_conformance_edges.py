@@ -7,7 +7,8 @@ import pytest
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.stores import base, knowing
+from chronoline.stores import base
+from chronoline.stores import topics as knowing
 from chronoline.stores.contract import Store
 from tests.stores.line import NOW, MakeLine, new
 

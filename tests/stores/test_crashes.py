@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.clock import SystemClock
 from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.topic import TopicSettings
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.stores.conftest import Engine
 from tests.stores.line import NOW, OWNERS, Line, new

@@ -8,10 +8,10 @@ import json
 import sys
 from collections.abc import Iterable
 
-from chronoline.clock import SystemClock
 from chronoline.core.message import Lease
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from tests.stores.line import OWNERS, new
 
 BATCH = 20

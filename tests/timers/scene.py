@@ -19,9 +19,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from chronoline.callbacks.calling import CallLimits
+from chronoline.callbacks.caller import CallLimits
 from chronoline.core.errors import StoreBusy
-from chronoline.testing.timer_nodes import free_addresses
+from chronoline.node.local_nodes import free_addresses
 from chronoline.timers.journal import Journal
 from chronoline.timers.membership import replicas_of
 from chronoline.timers.node import TimerNode

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from chronoline.callbacks.calling import CallLimits, Place
+from chronoline.callbacks.caller import CallLimits, Place
 from chronoline.timers.call_queue import CallQueue
 from chronoline.timers.membership import Membership
 from chronoline.timers.plan import Plan

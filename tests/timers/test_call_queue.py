@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.callbacks.calling import CallLimits, Place
+from chronoline.callbacks.caller import CallLimits, Place
 from chronoline.timers.call_queue import CallQueue
 from tests.timers.scene import HOUR_MS, all_calling, timer
 from tests.waiting import run_scene, until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.testing.timer_nodes import free_addresses
+from chronoline.node.local_nodes import free_addresses
 from chronoline.timers.service import ServiceOptions, TimerService
 from chronoline.timers.timer import Version
 from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, receiving, refuse_once, timer

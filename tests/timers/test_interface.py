@@ -14,8 +14,8 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.test_utils import make_mocked_request
 
 from chronoline.core.errors import InvalidInput
-from chronoline.testing.timer_nodes import free_addresses
-from chronoline.timers.http.answering import Refusal, read_body
+from chronoline.node.local_nodes import free_addresses
+from chronoline.timers.http.responses import Refusal, read_body
 from chronoline.timers.service import ServiceOptions, TimerService
 from tests.timers.scene import Answered, Cluster, cluster, receiving, timer
 from tests.waiting import run_scene, until

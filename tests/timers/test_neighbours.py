@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from chronoline.core.errors import StoreFull, StoreUnavailable
-from chronoline.timers import looking, peers, replica
+from chronoline.timers import peers, replica
+from chronoline.timers import views as looking
 from chronoline.timers.intake import RecordIntake
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.callbacks.calling import CallLimits
+from chronoline.callbacks.caller import CallLimits
 from chronoline.timers import queue_balancer
 from chronoline.timers.membership import replicas_of
 from tests.timers.scene import Cluster, Popped, cluster, receiving, timer

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from chronoline.admission import Admission
+from chronoline.runtime.admission import Admission
 from chronoline.timers.peers import Link, Peer, Short
 from tests.descriptors import no_descriptors
 from tests.timers.scene import HOUR_MS, NOWHERE, cluster, timer
@@ -54,7 +54,7 @@ def test_a_peer_that_could_not_be_asked_is_not_away_and_is_told_later(
 def test_requests_of_a_full_node_are_refused_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chronoline.admission._PATIENCE_S", 0.05)
+    monkeypatch.setattr("chronoline.runtime.admission._PATIENCE_S", 0.05)
     admission = Admission(most_bytes=1_000, most_requests=1, largest_bytes=100)
 
     async def scene() -> None:

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from chronoline.broker.http.problems import ProblemResponse, problem_of
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.core.errors import InvalidInput, TooMuch
-from chronoline.listener import CappedListener
+from chronoline.runtime.listener import CappedListener
 
 _PATIENCE_S = 10.0
 """So long a header may take from its first byte on, the first one from the connection on. And so long a

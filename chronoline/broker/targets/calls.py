@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from chronoline.callbacks.calling import Caller
-from chronoline.callbacks.signing import Signer
-from chronoline.callbacks.waiting import wait_ms
+from chronoline.callbacks.backoff import wait_ms
+from chronoline.callbacks.caller import Caller
+from chronoline.callbacks.signature import Signer
 
 _LEAST_TURN_MS = 1_000
 _MOST_TURN_MS = 10_000

@@ -11,10 +11,10 @@ import json
 import re
 from urllib.parse import quote
 
-from chronoline.broker.showing import show_bytes, show_headers
+from chronoline.broker.text_bytes import show_bytes, show_headers
 from chronoline.core.message import Header, LeasedMessage
 from chronoline.core.topic import Topic
-from chronoline.moments import show_moment
+from chronoline.runtime.timestamps import show_moment
 
 _DEFAULT_TYPE = "application/octet-stream"
 _TYPE = re.compile(rb"[!-~]([ -~]{0,254}[!-~])?")

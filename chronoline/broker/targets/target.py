@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from chronoline.broker.giving_back import give_back
-from chronoline.broker.parts import Parts
-from chronoline.broker.subscribing import Subscription
+from chronoline.broker.context import Parts
+from chronoline.broker.give_back import give_back
+from chronoline.broker.subscription import Subscription
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.requests import call_id, request_headers
-from chronoline.callbacks.calling import Answer, Verdict
+from chronoline.callbacks.caller import Answer, Verdict
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreBusy, TopicNotFound
 from chronoline.core.limits import MAX_REASON_CHARACTERS
 from chronoline.core.message import After, Lease, LeasedMessage, content_bytes

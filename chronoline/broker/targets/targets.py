@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from chronoline.broker.containing import contain
-from chronoline.broker.parts import Parts
+from chronoline.broker.context import Parts
+from chronoline.broker.supervise import contain
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.target import Target
 from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound

@@ -69,7 +69,7 @@ class Broker:
 
     def info(self) -> pb.Cluster:
         """The brokers, who is subscribed to what, and whether the store answers."""
-        from chronoline.client.looping import run_in, shared_loop  # noqa: PLC0415 - see above
+        from chronoline.client.event_loop import run_in, shared_loop  # noqa: PLC0415 - see above
 
         return run_in(shared_loop(), self._info())
 

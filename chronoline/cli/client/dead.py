@@ -16,7 +16,7 @@ from chronoline.cli.quantities import count_of
 from chronoline.cli.rendering import json_bytes, printable, tell
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.message import DeadLetter
-from chronoline.moments import show_moment
+from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Outcomes

@@ -16,9 +16,9 @@ from chronoline.cli.client.options import AsJson, TopicName, duration
 from chronoline.cli.client.topics import counts_json
 from chronoline.cli.ending import quiet_when_nobody_reads
 from chronoline.cli.quantities import count_of, parse_duration_ms
-from chronoline.clock import SystemClock
 from chronoline.core.errors import InvalidInput
-from chronoline.moments import from_ms, parse_when_ms, show_moment
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.timestamps import from_ms, parse_when_ms, show_moment
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Forecast

@@ -23,11 +23,11 @@ from chronoline.cli.client.options import (
     when,
 )
 from chronoline.cli.rendering import json_bytes, printable, shown_bytes
-from chronoline.clock import SystemClock
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.message import Message
 from chronoline.core.status import Status, status_of
-from chronoline.moments import show_moment
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.timestamps import show_moment
 
 
 @asks_a_broker

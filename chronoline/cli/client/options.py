@@ -10,7 +10,7 @@ import typer
 from chronoline.cli.quantities import parse_duration_ms
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP
-from chronoline.moments import from_ms, parse_moment_ms
+from chronoline.runtime.timestamps import from_ms, parse_moment_ms
 
 DEFAULT_GROUP = DEFAULT_PRODUCER_GROUP
 

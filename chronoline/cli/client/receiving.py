@@ -18,11 +18,11 @@ from chronoline.cli.ending import quiet_when_nobody_reads
 from chronoline.cli.quantities import count_of
 from chronoline.cli.rendering import json_bytes, printable, tell
 from chronoline.core.errors import ChronolineError, InvalidInput, Refused
-from chronoline.moments import show_moment
+from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
     from chronoline.client.aio import AsyncClient
-    from chronoline.client.consuming import ConsumerStream
+    from chronoline.client.consumer_stream import ConsumerStream
     from chronoline.client.leases import AsyncLease
 
 _MOST_HELD = 1_000

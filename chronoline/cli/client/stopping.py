@@ -15,7 +15,7 @@ def run_until_told(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -
 
     A second signal ends the process as usual.
     """
-    from chronoline.client.looping import shared_loop  # noqa: PLC0415 - gRPC is slow to import
+    from chronoline.client.event_loop import shared_loop  # noqa: PLC0415 - gRPC is slow to import
 
     loop = shared_loop()
     stop = asyncio.Event()

@@ -15,7 +15,7 @@ from chronoline.cli.rendering import json_bytes
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import Header
 from chronoline.log import Event, NewEvent
-from chronoline.moments import parse_moment_ms, show_moment
+from chronoline.runtime.timestamps import parse_moment_ms, show_moment
 
 _TAKEN = ("key", "value", "headers", "partition", "ts")
 _PASSED_OVER = ("topic", "sequence")

@@ -15,11 +15,11 @@ from rich.text import Text
 
 from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, TopicName, open_log
 from chronoline.cli.rendering import print_table
-from chronoline.clock import SystemClock
 from chronoline.core.errors import TopicNotFound
 from chronoline.log import GroupProgress
 from chronoline.log.contract import Head
-from chronoline.moments import show_moment
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.timestamps import show_moment
 
 _NO_LIMIT = 1_000_000
 

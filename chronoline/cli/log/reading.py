@@ -16,10 +16,10 @@ from chronoline.cli.log.lines import to_line
 from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, TopicName, open_log
 from chronoline.cli.log.starts import parse_start
 from chronoline.cli.quantities import count_of
-from chronoline.clock import SystemClock
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Event, Log
 from chronoline.log.contract import Head
+from chronoline.runtime.clock import SystemClock
 
 
 class OutputFormat(StrEnum):

@@ -10,8 +10,8 @@ import typer
 from chronoline.cli.log.place import DEFAULT_FOLDER, GroupName, LogPlace, TopicName, open_log
 from chronoline.cli.log.starts import parse_start
 from chronoline.cli.quantities import count_of
-from chronoline.clock import SystemClock
 from chronoline.log import GroupProgress
+from chronoline.runtime.clock import SystemClock
 
 
 def seek(

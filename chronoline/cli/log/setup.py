@@ -11,9 +11,9 @@ from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, TopicName, url_of
 from chronoline.cli.quantities import count_of
 from chronoline.core.errors import TopicExists
 from chronoline.log import Log
+from chronoline.log.factory import prepare
+from chronoline.log.factory import template as template_of
 from chronoline.log.log import DEFAULT_PARTITIONS
-from chronoline.log.opening import prepare
-from chronoline.log.opening import template as template_of
 
 
 def init(

@@ -6,8 +6,8 @@ import re
 
 from chronoline.cli.quantities import parse_duration_ms
 from chronoline.core.errors import InvalidInput
-from chronoline.log.starting import Start
-from chronoline.moments import from_ms, parse_moment_ms
+from chronoline.log.start_positions import Start
+from chronoline.runtime.timestamps import from_ms, parse_moment_ms
 
 _SEQUENCE = re.compile(r"[0-9]{1,18}")
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from chronoline.broker.settings import NodeSettings
 from chronoline.cli.ending import quiet_when_nobody_reads
 from chronoline.cli.node.options import sets_a_node
-from chronoline.settings.sources import SettingPath
+from chronoline.runtime.settings.sources import SettingPath
 
 app = typer.Typer(
     name="config",

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from chronoline.broker.settings import NodeSettings
-from chronoline.moments import show_moment
+from chronoline.runtime.timestamps import show_moment
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest was given with it."""

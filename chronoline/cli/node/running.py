@@ -15,19 +15,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from chronoline import __version__
-from chronoline.admission import Admission
-from chronoline.broker.doors import Door, Tls, Tokens, check_listener
+from chronoline.broker.auth import Door, Tls, Tokens, check_listener
 from chronoline.broker.limits import Limits
 from chronoline.broker.settings import DEFAULT_GRPC, Listener, NodeSettings
-from chronoline.callbacks.calling import Caller, CallLimits
-from chronoline.callbacks.guarding import Guard
-from chronoline.callbacks.signing import Signer
+from chronoline.callbacks.address_guard import Guard
+from chronoline.callbacks.caller import Caller, CallLimits
+from chronoline.callbacks.signature import Signer
 from chronoline.cli.node.timers import first_timer, start_timers
 from chronoline.core.errors import InvalidInput
-from chronoline.descriptors import limit, raise_limit
-from chronoline.garbage import search_seldom
+from chronoline.runtime.admission import Admission
+from chronoline.runtime.descriptors import limit, raise_limit
+from chronoline.runtime.gc_tuning import search_seldom
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 
 logger = logging.getLogger(__name__)
 

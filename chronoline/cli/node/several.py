@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from chronoline.broker.doors import Door
+from chronoline.broker.auth import Door
 from chronoline.broker.settings import SOURCES, Listener, NodeSettings
 from chronoline.cli.node.running import check_free, open_door
 from chronoline.core.errors import InvalidInput

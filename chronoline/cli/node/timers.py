@@ -14,14 +14,14 @@ from typing import Any
 
 from aiohttp import web
 
-from chronoline.admission import Admission
-from chronoline.broker.doors import Door
+from chronoline.broker.auth import Door
 from chronoline.broker.settings import NodeSettings
-from chronoline.callbacks.calling import Caller
+from chronoline.callbacks.caller import Caller
 from chronoline.cli.reaching import trusting
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput
-from chronoline.timers.http.answering import Refusal
+from chronoline.runtime.admission import Admission
+from chronoline.timers.http.responses import Refusal
 from chronoline.timers.replica import Attempts
 from chronoline.timers.service import ServiceOptions, TimerService
 

@@ -10,7 +10,7 @@ import typer
 from chronoline.cli.node.options import Config, Data, load
 
 if TYPE_CHECKING:
-    from chronoline.broker.doors import Tokens
+    from chronoline.broker.auth import Tokens
 
 app = typer.Typer(
     name="token",
@@ -76,6 +76,6 @@ def revoke(name: Name, data: Data = None, config: Config = None) -> None:
 
 
 def _tokens(data: str | None, config: Config) -> Tokens:
-    from chronoline.broker.doors import Tokens  # noqa: PLC0415 - gRPC is slow to import
+    from chronoline.broker.auth import Tokens  # noqa: PLC0415 - gRPC is slow to import
 
     return Tokens(load(config, data=data).tokens_file)

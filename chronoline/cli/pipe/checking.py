@@ -22,7 +22,7 @@ from chronoline.cli.pipe.options import (
 )
 from chronoline.cli.pipe.showing import heading
 from chronoline.core.errors import InvalidInput, MissingExtra
-from chronoline.pipe.checking import check_pipe
+from chronoline.pipe.checks import check_pipe
 from chronoline.pipe.settings import PipeSettings
 
 
@@ -73,7 +73,7 @@ def check(
 def _spark(settings: PipeSettings) -> str:
     """Starts the session that the pipe would have, and looks at it."""
     try:
-        from chronoline.spark.session import (  # noqa: PLC0415 - Spark is optional, and slow to import
+        from chronoline.pipe.spark.session import (  # noqa: PLC0415 - Spark is optional, and slow to import
             build_session,
             count_slots,
             session_problems,

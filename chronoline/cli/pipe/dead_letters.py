@@ -12,11 +12,11 @@ from chronoline.cli.ending import quiet_when_nobody_reads
 from chronoline.cli.pipe.opening import NOT_IN_THE_STORE, open_known_store, timeline_of
 from chronoline.cli.pipe.options import Config, Name, Setting, StoreUrl, load
 from chronoline.cli.rendering import printable
-from chronoline.core.doom import DeathReason
+from chronoline.core.expiry import DeathReason
 from chronoline.core.message import DeadLetter
-from chronoline.moments import show_moment
 from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER
 from chronoline.pipe.settings import PipeSettings
+from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import MAX_BATCH
 
 _DEFAULT_LIMIT = 20

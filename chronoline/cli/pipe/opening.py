@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.topic import Topic
-from chronoline.pipe.existing import missing_file
+from chronoline.pipe.local_files import missing_file
 from chronoline.pipe.settings import PipeSettings
-from chronoline.settings.types import without_password
+from chronoline.runtime.settings.types import without_password
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 
 NOT_IN_THE_STORE = ("input", "output", "dead_letters", "spark")
 """Tables that a command has no use for when all it looks at is the store."""

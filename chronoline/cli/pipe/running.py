@@ -30,11 +30,11 @@ from chronoline.cli.pipe.options import (
 )
 from chronoline.cli.pipe.showing import heading, progress_line
 from chronoline.core.errors import ChronolineError, MissingExtra
-from chronoline.pipe.checking import check_before_spark
+from chronoline.pipe.checks import check_before_spark
 
 if TYPE_CHECKING:
     from chronoline.pipe.settings import PipeSettings
-    from chronoline.spark.pipe import Pipe
+    from chronoline.pipe.spark.pipe import Pipe
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def _check(settings: PipeSettings) -> None:
 
 def _import_pipe() -> type[Pipe]:
     try:
-        from chronoline.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
+        from chronoline.pipe.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
     except ModuleNotFoundError as error:
         raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
     return Pipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from chronoline.core.lateness import LatenessHistogram
-from chronoline.pipe.counting import Counters
+from chronoline.pipe.counters import Counters
 from chronoline.pipe.places import Place
 from chronoline.pipe.settings import PipeSettings
 

@@ -22,9 +22,9 @@ from chronoline.cli.pipe.options import (
     load,
 )
 from chronoline.cli.pipe.showing import bound, heading
-from chronoline.clock import SystemClock
-from chronoline.pipe.counting import Counters
+from chronoline.pipe.counters import Counters
 from chronoline.pipe.status import MOST_DEAD_LETTERS, PipeStatus, read_status
+from chronoline.runtime.clock import SystemClock
 
 _SHOWN = 8
 """So much of a node's id tells it from the others; --json has all of it."""

@@ -8,9 +8,9 @@ import typer
 
 from chronoline.cli.pipe.opening import NOT_IN_THE_STORE, open_known_store, shown_store
 from chronoline.cli.pipe.options import Config, Name, Setting, StoreUrl, load
-from chronoline.clock import SystemClock
 from chronoline.core.errors import ChronolineError
 from chronoline.pipe.settings import PipeSettings
+from chronoline.runtime.clock import SystemClock
 from chronoline.stores.members import pipe_groups, pipe_members
 
 

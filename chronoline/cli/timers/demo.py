@@ -14,9 +14,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from chronoline.bench.lateness import Lateness
 from chronoline.cli.timers.listening import receiver
-from chronoline.testing.timer_nodes import TimerNodes, free_addresses
+from chronoline.node.local_nodes import TimerNodes, free_addresses
+from chronoline.runtime.percentiles import Lateness
 
 _EVERY_S = 0.01
 _INTERVALS_MS = (500, 4_000)

@@ -25,7 +25,7 @@ from chronoline.pipe.outputs.contract import (
     Output,
     OutRecord,
 )
-from chronoline.pipe.outputs.kafka_line import Line, Refused, tell
+from chronoline.pipe.outputs.kafka_producer import Line, Refused, tell
 from chronoline.pipe.properties import delivery_problem
 
 _RENEW_S = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from chronoline.core.doom import DeathReason, death_of
+from chronoline.core.expiry import DeathReason, death_of
 from chronoline.core.message import Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.status import Life

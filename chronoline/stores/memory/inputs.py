@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from chronoline.core.errors import StoreClosed
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
+from chronoline.stores.intake import Move, Partition, TakesIn
 from chronoline.stores.members import Member
-from chronoline.stores.taking_in import Move, Partition, TakesIn
 
 
 @dataclass(slots=True)

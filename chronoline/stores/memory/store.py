@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from chronoline.core.doom import DeathReason
+from chronoline.core.expiry import DeathReason
 from chronoline.core.message import DeadLetter, Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
@@ -27,12 +27,12 @@ from chronoline.stores.changes import (
     settled,
 )
 from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
+from chronoline.stores.intake import Answer, TakesIn
 from chronoline.stores.memory.entries import Entry, apply, bury, is_waste, new_message, take
 from chronoline.stores.memory.inputs import MemoryInputs
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.primitives import Key
 from chronoline.stores.stripes import Cell
-from chronoline.stores.taking_in import Answer, TakesIn
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from chronoline.core.doom import DeathReason
 from chronoline.core.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from chronoline.core.expiry import DeathReason
 from chronoline.core.headers import pack_headers
 from chronoline.core.limits import TURN_BOUND_MS
 from chronoline.core.message import Message, NewMessage
@@ -19,7 +19,7 @@ from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
 from chronoline.databases.postgres import NO_LISTEN, Connection, PostgresDatabase, Row, fetch
-from chronoline.databases.postgres_listening import PostgresListener
+from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.databases.queries import load_queries
 from chronoline.stores.base import EngineStore
 from chronoline.stores.changes import (
@@ -39,14 +39,14 @@ from chronoline.stores.changes import (
     span_values,
 )
 from chronoline.stores.contract import Capabilities, Counts, IfExists, Notice, Watch
+from chronoline.stores.intake import Answer, TakesIn
 from chronoline.stores.notices import LocalWatch, NoticeBoard
-from chronoline.stores.postgres.listening import start_listening, write_notice
+from chronoline.stores.postgres.listener import start_listening, write_notice
 from chronoline.stores.postgres.locked_rows import PATIENT_MS, Item, LockedRows, Try
 from chronoline.stores.primitives import Key
 from chronoline.stores.rows import MESSAGE_WIDTH, read_message
 from chronoline.stores.sql import SqlStore, topic_values
 from chronoline.stores.stripes import cells_of, stripe_of
-from chronoline.stores.taking_in import Answer, TakesIn
 
 logger = logging.getLogger(__name__)
 _PACKAGE = "chronoline.stores.postgres"

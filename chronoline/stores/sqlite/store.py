@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NoReturn
 
-from chronoline.core.doom import DeathReason
+from chronoline.core.expiry import DeathReason
 from chronoline.core.headers import pack_headers
 from chronoline.core.limits import TURN_BOUND_MS
 from chronoline.core.message import Message, NewMessage
@@ -42,12 +42,12 @@ from chronoline.stores.changes import (
     span_values,
 )
 from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
+from chronoline.stores.intake import Answer, TakesIn
 from chronoline.stores.notices import LocalWatch, NoticeBoard
 from chronoline.stores.primitives import Key
 from chronoline.stores.rows import MESSAGE_WIDTH, read_message
 from chronoline.stores.sql import SqlStore, topic_values
 from chronoline.stores.stripes import cells_of, stripe_of
-from chronoline.stores.taking_in import Answer, TakesIn
 
 INLINE_BODY_BYTES = 2_048
 """Larger bodies lie apart; docs/design/stores.md has the measurement."""

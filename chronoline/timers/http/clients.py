@@ -7,12 +7,12 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from chronoline.timers.asking import DEFAULT_FACTOR, checked_factor, read_plan
 from chronoline.timers.changes import Changed
-from chronoline.timers.http.answering import TIMERS, Handlers, Refusal, name_in, read_body
+from chronoline.timers.http.responses import TIMERS, Handlers, Refusal, name_in, read_body
 from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import matching
 from chronoline.timers.node import TimerNode
+from chronoline.timers.requests import DEFAULT_FACTOR, checked_factor, read_plan
 
 
 class ForClients:

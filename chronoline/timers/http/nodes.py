@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from chronoline.core.errors import InvalidInput
-from chronoline.timers.http.answering import (
+from chronoline.timers.http.responses import (
     Handlers,
     Refusal,
     answer_json,
@@ -21,8 +21,8 @@ from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import RECORDS_PATH
 from chronoline.timers.queue_balancer import CEDED_PATH
 from chronoline.timers.records import to_record
-from chronoline.timers.resyncing import page_of_offers
-from chronoline.timers.syncing import KNOWN_PATH
+from chronoline.timers.resync import page_of_offers
+from chronoline.timers.startup_sync import KNOWN_PATH
 from chronoline.timers.timer import Lives, Version
 
 MOST_BYTES = 64 * 1024 * 1024

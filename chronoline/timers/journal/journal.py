@@ -14,11 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from chronoline.clock import SystemClock
 from chronoline.core.errors import InvalidInput, StoreBusy, StoreUnavailable
 from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import SqliteDatabase
-from chronoline.grouping import Lane
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.group_commit import Lane
 from chronoline.timers.records import Reader, to_record
 from chronoline.timers.timer import MOST_AGE_MS, Lives, Timer
 

@@ -9,11 +9,11 @@ import pytest
 
 from chronoline.broker.limits import Limits
 from chronoline.broker.node import Node
-from chronoline.client import streams
+from chronoline.client import stream as streams
 from chronoline.client.aio import AsyncClient
-from chronoline.client.timing import BrokerTime
+from chronoline.client.broker_time import BrokerTime
 from chronoline.core.errors import StoreUnavailable
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.testing import ManualClock
 
 _TIMEOUT_S = 60

@@ -19,8 +19,8 @@ import pytest
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.core.errors import BrokerUnavailable, MissingExtra
 from chronoline.core.topic import TopicSettings
-from chronoline.testing.faketime import FakeTime
 from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.servers.faketime import FakeTime
 from tests.broker.acceptance.brokers import BrokerProcess, broker_process
 from tests.broker.acceptance.history import History
 from tests.conftest import miss

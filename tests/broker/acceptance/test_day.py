@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from chronoline.client.aio import AsyncClient, ToSend
-from chronoline.client.consuming import ConsumerStream
+from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.core.errors import ClientClosed
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings

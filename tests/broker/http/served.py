@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 
 from chronoline.broker.node import Node
-from chronoline.broker.subscribing import Subscription
+from chronoline.broker.subscription import Subscription
 from chronoline.client.aio import AsyncClient
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 
 TIMEOUT_S = 20
 

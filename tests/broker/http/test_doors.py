@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chronoline.broker.doors import Door, Tls, Tokens
+from chronoline.broker.auth import Door, Tls, Tokens
 from chronoline.broker.node import Node
 from chronoline.core.errors import InvalidInput
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from tests.broker.http.served import serving
 from tests.broker.http.test_problems import check
 from tests.certificates import make_certificate

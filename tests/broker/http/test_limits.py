@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from chronoline import admission
-from chronoline.broker.doors import Door, Tokens
+from chronoline.broker.auth import Door, Tokens
 from chronoline.broker.limits import Limits
+from chronoline.runtime import admission
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
 from tests.waiting import until

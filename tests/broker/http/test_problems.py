@@ -24,7 +24,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.core.outcome import Outcome, Refusal
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.wire.codes import CODES
 from tests.broker.http.served import serving
 

@@ -12,10 +12,10 @@ from typing import Any
 from aiohttp import web
 
 from chronoline.broker.targets.calls import Calls
-from chronoline.callbacks.calling import Caller, CallLimits
-from chronoline.callbacks.guarding import LOOPBACK, Guard
-from chronoline.callbacks.signing import Signer
-from tests.callbacks.test_calling import serving
+from chronoline.callbacks.address_guard import LOOPBACK, Guard
+from chronoline.callbacks.caller import Caller, CallLimits
+from chronoline.callbacks.signature import Signer
+from tests.callbacks.test_caller import serving
 
 Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

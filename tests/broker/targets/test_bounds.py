@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from chronoline.broker.subscribing import NO_BUCKETS
+from chronoline.broker.subscription import NO_BUCKETS
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.target import Target
 from chronoline.client.messages import ToSend

@@ -18,7 +18,7 @@ from chronoline.client.aio import AsyncClient
 from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import Running, running
 from tests.broker.targets.receivers import Answering, answers, calling, fine, receiving
-from tests.callbacks.test_calling import serving
+from tests.callbacks.test_caller import serving
 from tests.waiting import run_scene, until
 
 _SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()

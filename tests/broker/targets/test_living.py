@@ -16,10 +16,10 @@ from chronoline.client.messages import ToSend
 from chronoline.core.errors import StoreUnavailable, TopicExists
 from chronoline.core.message import NewMessage
 from chronoline.core.topic import TopicSettings
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.http.served import serving
-from tests.broker.http.test_watching import Away
+from tests.broker.http.test_admin_routes import Away
 from tests.broker.nodes import running
 from tests.broker.targets.receivers import Hanging, calling, receiving
 from tests.broker.targets.test_calling import is_done

@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
-from chronoline.broker.testing import LocalBroker
 from chronoline.client import Client
 from chronoline.core.topic import TopicSettings
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
+from chronoline.testing.broker import LocalBroker
 from tests.cli.client.command import Command
 
 _numbers = count()

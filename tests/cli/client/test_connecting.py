@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.broker.doors import Door, Tokens
-from chronoline.broker.testing import LocalBroker
-from chronoline.stores.opening import open_store
+from chronoline.broker.auth import Door, Tokens
+from chronoline.stores.factory import open_store
+from chronoline.testing.broker import LocalBroker
 from tests.cli.client.command import Command
 
 

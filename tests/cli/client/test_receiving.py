@@ -16,7 +16,7 @@ import pytest
 
 from chronoline.cli.client.receiving import _late
 from chronoline.client import Client
-from chronoline.moments import show_moment
+from chronoline.runtime.timestamps import show_moment
 from tests.cli.client.command import Command
 
 

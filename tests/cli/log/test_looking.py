@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from chronoline.cli.log import app
 from chronoline.cli.log.looking import _hold_end
 from chronoline.log import Log, NewEvent
-from chronoline.moments import show_moment
+from chronoline.runtime.timestamps import show_moment
 from tests.cli.log.command import Command
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from chronoline.broker.doors import Door, Tokens
+from chronoline.broker.auth import Door, Tokens
 from chronoline.cli.node.timers import admits
-from chronoline.timers.http.answering import Refusal
+from chronoline.timers.http.responses import Refusal
 
 OPEN = Door()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from chronoline.broker.doors import Tokens
+from chronoline.broker.auth import Tokens
 from chronoline.cli.main import app
 from chronoline.core.errors import InvalidInput
 

@@ -10,8 +10,8 @@ import pytest
 from chronoline.core.message import NewMessage
 from chronoline.core.topic import TopicSettings
 from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER
+from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import InputRecord, Intake, Rejected
-from chronoline.stores.opening import open_store
 from tests.cli.pipe.command import pipe, printed, refusal, store_url
 
 DIED_MS = 1_767_225_600_000

@@ -15,7 +15,7 @@ from chronoline.cli.pipe import running
 from chronoline.cli.pipe.running import _asking, _is_news, _Told
 from chronoline.core.closing import Closing
 from chronoline.log import Log
-from chronoline.pipe.counting import Counters
+from chronoline.pipe.counters import Counters
 from chronoline.pipe.kafka import KafkaTopic
 from chronoline.pipe.settings import PipeSettings
 from tests.cli.pipe.command import pipe, refusal, store_url

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from chronoline.log import Log
-from chronoline.pipe.counting import Counters
+from chronoline.pipe.counters import Counters
+from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
-from chronoline.stores.opening import open_store
 from tests.cli.pipe.command import now_ms, pipe, printed, refusal, store_url
 
 NODE = "0a1b2c3d-0000-4000-8000-000000000000"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group, pipe_members
-from chronoline.stores.opening import open_store
 from tests.cli.pipe.command import now_ms, pipe, printed, refusal, store_url
 
 MINUTE_MS = 60_000

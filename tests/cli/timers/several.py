@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chronoline.testing.timer_nodes import TimerNodes
+from chronoline.node.local_nodes import TimerNodes
 from tests.cli.node.processes import started
 
 SIZE = 3

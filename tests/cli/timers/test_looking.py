@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.testing.timer_nodes import free_addresses
+from chronoline.node.local_nodes import free_addresses
 from chronoline.timers.membership import replicas_of
 from tests.cli.client.command import Command
 from tests.cli.timers.several import Several

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from chronoline.testing.timer_nodes import free_addresses
+from chronoline.node.local_nodes import free_addresses
 from tests.cli.client.command import Command
 from tests.cli.timers.several import Several
 from tests.waiting import run_scene, until

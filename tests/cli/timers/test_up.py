@@ -18,7 +18,7 @@ from chronoline.broker.settings import NodeSettings
 from chronoline.cli.node.running import run_node
 from chronoline.cli.node.several import run_several
 from chronoline.core.errors import InvalidInput
-from chronoline.testing.timer_nodes import free_addresses
+from chronoline.node.local_nodes import free_addresses
 from tests.certificates import make_certificate
 from tests.cli.client.command import Command
 from tests.cli.node.processes import COMMAND, environment, run, started

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from chronoline.testing.s3 import S3Server
+from chronoline_bench.servers.s3 import S3Server
 
 _prefixes = itertools.count()
 

@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronoline.core.errors import InvalidInput, OutputUnavailable, Unpublishable
-from chronoline.log.partitioning import partition_id
-from chronoline.pipe.outputs import kafka, kafka_line
+from chronoline.log.partitioner import partition_id
+from chronoline.pipe.outputs import kafka
+from chronoline.pipe.outputs import kafka_producer as kafka_line
 from chronoline.pipe.outputs.contract import OutRecord
 from chronoline.pipe.outputs.kafka import KafkaOutput, producer_settings
-from chronoline.testing.kafka import KafkaServer
+from chronoline_bench.servers.kafka import KafkaServer
 from tests.conftest import consume, running
 from tests.pipe.conftest import NewKafkaTopic
 from tests.pipe.outputs.confirmations import Confirmations

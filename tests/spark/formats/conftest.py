@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chronoline.core.topic import TopicSettings
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.spark.formats.timelines import Timeline
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from chronoline.log import Log
 from chronoline.spark import register
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 
 ROWS = 1_000
 BATCH_ROWS = 100

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from chronoline.log import Event, Log, NewEvent
-from chronoline.spark.formats.log import LogSource
+from chronoline.spark.log import LogSource
 
 EVERY_BYTE = bytes(range(256))
 HEADERS = (("b", b"1"), ("a", EVERY_BYTE), ("b", None), ("", b""), ("ä", b"2"))

@@ -7,8 +7,8 @@ import pytest
 
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Log
-from chronoline.spark.formats import locality
-from chronoline.spark.formats.log_opening import open_log
+from chronoline.spark import locality
+from chronoline.spark.worker_logs import open_log
 
 
 class Task:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chronoline.spark.formats.log_reading import share
+from chronoline.spark.log_reader import share
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from chronoline.core.errors import InvalidInput
 from chronoline.log import NewEvent
-from chronoline.spark.formats.log_writing import to_events
+from chronoline.spark.log_writer import to_events
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

@@ -4,7 +4,7 @@ import pytest
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.spark.formats.options import Options
+from chronoline.spark.options import Options
 
 NOW = 1_700_000_000_000
 

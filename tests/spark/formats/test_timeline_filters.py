@@ -24,7 +24,7 @@ from chronoline.core.ids import bucket_of
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Status, status_of
-from chronoline.spark.formats.timeline_filters import Wanted, narrow, split
+from chronoline.spark.timeline_filters import Wanted, narrow, split
 
 NOW = 1_700_000_000_000
 BUCKETS = 64

@@ -12,9 +12,9 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.message import NewMessage
 from chronoline.spark import register
-from chronoline.spark.formats.options import Options
-from chronoline.spark.formats.timeline_reading import MessagesReader, make_reader
-from chronoline.spark.formats.timeline_schema import schema_of
+from chronoline.spark.options import Options
+from chronoline.spark.timeline_reader import MessagesReader, make_reader
+from chronoline.spark.timeline_schema import schema_of
 from tests.spark.formats.timelines import HOUR_MS, Timeline, moment
 
 

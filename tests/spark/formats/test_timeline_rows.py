@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chronoline.core.limits import message_problem
 from chronoline.core.message import NewMessage
-from chronoline.spark.formats.timeline_rows import MadeIds, Rows, read_rows
+from chronoline.spark.timeline_rows import MadeIds, Rows, read_rows
 
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))

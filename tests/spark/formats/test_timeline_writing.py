@@ -16,10 +16,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreBusy
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
-from chronoline.spark.formats import timeline_writing
-from chronoline.spark.formats.options import Options
-from chronoline.spark.formats.timeline_reading import Target
-from chronoline.spark.formats.timeline_writing import (
+from chronoline.spark import timeline_writer as timeline_writing
+from chronoline.spark.options import Options
+from chronoline.spark.timeline_reader import Target
+from chronoline.spark.timeline_writer import (
     Attempt,
     Plan,
     Written,
@@ -27,7 +27,7 @@ from chronoline.spark.formats.timeline_writing import (
     write_task,
 )
 from chronoline.stores.contract import Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from tests.spark.formats.timelines import HEADERS, HOUR_MS, Timeline, moment
 
 SCHEMA = f"id STRING, due TIMESTAMP, key BINARY, value BINARY, headers {HEADERS}"

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from chronoline.testing.kafka import KafkaServer
 from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.servers.kafka import KafkaServer
 from tests.spark.pipes.places import Embedded, OnServers, Place
 
 

@@ -8,8 +8,8 @@ import sys
 
 from chronoline.core.errors import InvalidInput
 from chronoline.pipe.settings import PipeSettings
-from chronoline.spark.pipe import Pipe
-from chronoline.spark.session import build_session, count_slots
+from chronoline.pipe.spark.pipe import Pipe
+from chronoline.pipe.spark.session import build_session, count_slots
 from tests.spark.pipes.places import PATIENCE_S
 from tests.spark.pipes.scene import until
 

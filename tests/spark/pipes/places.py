@@ -14,8 +14,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from chronoline.core.closing import Closing
 from chronoline.log import Log, NewEvent
-from chronoline.testing.kafka import KafkaServer
 from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.servers.kafka import KafkaServer
 
 Header = tuple[str, bytes | None]
 

@@ -17,8 +17,8 @@ from chronoline.core.topic import Topic
 from chronoline.pipe.inputs import open_input
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.status import PipeStatus, read_status
+from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import Tally
-from chronoline.stores.opening import open_store
 from tests.spark.pipes.places import PATIENCE_S, Header, Place, Record, numbers
 
 ID, DEADLINE, ACTION = "chronosMessageId", "chronosDeadline", "chronosAction"

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from chronoline.testing.kafka import KafkaServer
+from chronoline_bench.servers.kafka import KafkaServer
 from tests.spark.pipes.places import PATIENCE_S
 
 USERS = {"pipe": "pipe's secret", "other": "other's secret"}

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from chronoline.pipe.intake import REASON_HEADER
-from chronoline.spark.pipe import Pipe
+from chronoline.pipe.spark.pipe import Pipe
 from chronoline.stores.members import pipe_group
 from tests.spark.pipes.places import PATIENCE_S, Embedded, Place, Record
 from tests.spark.pipes.scene import DEADLINE, HOUR_MS, ID, Scene, now_ms, rfc_3339, until

@@ -18,7 +18,7 @@ from chronoline.log import Log
 from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER
 from chronoline.pipe.kafka import KafkaTopic
 from chronoline.pipe.receipts import DDL
-from chronoline.spark.pipe import Pipe
+from chronoline.pipe.spark.pipe import Pipe
 from tests.spark.pipes.places import OnServers, Place, Record
 from tests.spark.pipes.scene import HOUR_MS, Scene, now_ms, until
 

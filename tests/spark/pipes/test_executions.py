@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.outcomes import SERVED
 from chronoline.pipe.receipts import Fired, as_batch
-from chronoline.pipe.serving import LaneWork
-from chronoline.spark.firing import OBSERVED, start_lane
+from chronoline.pipe.spark.lane_query import OBSERVED, start_lane
 from tests.spark.pipes.scene import until
 
 RANGES = 2

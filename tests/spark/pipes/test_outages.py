@@ -10,10 +10,10 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyspark.sql import SparkSession
 
-from chronoline.spark.pipe import Pipe
-from chronoline.testing.kafka import KafkaServer
+from chronoline.pipe.spark.pipe import Pipe
 from chronoline.testing.postgres import PostgresServer
-from chronoline.testing.servers import Server
+from chronoline_bench.servers.kafka import KafkaServer
+from chronoline_bench.servers.server import Server
 from tests.conftest import running
 from tests.spark.pipes.places import OnServers, Place
 from tests.spark.pipes.scene import HOUR_MS, Scene, now_ms, over, spread, until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.testing import jars
+from chronoline_bench.servers import jars
 from tests.spark.pipes.child import Child, flags
 from tests.spark.pipes.places import OnServers
 from tests.spark.pipes.scene import HOUR_MS, ID, Scene, now_ms, over, spread, until

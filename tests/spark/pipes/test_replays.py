@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from chronoline.pipe.claiming import Claiming, source_name
+from chronoline.pipe.claims import Claiming, source_name
 from chronoline.pipe.inputs import open_input
+from chronoline.pipe.spark.enqueue import IntakeWork, start_enqueue
+from chronoline.pipe.spark.pipe import Pipe, contract_of
 from chronoline.pipe.timeline import topic_settings
 from chronoline.spark import register
-from chronoline.spark.enqueue import IntakeWork, start_enqueue
-from chronoline.spark.pipe import Pipe, contract_of
 from chronoline.stores.inputs import InputClaim
 from tests.spark.pipes.places import Place
 from tests.spark.pipes.scene import HOUR_MS, Scene, now_ms, spread, until

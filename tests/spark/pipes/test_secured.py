@@ -10,9 +10,9 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 from pyspark.sql import SparkSession
 
-from chronoline.pipe.checking import check_pipe
+from chronoline.pipe.checks import check_pipe
 from chronoline.pipe.settings import PipeSettings
-from chronoline.spark.pipe import Pipe
+from chronoline.pipe.spark.pipe import Pipe
 from chronoline.testing.postgres import PostgresServer
 from tests.conftest import running
 from tests.spark.pipes.places import OnServers

@@ -6,8 +6,8 @@ in the only topic that there is. Then it says "done".
 
 import sys
 
-from chronoline.clock import SystemClock
-from chronoline.stores.opening import open_store
+from chronoline.runtime.clock import SystemClock
+from chronoline.stores.factory import open_store
 from chronoline.stores.postgres import PostgresStore  # imported before anything is timed
 from tests.stores.line import new
 

@@ -20,10 +20,10 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases import postgres as database
-from chronoline.databases import postgres_listening
+from chronoline.databases import postgres_listener as postgres_listening
 from chronoline.stores.contract import Notice, Watch
 from chronoline.stores.postgres import PostgresStore
-from chronoline.stores.postgres.listening import parse_notice
+from chronoline.stores.postgres.listener import parse_notice
 from chronoline.testing.postgres import PostgresServer
 from tests.stores.line import NOW, OWNERS, Line, new, words
 

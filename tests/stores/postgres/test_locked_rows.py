@@ -9,8 +9,8 @@ import pytest
 from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
 from chronoline.core.outcome import Refusal
 from chronoline.databases.postgres import RowsLocked
-from chronoline.grouping.pace import FEWEST_ROWS
-from chronoline.lanes.storage import StorageLanes
+from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.runtime.group_commit.pace import FEWEST_ROWS
 from chronoline.stores.postgres import PostgresStore
 from chronoline.stores.postgres.locked_rows import PATIENT_MS, LockedRows, Try
 from chronoline.testing import ManualClock

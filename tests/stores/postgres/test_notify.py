@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from chronoline.core.errors import InvalidInput
-from chronoline.databases.postgres_listening import PostgresListener
+from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.stores.contract import Notice, Store
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.stores.postgres import PostgresStore
 from tests.stores.conftest import empty
 from tests.stores.line import NOW, OWNERS, Line, MakeLine, new, words

@@ -9,10 +9,10 @@ import pytest
 from chronoline.core.errors import StoreBusy, StoreError
 from chronoline.databases.postgres import _SESSION_SETTINGS
 from chronoline.log.index.postgres import PostgresIndex
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.stores.postgres import PostgresStore
-from chronoline.testing.pgbouncer import PgBouncerServer
 from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.servers.pgbouncer import PgBouncerServer
 from tests.conftest import running
 from tests.stores.line import NOW, MakeLine, new
 

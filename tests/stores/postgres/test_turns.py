@@ -13,7 +13,7 @@ import pytest
 from chronoline.core.errors import StoreBusy, StoreUnavailable
 from chronoline.core.limits import CLOCK_BOUND_MS, SETTLED_AFTER_MS, TURN_BOUND_MS, WRITE_BOUND_MS
 from chronoline.databases import postgres as database
-from chronoline.databases.postgres_listening import PostgresListener
+from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.stores.postgres import PostgresStore
 from chronoline.stores.postgres import store as store_module
 from tests.stores.line import NOW, Line, MakeLine, new

@@ -7,8 +7,8 @@ and says "done" when it is answered. `flood` creates many, and says the ids of t
 import sqlite3
 import sys
 
-from chronoline.clock import SystemClock
-from chronoline.stores.opening import open_store
+from chronoline.runtime.clock import SystemClock
+from chronoline.stores.factory import open_store
 from tests.stores.line import NOW, new
 
 FLOOD = 1_500

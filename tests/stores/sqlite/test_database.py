@@ -29,7 +29,7 @@ from chronoline.core.limits import TURN_BOUND_MS
 from chronoline.core.topic import Topic
 from chronoline.databases import sqlite
 from chronoline.stores.contract import NOTICE_HORIZON_MS, Notice
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from chronoline.stores.sqlite import SqliteStore
 from tests.stores.line import NOW, OWNERS, new, words
 from tests.stores.sqlite.flush import BrokenDisk

@@ -16,7 +16,7 @@ from typing import Any, Self
 import aiohttp
 
 from chronoline.core.errors import ChronolineError
-from chronoline.testing.timer_nodes import TimerNodes
+from chronoline.node.local_nodes import TimerNodes
 from chronoline.timers.membership import replicas_of
 from tests.timers.acceptance.links import Links
 from tests.timers.scene import Answered, Popped, Receiver, timer

@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from chronoline.broker.doors import Tokens
-from chronoline.testing.timer_nodes import TimerNodes, free_addresses
+from chronoline.broker.auth import Tokens
+from chronoline.node.local_nodes import TimerNodes, free_addresses
 from tests.certificates import make_certificate
 from tests.timers.acceptance.processes import ids_kept_by
 from tests.timers.scene import Answered, receiving, timer

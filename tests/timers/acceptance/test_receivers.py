@@ -14,8 +14,8 @@ from textwrap import dedent
 import pytest
 from aiohttp import web
 
-from chronoline.callbacks.signing import Signer
-from chronoline.testing.timer_nodes import TimerNodes, free_addresses
+from chronoline.callbacks.signature import Signer
+from chronoline.node.local_nodes import TimerNodes, free_addresses
 from tests.certificates import make_certificate
 from tests.timers.acceptance.processes import Clients, clients_of
 from tests.timers.scene import Answering, Popped, receiving, timer

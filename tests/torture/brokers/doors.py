@@ -30,7 +30,7 @@ from chronoline.core.errors import (
 )
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
 from tests.torture.history import DONE, REFUSED, UNKNOWN
 
 IfExists = Literal["refuse", "replace"]

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from chronoline.broker.testing import LocalBroker
 from chronoline.client.aio import AsyncClient
 from chronoline.core.topic import TopicSettings
-from chronoline.stores.opening import open_store
+from chronoline.stores.factory import open_store
+from chronoline.testing.broker import LocalBroker
 from tests.torture.brokers import judge as rules
 from tests.torture.brokers.consumer import Hand, SdkHeld
 from tests.torture.brokers.doors import GrpcProducer, Letter, now_ms

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import aiohttp
 
-from chronoline.testing.timer_nodes import TimerNodes, free_addresses
+from chronoline.node.local_nodes import TimerNodes, free_addresses
 from tests.torture.__main__ import Report
 from tests.torture.history import DONE, REFUSED, UNKNOWN, Recorder
 from tests.torture.timers.judge import QUICK

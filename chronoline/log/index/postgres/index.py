@@ -21,7 +21,7 @@ from chronoline.databases.postgres import (
     fetch,
     split_notify,
 )
-from chronoline.databases.postgres_listening import PostgresListener
+from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.databases.queries import load_queries
 from chronoline.log.contract import (
     Chunk,
@@ -37,7 +37,7 @@ from chronoline.log.contract import (
     ObjectTooOld,
     Source,
 )
-from chronoline.log.index.postgres.words import Voice, parse_word
+from chronoline.log.index.postgres.notifications import Voice, parse_word
 
 _PACKAGE = "chronoline.log.index.postgres"
 _SCHEMA = _CHANNEL = "chronoline_log"

@@ -16,10 +16,10 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases import postgres as database
-from chronoline.databases import postgres_listening
+from chronoline.databases import postgres_listener as postgres_listening
 from chronoline.databases.postgres import split_notify
 from chronoline.log.index.postgres import PostgresIndex
-from chronoline.log.index.postgres.words import Voice, parse_word
+from chronoline.log.index.postgres.notifications import Voice, parse_word
 from chronoline.testing.postgres import PostgresServer
 from tests.log.index.steps import (
     NOW,

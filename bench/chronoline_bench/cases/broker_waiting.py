@@ -1,0 +1,101 @@
+"""The same load with nothing else on the timeline, and with a million waiting; and the broker's memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from chronoline.runtime.percentiles import medians_of
+from chronoline_bench.brokers.memory import MemoryWatch, thirds
+from chronoline_bench.brokers.passage import Passage
+from chronoline_bench.brokers.stage import ENGINES, MOST_CONSUMERS, Stage, people
+from chronoline_bench.brokers.targets import Broker, BrokerTarget
+from chronoline_bench.messages import DAY_MS
+from chronoline_bench.report import Wanted
+
+SAME = Wanted(at_most=1.2)
+FLAT = Wanted(at_most=1.1)
+_RATE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingSizes:
+    waiting: int
+    rounds: int
+    steady_s: float
+    delay_s: int
+    soak_s: float
+    """For so long memory is watched; 0 is not at all."""
+    look_every_s: float
+    engines: Sequence[str] = ENGINES
+
+
+def measure_waiting(stage: Stage, sizes: WaitingSizes) -> None:
+    for engine in sizes.engines:
+        with (
+            stage.broker(engine, f"waiting_none_{engine}", alone=True) as empty_broker,
+            stage.broker(engine, f"waiting_{engine}", alone=True) as broker,
+        ):
+            full = broker.open()
+            _fill(stage, full, sizes.waiting)
+            _measure_lateness(stage, engine, sizes, empty_broker.open(), full)
+            if sizes.soak_s:
+                _measure_memory(stage, engine, sizes, broker, full)
+            stage.session.tally.expect(sizes.waiting, full.count())
+
+
+def _fill(stage: Stage, target: BrokerTarget, waiting: int) -> None:
+    """Messages that fall due during one day, the day after tomorrow."""
+    start_ms = time.time_ns() // 1_000_000 + 2 * DAY_MS
+    with stage.session.show.work("filling", waiting) as advance:
+        target.fill(waiting, start_ms, DAY_MS, advance)
+    target.waiting = waiting
+
+
+def _measure_lateness(
+    stage: Stage, engine: str, sizes: WaitingSizes, empty: BrokerTarget, full: BrokerTarget
+) -> None:
+    case = f"{engine}: {sizes.waiting:,} waiting, {_RATE:,}/s, {people(MOST_CONSUMERS)}"
+    found = stage.in_turn(
+        f"{engine}: waiting",
+        sizes.rounds,
+        {
+            "empty": partial(_carry, stage, empty, sizes, sizes.steady_s),
+            "full": partial(_carry, stage, full, sizes, sizes.steady_s),
+        },
+    )
+    reference = medians_of([each.steady for each in found["empty"]])
+    for name, value in medians_of([each.steady for each in found["full"]]).items():
+        wanted = SAME if name == "p99" else None
+        beside = (f"with none waiting, {name}", reference[name])
+        stage.session.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
+
+
+def _measure_memory(
+    stage: Stage, engine: str, sizes: WaitingSizes, broker: Broker, full: BrokerTarget
+) -> None:
+    """After the rounds: what is needed once is there already."""
+    with (
+        stage.session.show.work(f"{engine}: memory", 1),
+        MemoryWatch(broker.pid, sizes.look_every_s) as watch,
+    ):
+        passage = _carry(stage, full, sizes, sizes.soak_s)
+    first_mb, last_mb = thirds(watch.samples_mb)
+    case = f"{engine}: {sizes.soak_s:g} s at {_RATE:,}/s, {sizes.waiting:,} waiting"
+    stage.session.add(
+        case,
+        f"memory of the broker, last third of {len(watch.samples_mb)} looks",
+        last_mb,
+        "MB",
+        beside=("first third", first_mb),
+        wanted=FLAT,
+    )
+    stage.session.add(case, "late, p99, all the while", passage.steady.p99_ms, "ms")
+
+
+def _carry(stage: Stage, target: BrokerTarget, sizes: WaitingSizes, steady_s: float) -> Passage:
+    return stage.carry(
+        target, rate=_RATE, steady_s=steady_s, delay_s=sizes.delay_s, consumers=MOST_CONSUMERS
+    )

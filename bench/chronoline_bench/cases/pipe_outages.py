@@ -1,0 +1,125 @@
+"""PostgreSQL and Kafka go away for ten seconds, under load: when is the output on time again?"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+
+from chronoline_bench.pipes.passage import Passage
+from chronoline_bench.pipes.scene import AnySide, Scene
+from chronoline_bench.pipes.stage import PUBLISHED, Stage
+from chronoline_bench.report import Wanted
+from chronoline_bench.servers.server import Server
+
+AWAY_S = 10.0
+BACK_CEILING = Wanted(value_at_most=5)
+_RATE = 1_000
+_BEFORE_S = 3.0
+_SLICE_MS = 250
+_ON_TIME_MS = 50
+"""A slice of time is on time if half of what fell due in it came within this."""
+_GRACE_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageSizes:
+    away_s: float = AWAY_S
+    after_s: float = 15.0
+    """How long the load goes on after the return, at least."""
+    with_published: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """A load during which a server was away, from and until when."""
+
+    passage: Passage
+    away_ms: int
+    back_ms: int
+
+    @property
+    def recovered_s(self) -> float:
+        """From the return of the server until what falls due is on time, and stays so."""
+        late = self.passage.late_slices(_SLICE_MS, _ON_TIME_MS, self.back_ms, self._end_ms)
+        return (max(late, default=self.back_ms) - self.back_ms) / 1000
+
+    @property
+    def p99_before_ms(self) -> float:
+        first_ms = self.passage.loaded.started_ms + self.passage.longest_ms
+        return self.passage.between(first_ms, self.away_ms).p99_ms
+
+    @property
+    def p99_after_ms(self) -> float:
+        """Of what falls due from five seconds after the return on."""
+        return self.passage.between(self.back_ms + _GRACE_MS, self._end_ms).p99_ms
+
+    @property
+    def worst_ms(self) -> float:
+        return self.passage.whole.max_ms
+
+    @property
+    def _end_ms(self) -> int:
+        return self.passage.loaded.ended_ms + self.passage.shortest_ms
+
+
+def measure_outages(stage: Stage, sizes: OutageSizes) -> None:
+    servers: tuple[tuple[str, Server], ...] = (
+        ("PostgreSQL", stage.postgres.server),
+        ("Kafka", stage.kafka),
+    )
+    for name, server in servers:
+        case = f"{name} away for {sizes.away_s:g} s and its start, {_RATE:,}/s"
+        with stage.session.show.work(f"{name} away", 1 + sizes.with_published) as advance:
+            theirs = None
+            if sizes.with_published:
+                with stage.published(f"{name.lower()}_away_published") as published:
+                    theirs = take_away(stage, published, server, sizes)
+                advance(1)
+            with stage.pipe(f"{name.lower()}_away", case, may_repeat=True) as pipe:
+                ours = take_away(stage, pipe, server, sizes)
+            advance(1)
+        _report(stage, case, ours, theirs)
+
+
+def take_away(stage: Stage, scene: Scene[AnySide], server: Server, sizes: OutageSizes) -> Outage:
+    """The load goes on all the while; what cannot be published waits in its producer."""
+    lead_s = stage.delays.longest_ms / 1000 + _BEFORE_S
+    load_s = lead_s + sizes.away_s + sizes.after_s
+    with scene.serving():
+        flight = scene.begin(count=round(_RATE * load_s), rate=_RATE, **asdict(stage.delays))
+        time.sleep(lead_s)  # the load runs by itself
+        away_ms = _now_ms()
+        with ExitStack() as stack:
+            stack.callback(server.start)
+            server.stop()
+            time.sleep(sizes.away_s)  # so long is it away
+        back_ms = _now_ms()
+        passage = flight.finish()
+    return Outage(passage=passage, away_ms=away_ms, back_ms=back_ms)
+
+
+def _report(stage: Stage, case: str, ours: Outage, theirs: Outage | None) -> None:
+    def beside(name: str) -> tuple[str, float] | None:
+        return None if theirs is None else (PUBLISHED, float(getattr(theirs, name)))
+
+    stage.session.add(
+        case,
+        "on time again after its return within",
+        ours.recovered_s,
+        "s",
+        beside=beside("recovered_s"),
+        wanted=BACK_CEILING,
+    )
+    stage.session.add(case, "the latest of all", ours.worst_ms, "ms", beside=beside("worst_ms"))
+    stage.session.add(
+        case,
+        f"late, p99, due {_GRACE_MS // 1000} s after the return or later",
+        ours.p99_after_ms,
+        "ms",
+        beside=("before it went", ours.p99_before_ms),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

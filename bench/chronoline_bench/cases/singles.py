@@ -1,0 +1,111 @@
+"""Single creates from many threads, committed in groups, beside raw commits of one row each."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from itertools import count
+
+from chronoline.core.message import NewMessage
+from chronoline.core.outcome import Outcome
+from chronoline.core.topic import Topic
+from chronoline.delivery.storage_threads import StorageLanes
+from chronoline_bench.engines.contract import Database, Engine, raw_row
+from chronoline_bench.messages import AHEAD_MS, BODY_BYTES, count_all
+from chronoline_bench.report import Row, Wanted
+from chronoline_bench.rounds import interleave, medians
+from chronoline_bench.session import Session
+
+THREADS = 64
+SINGLES_FLOOR = Wanted(at_least=5)
+_BODY = bytes(BODY_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleSizes:
+    rounds: int
+    seconds: float
+    """How long each measure takes in each round."""
+
+
+def measure_singles(session: Session, engine: Engine, sizes: SingleSizes) -> None:
+    with engine.open("singles") as own, engine.open("singles_raw") as raw:
+        topic = own.store.create_topic("singles", now_ms=session.clock.now_ms())
+        lanes = StorageLanes(own.store, session.clock)
+        try:
+            work = _Singles(session, topic, lanes, raw, sizes.seconds)
+            title = f"{engine.name}: singles"
+            measures = {"create": work.create, "raw": work.commit}
+            with session.show.work(title, (sizes.rounds + 1) * len(measures)) as advance:
+                rates = medians(interleave(sizes.rounds, measures, after_each=lambda: advance(1)))
+        finally:
+            lanes.close()
+        found = count_all(own.store, topic, session.clock.now_ms())
+        session.tally.expect(work.created, found)
+    session.rows.append(
+        Row(
+            case=f"{engine.name}: singles",
+            metric=f"single creates, {THREADS} threads, each waits for its answer",
+            value=rates["create"],
+            unit="messages/s",
+            reference="raw commits of one row",
+            reference_value=rates["raw"],
+            wanted=SINGLES_FLOOR,
+        )
+    )
+
+
+class _Singles:
+    def __init__(
+        self, session: Session, topic: Topic, lanes: StorageLanes, raw: Database, seconds: float
+    ) -> None:
+        self._session = session
+        self._topic = topic
+        self._lanes = lanes
+        self._raw = raw
+        self._seconds = seconds
+        self._numbers = count()
+        self.created = 0
+
+    def create(self) -> float:
+        """Every thread waits for its answer before it sends the next."""
+        answers: list[list[Outcome]] = [[] for _ in range(THREADS)]
+        problems: list[BaseException] = []
+        end = time.perf_counter() + self._seconds
+
+        def send(answered: list[Outcome]) -> None:
+            try:
+                while time.perf_counter() < end:
+                    answer = self._lanes.create(self._topic.uid, [self._message()])
+                    answered += answer.result()
+            except BaseException as error:  # it is told where the threads are waited for
+                problems.append(error)
+
+        threads = [threading.Thread(target=send, args=(answered,)) for answered in answers]
+        started = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took_s = time.perf_counter() - started
+        if problems:
+            raise problems[0]
+        outcomes = [outcome for answered in answers for outcome in answered]
+        self._session.tally.expect_done(outcomes)
+        self.created += len(outcomes)
+        return len(outcomes) / took_s
+
+    def commit(self) -> float:
+        started = now = time.perf_counter()
+        rows = 0
+        while now - started < self._seconds:
+            row = raw_row(self._topic, self._message(), self._session.clock.now_ms())
+            self._raw.insert_one(row)
+            rows += 1
+            now = time.perf_counter()
+        return rows / (now - started)
+
+    def _message(self) -> NewMessage:
+        now_ms = self._session.clock.now_ms()
+        return NewMessage(id=f"single-{next(self._numbers)}", due=now_ms + AHEAD_MS, body=_BODY)

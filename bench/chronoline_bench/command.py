@@ -1,0 +1,68 @@
+"""`chronoline bench`: measurements, each beside a reference from the same run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from chronoline.cli.ending import cleaning_up_when_told_to_end
+from chronoline_bench.registry import BENCHES, find_bench
+from chronoline_bench.session import run_bench
+from chronoline_bench.show import Show
+from chronoline_bench.table import render
+
+_NAMES = "\n\n".join(f"[bold]{each.name}[/]: {each.summary}." for each in BENCHES.values())
+
+_CASES = " ".join(
+    f"{each.name} has: {', '.join(each.cases)}." for each in BENCHES.values() if each.cases
+)
+
+
+def bench(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help=f"What to measure.\n\n{_NAMES}", show_default=False),
+    ],
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--case",
+            metavar="CASE",
+            help=f"Only this case; may be repeated. {_CASES}",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller: ends within about a minute.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object instead of a table, without progress.")
+    ] = False,
+) -> None:
+    """Measure Chronoline on this machine, beside references.
+
+    Starts what it needs: servers of its own, and files in the folder for
+    temporary files (TMPDIR names another). Warms up, then measures in
+    rounds in which the reference takes its turn, so that a busy machine
+    slows both. Figures are medians; their ratio is what counts.
+
+    A process beside it only sleeps and wakes: its lateness shows how busy
+    the machine was. Lost, duplicated and early messages are counted every
+    time, and the exit code is 1 if there were any, or a case failed.
+    """
+    chosen = find_bench(name)
+    cases = chosen.choose(case or ())
+    with cleaning_up_when_told_to_end():
+        report = run_bench(name, chosen.load(), quick=quick, cases=cases, show=Show(quiet=as_json))
+    if as_json:
+        print(json.dumps(report.to_json(), indent=2))
+        for failure in report.failures:
+            print(failure, file=sys.stderr)
+    else:
+        Console().print(render(report))
+    if not report.tally.clean or report.failures:
+        raise typer.Exit(1)

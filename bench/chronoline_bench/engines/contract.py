@@ -1,0 +1,118 @@
+"""What a bench asks of an engine.
+
+A raw table is one that the store itself made in a database of its own, so it has the same columns, the
+same indexes and the same settings by construction.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Literal, NamedTuple
+
+from chronoline.core.closing import Closing
+from chronoline.core.ids import bucket_of
+from chronoline.core.message import NewMessage
+from chronoline.core.topic import Topic
+from chronoline.stores.contract import Store
+from chronoline.stores.stripes import stripe_of
+from chronoline_bench.filling import Filling
+from chronoline_bench.show import Advance
+
+Place = Literal["inline", "apart"]
+
+
+class RawRow(NamedTuple):
+    """What a create writes, ready for the driver."""
+
+    topic: int
+    bucket: int
+    stripe: int
+    id: str
+    ts: int
+    due: int
+    version: int
+    expires: int | None
+    producer_group: str
+    key: bytes | None
+    headers: bytes | None
+    body: bytes | None
+
+
+RAW_COLUMNS = ", ".join(RawRow._fields)
+
+
+def raw_row(topic: Topic, message: NewMessage, now_ms: int) -> RawRow:
+    """A message without headers as a row."""
+    buckets = topic.settings.buckets
+    bucket = bucket_of(message.id, buckets)
+    return RawRow(
+        topic=topic.uid,
+        bucket=bucket,
+        stripe=stripe_of(bucket, buckets),
+        id=message.id,
+        ts=message.due,
+        due=message.due,
+        version=now_ms,
+        expires=message.expires,
+        producer_group=message.producer_group,
+        key=message.key,
+        headers=None,
+        body=message.body,
+    )
+
+
+class Database(Closing):
+    """One database with the store's tables: the store on it, and raw access to the same tables."""
+
+    store: Store
+    bulk_name: str
+    """What `insert_many` does, in words."""
+    settling: str
+    """What `settle` does, in words."""
+
+    @abstractmethod
+    def insert_many(self, rows: Sequence[RawRow]) -> None:
+        """Adds rows by the fastest way that the engine has, in one commit."""
+
+    @abstractmethod
+    def insert_one(self, row: RawRow) -> None:
+        """Adds a row in a commit of its own."""
+
+    @abstractmethod
+    def fill(self, topic: Topic, filling: Filling, advance: Advance) -> None:
+        """Adds many waiting messages straight to the table, as quickly as it can be done."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """What the engine does by itself in time, done now."""
+
+    @abstractmethod
+    def count(self, topic: Topic) -> int:
+        """The raw count of a topic's rows."""
+
+    @abstractmethod
+    def bytes_on_disk(self) -> int:
+        """The size of the messages with their indexes and bodies."""
+
+    @abstractmethod
+    def keeping_bodies(self, place: Place) -> AbstractContextManager[None]:
+        """Within the block the store keeps new bodies there, of whatever size."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Removes the database: large ones must not stand in the way of the next."""
+
+
+class Engine(Closing):
+    """Makes databases, and ends what it started for them."""
+
+    name: str
+
+    @abstractmethod
+    def open(self, name: str) -> Database:
+        """Makes an empty database of this name."""
+
+    @abstractmethod
+    def close(self) -> None: ...

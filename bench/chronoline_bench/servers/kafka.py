@@ -1,0 +1,179 @@
+"""A real Kafka server for tests and benchmarks: broker and controller in one process, a program for the JVM.
+
+Its jars are fetched once, see `jars`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from chronoline.core.errors import ChronolineError, MissingExtra
+from chronoline_bench.servers import jars, java
+
+try:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic  # where its type is known
+
+    from chronoline_bench.servers.server import PATIENCE_S, Server
+except ModuleNotFoundError as error:
+    raise MissingExtra(
+        "a Kafka server for tests needs packages: pip install 'chronoline[kafka]' psutil"
+    ) from error
+
+_LOOK_EVERY_S = 0.01
+_JVM = (
+    *java.ON_FEW_CORES,
+    "-Xmx512m",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+)
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    # Tests write messages of any time: none is too old to be kept.
+    "log.retention.ms": "-1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # A broker that was killed comes back only when its controller has given up the one before.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "400",
+    # A quarter of the heap, if it is not told.
+    "log.cleaner.dedupe.buffer.size": "2097152",
+}
+
+
+class KafkaServer(Server):
+    """A Kafka server with its own data folder and its own port on 127.0.0.1; its controller has the next.
+
+    It starts and stops as often as you like, on the same data and port. As Kafka does everywhere it leaves it
+    to the system when data goes to the disk: what it acknowledged survives its own death, not the machine's.
+
+    Without `data_dir` the data lies in a temporary folder, which is removed at exit. The first time on a
+    machine its jars are fetched.
+    """
+
+    name = "Kafka"
+
+    def __init__(self, data_dir: Path | None = None) -> None:
+        self._is_temporary = data_dir is None
+        self.data_dir = (data_dir or Path(tempfile.mkdtemp(prefix="chronoline-kafka-"))).absolute()
+        super().__init__()
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients find it (`bootstrap.servers`); valid from the first start on."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def log_path(self) -> Path:
+        """What the server says: warnings and errors."""
+        return self.data_dir / "server.log"
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """Makes an empty topic, and waits until all of its partitions can be used."""
+        admin = self._admin()
+        try:
+            admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_S)
+        except KafkaException as error:
+            raise ChronolineError(f"topic {name!r} was not created: {error}") from error
+        give_up = time.monotonic() + PATIENCE_S
+        while not _is_led(admin, name, partitions):
+            if time.monotonic() > give_up:
+                raise ChronolineError(f"topic {name!r} was created, and nobody leads it")
+            time.sleep(_LOOK_EVERY_S)  # a server says nothing when it is ready
+
+    # How it is started
+
+    def _prepare(self) -> None:
+        if not (self._log_dir / "meta.properties").exists():
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self._format()
+
+    def _command(self) -> Sequence[str | Path]:
+        return [*_java("kafka.Kafka"), self._write_settings()]
+
+    def _open_output(self) -> IO[bytes]:
+        return self.log_path.open("a+b")
+
+    def _folders(self) -> Sequence[Path]:
+        return [self.data_dir] if self._is_temporary else []
+
+    def _is_ready(self) -> bool:
+        if not self._listens():
+            return False
+        try:
+            return bool(self._admin().list_topics(timeout=PATIENCE_S).brokers)
+        except KafkaException:
+            return False
+
+    def _leave(self) -> None:
+        super()._leave()
+        if os.getpid() == self._owner_pid and self._is_temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    @property
+    def _log_dir(self) -> Path:
+        return self.data_dir / "data"
+
+    def _format(self) -> None:
+        """Makes the folder of a new cluster."""
+        done = subprocess.run(
+            [
+                *(*_java("kafka.tools.StorageTool"), "format"),
+                *("--config", self._write_settings(), f"--cluster-id={secrets.token_urlsafe(16)}"),
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd="/",
+            check=False,
+        )
+        if done.returncode:
+            raise ChronolineError(f"Kafka's format failed:\n{done.stdout}{done.stderr}")
+
+    def _settings(self) -> dict[str, str]:
+        controller = f"127.0.0.1:{self._port + 1}"
+        return _SETTINGS | {
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "controller.quorum.voters": f"1@{controller}",
+            "log.dirs": str(self._log_dir),
+        }
+
+    def _write_settings(self) -> Path:
+        path = self.data_dir / "server.properties"
+        lines = [f"{name}={value}\n" for name, value in self._settings().items()]
+        path.write_text("".join(lines))
+        return path
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+
+def _java(main: str) -> list[str]:
+    program = java.find_java("a Kafka server for tests")
+    return [program, *_JVM, "-cp", f"{jars.resolve('kafka')}/*", main]
+
+
+def _is_led(admin: AdminClient, topic: str, partitions: int) -> bool:
+    known = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions.values()
+    return len(known) == partitions and all(each.leader >= 0 for each in known)

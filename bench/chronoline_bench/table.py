@@ -1,0 +1,89 @@
+"""A report as a table for people."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from chronoline_bench.report import Report, Row
+
+_UNITS = {
+    "messages/s": "/s",
+    "events/s": "/s",
+    "timers/s": "/s",
+    "bytes/message": " B",
+    "bytes/timer": " B",
+    "events/object": "",
+    "per million events": "",
+}
+_MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: ""}
+
+
+def render(report: Report) -> RenderableType:
+    """The rows by case, then the counts, the machine and the notes. Rates are of messages."""
+    table = Table(title=f"bench {report.bench}", title_justify="left")
+    table.add_column("measured", ratio=3)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("reference", ratio=2)
+    for name in ("ratio", "wanted"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for case, rows in groupby(report.rows, key=lambda row: row.case):
+        table.add_section()
+        table.add_row(Text(case, style="bold"))
+        for row in rows:
+            table.add_row(*_cells(row))
+    return Group(
+        table,
+        _counts(report),
+        _machine(report),
+        *(f"· {note}" for note in report.notes),
+        *(Text(failure, style="bold red") for failure in report.failures),
+    )
+
+
+def shown(value: float | None, unit: str) -> str:
+    """A figure with so many digits as a reader wants."""
+    if value is None:
+        return ""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2  # noqa: PLR2004  # digits, no rule
+    return f"{value:,.{digits}f}{_UNITS.get(unit, f' {unit}')}"
+
+
+def shown_ratio(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    if 0 < ratio < 0.01:  # noqa: PLR2004  # digits, no rule
+        return "< 0.01"
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2f}"  # noqa: PLR2004  # digits, no rule
+
+
+def _cells(row: Row) -> list[str]:
+    reference = ""
+    if row.reference is not None:
+        reference = f"{row.reference}: {shown(row.reference_value, row.unit)}"
+    wanted = f"{row.wanted or ''} {_MARKS[row.holds]}".strip()
+    return [
+        f"  {row.metric}",
+        shown(row.value, row.unit),
+        reference,
+        shown_ratio(row.ratio),
+        wanted,
+    ]
+
+
+def _counts(report: Report) -> Text:
+    tally = report.tally
+    text = f"lost {tally.lost:,}, duplicated {tally.duplicated:,}, early {tally.early:,}"
+    return Text(text, style="green" if tally.clean else "bold red")
+
+
+def _machine(report: Report) -> str:
+    control = report.machine.control
+    return (
+        f"{report.machine.cores} cores; a process beside it that only sleeps woke late by"
+        f" p50 {control.p50_ms:.2f}, p99 {control.p99_ms:.2f}, p99.9 {control.p999_ms:.2f},"
+        f" max {control.max_ms:.2f} ms ({control.count:,} times)"
+    )

@@ -1,0 +1,38 @@
+"""What the edges of a node share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from chronoline.broker.alarms import Alarm
+from chronoline.broker.carrier import Carrier
+from chronoline.broker.clock_offsets import Timekeeper
+from chronoline.broker.degradation import Degradations
+from chronoline.broker.limits import Limits
+from chronoline.broker.loader_registry import Loaders
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.topics import Topics
+from chronoline.runtime.admission import Admission
+from chronoline.runtime.clock import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The inside of a node."""
+
+    broker: str
+    version: str
+    access: StoreAccess
+    topics: Topics
+    loaders: Loaders
+    carrier: Carrier
+    degradation: Degradations
+    clock: Clock
+    """For looks. Who writes the time takes it from `access.clock`, which can refuse."""
+    timekeeper: Timekeeper
+    metrics: BrokerMetrics
+    limits: Limits
+    admission: Admission
+    topic_made: Alarm = field(default_factory=Alarm)
+    """Rings when a topic with a target was made here."""

@@ -1,0 +1,66 @@
+"""Giving back what was reserved for a consumer and did not get to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from chronoline.broker.store_access import StoreAccess
+from chronoline.core.errors import ChronolineError, OutcomeUnknown, TopicNotFound
+from chronoline.core.message import Lease
+from chronoline.core.outcome import Outcome
+from chronoline.core.topic import Topic
+from chronoline.stores.contract import Store
+
+logger = logging.getLogger(__name__)
+
+_REST_MS = 200
+"""After the store failed, without saying when to try again."""
+
+
+async def give_back(access: StoreAccess, topic: Topic, leases: Sequence[Lease]) -> None:
+    """Undoes a reservation, as if it had never been made. It is tried as long as the leases live.
+
+    If our clock is not trusted, the store's says whether they live.
+    """
+    until_ms = max(lease.until for lease in leases)
+    lapses_s = time.monotonic() + access.clock.seconds_until(until_ms)
+    again = False
+    while True:
+        try:
+            await _unreserve(access, topic, leases, again=again)
+            return
+        except TopicNotFound:
+            return  # there is nothing to give back to
+        except ChronolineError as error:
+            again = again or isinstance(error, OutcomeUnknown)
+            rest_s, problem = (error.retry_after_ms or _REST_MS) / 1000, error
+        if time.monotonic() + rest_s >= lapses_s:
+            break
+        await asyncio.sleep(rest_s)  # nobody says when the store is back
+    logger.warning(
+        "%d messages of topic %r could not be given back, their leases lapse: %s",
+        len(leases),
+        topic.name,
+        problem,
+    )
+
+
+async def _unreserve(
+    access: StoreAccess, topic: Topic, leases: Sequence[Lease], *, again: bool
+) -> None:
+    def by_the_stores_clock(store: Store) -> list[Outcome]:
+        now_ms = store.clock_ms()
+        assert now_ms is not None  # with what else would ours have been compared
+        return store.unreserve(topic.uid, leases, again=again, now_ms=now_ms)
+
+    if access.clock.problem:
+        await access.look("unreserve", by_the_stores_clock, topic=topic.name, changes=True)
+    else:
+        await access.change(
+            "unreserve",
+            lambda lanes: lanes.unreserve(topic.uid, leases, again=again),
+            topic=topic.name,
+        )

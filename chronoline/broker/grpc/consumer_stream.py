@@ -1,0 +1,269 @@
+"""The stream of a consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from chronoline.broker.carrier import Move
+from chronoline.broker.context import Parts
+from chronoline.broker.grpc.consumers import Roll
+from chronoline.broker.grpc.session import Session
+from chronoline.broker.limits import check_batch
+from chronoline.broker.subscription import Subscription
+from chronoline.core.errors import AlreadySubscribed, InvalidInput, NotSubscribed
+from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, name_problem
+from chronoline.core.message import After, Lease, LeasedMessage, LeaseTime, content_bytes
+from chronoline.core.outcome import Outcome
+from chronoline.core.ranges import BucketRange
+from chronoline.core.topic import Topic
+from chronoline.runtime.message_ids import new_id
+from chronoline.wire.codec import delivery_to_wire, leases_from_wire, outcomes_to_wire
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+_MOVES: dict[int, Move] = {
+    pb.MoveBatch.KIND_EXTEND: "extend",
+    pb.MoveBatch.KIND_RELEASE: "release",
+    pb.MoveBatch.KIND_RETRY: "retry",
+}
+_PUSH_BYTES = 1024 * 1024
+"""A frame of pushes is closed at about this size; one message may be larger."""
+_MOST_HELD = 100_000
+"""So many leases a consumer that comes back may say it holds."""
+_MOST_UNANSWERED = 100
+"""Subscribes that a consumer may have sent in vain; after more it gets its leases anew."""
+
+
+class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
+    """Its name is the consumer's id. It is where the loaders push to."""
+
+    partner = "consumer"
+    prefix = "c-"
+    frame_type = pb.ConsumerFrame
+
+    def __init__(self, parts: Parts, roll: Roll, client: str = "") -> None:
+        super().__init__(parts, client)
+        self._roll = roll
+        self._subscriptions: dict[int, Subscription] = {}
+        self._subscribing: dict[int, asyncio.Task[None]] = {}
+        self._busy = False
+        self.instance = ""
+        # Since it was pushed too much, nothing was reserved for it.
+        self._was_clogged = False
+
+    # What loaders see
+
+    @property
+    def busy(self) -> bool:
+        return self._busy
+
+    @property
+    def clogged(self) -> bool:
+        return self.outbox.clogged
+
+    @property
+    def advance_ms(self) -> int:
+        return self.measured.advance_ms
+
+    def push(self, topic: Topic, leased: Sequence[LeasedMessage]) -> None:
+        frame = pb.Push(topic_uid=topic.uid)
+        size_bytes = 0
+        for each in leased:
+            frame.deliveries.append(delivery_to_wire(each))
+            size_bytes += content_bytes(each.body, each.message.key, each.message.headers)
+            if size_bytes >= _PUSH_BYTES:
+                self.outbox.put(self._reply(push=frame), size_bytes)
+                frame, size_bytes = pb.Push(topic_uid=topic.uid), 0
+        if frame.deliveries:
+            self.outbox.put(self._reply(push=frame), size_bytes)
+        self._was_clogged |= self.outbox.clogged
+
+    def shared(self, topic: Topic, share: BucketRange) -> None:
+        share_frame = pb.Share(
+            topic_uid=topic.uid, start_bucket=share.start, stop_bucket=share.stop
+        )
+        self.outbox.put(self._reply(share=share_frame))
+
+    def paused(self, topic: Topic, reason: str) -> None:
+        self.outbox.put(self._reply(share=pb.Share(topic_uid=topic.uid, reason=reason)))
+
+    def ended(self, topic: Topic, reason: str) -> None:
+        self._subscriptions.pop(topic.uid, None)
+        self.outbox.put(self._reply(topic_ended=pb.TopicEnded(topic_uid=topic.uid, message=reason)))
+
+    def replaced(self, topic: Topic) -> None:
+        self._roll.replace(self.name, self)
+
+    # What the stream does
+
+    def _reply(self, **fields: Any) -> pb.ConsumerReply:
+        return pb.ConsumerReply(**fields)
+
+    def _join(self, name: str, instance: str) -> None:
+        if instance and (problem := name_problem("instance", instance)):
+            raise InvalidInput(problem)
+        self._roll.join(name, instance, self)
+        self.instance = instance or new_id()
+        super()._join(name, instance)
+
+    def leave(self) -> None:
+        for task in self._subscribing.values():
+            task.cancel()
+        for subscription in self._subscriptions.values():
+            self._parts.loaders.unsubscribe(subscription)
+        self._subscriptions.clear()
+
+    def _left(self) -> None:
+        self.leave()
+        self._roll.leave(self.name, self)
+
+    def _wrote(self) -> None:
+        if self._was_clogged and not self.outbox.clogged:
+            self._was_clogged = False
+            for subscription in self._subscriptions.values():
+                self._parts.loaders.changed(subscription)
+
+    def _busied(self, busy: bool) -> None:
+        if busy != self._busy:
+            self._busy = busy
+            for subscription in self._subscriptions.values():
+                self._parts.loaders.changed(subscription)
+
+    async def _carry_out(self, frame: pb.ConsumerFrame) -> None:
+        match frame.WhichOneof("what"):
+            case "credit":
+                self._credit(frame.credit)
+            case "ack":
+                await self._ack(frame.seq, frame.ack)
+            case "move":
+                await self._move(frame.seq, frame.move)
+            case "subscribe":
+                await self._subscribe(frame.seq, frame.subscribe)
+            case "unsubscribe":
+                self._unsubscribe(frame.seq, frame.unsubscribe)
+            case _:
+                raise InvalidInput("the frame asks for nothing that this broker knows")
+
+    async def _subscribe(self, seq: int, asked: pb.Subscribe) -> None:
+        uid = asked.topic_uid
+        topic = await self._parts.topics.get(uid)
+        if uid in self._subscriptions or uid in self._subscribing:
+            raise AlreadySubscribed(
+                f"consumer {self.name!r} is subscribed to topic {topic.name!r} already"
+            )
+        lease_ms = asked.lease_ms or topic.settings.default_lease_ms
+        if not MIN_LEASE_MS <= lease_ms <= MAX_TIME_MS:
+            raise InvalidInput(f"a lease of {lease_ms} ms; at least {MIN_LEASE_MS} are needed")
+        self._check_credit(asked.credit)
+        if len(asked.holding) > _MOST_HELD:
+            raise InvalidInput(
+                f"{len(asked.holding)} leases held; at most {_MOST_HELD} can be named"
+            )
+        self._subscribing[uid] = _current_task()
+        try:
+            subscription, kept = await self._parts.loaders.subscribe(
+                topic,
+                self,
+                lease_ms=lease_ms,
+                credit=asked.credit,
+                holding=_held(asked.holding, asked.unanswered),
+                returning=asked.returning,
+            )
+        finally:
+            del self._subscribing[uid]
+        self._subscriptions[uid] = subscription
+        self.outbox.put(self._reply(seq=seq, subscribed=_subscribed(topic, lease_ms, kept)))
+
+    def _unsubscribe(self, seq: int, asked: pb.Unsubscribe) -> None:
+        subscription = self._subscriptions.pop(asked.topic_uid, None)
+        if subscription is None:
+            raise NotSubscribed
+        self._parts.loaders.unsubscribe(subscription)
+        self.outbox.put(self._reply(seq=seq, outcomes=pb.Outcomes()))
+
+    def _credit(self, credit: pb.Credit) -> None:
+        self._check_credit(credit.more)
+        subscription = self._subscriptions.get(credit.topic_uid)
+        if subscription is None:
+            return  # it crossed the end of the subscription on its way
+        self._check_credit(subscription.credit + credit.more)
+        self._parts.loaders.grant(subscription, credit.more)
+
+    def _check_credit(self, credit: int) -> None:
+        most = self._parts.limits.credit
+        if not 0 <= credit <= most:
+            raise InvalidInput(f"a credit of {credit}; it must be from 0 to {most}")
+
+    async def _ack(self, seq: int, batch: pb.AckBatch) -> None:
+        check_batch(len(batch.leases), self._parts.limits)
+        leases = self._leases(batch.leases)
+        outcomes = await self._parts.carrier.ack(batch.topic_uid, leases, again=batch.again)
+        answer = pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
+        self.outbox.put(self._reply(seq=seq, outcomes=answer))
+
+    async def _move(self, seq: int, batch: pb.MoveBatch) -> None:
+        check_batch(len(batch.moves), self._parts.limits)
+        if batch.kind == pb.MoveBatch.KIND_BURY:
+            await self._bury(seq, batch)
+            return
+        if batch.kind == pb.MoveBatch.KIND_UNRESERVE:
+            await self._unreserve(seq, batch)
+            return
+        move = _MOVES.get(batch.kind)
+        if move is None:
+            raise InvalidInput(
+                "a move has to be of a kind: extend, release, retry, bury or unreserve"
+            )
+        times: list[LeaseTime] = [
+            each.at_ms if each.HasField("at_ms") else After(each.delay_ms) for each in batch.moves
+        ]
+        moves = list(zip(self._leases(batch.moves), times, strict=True))
+        outcomes = await self._parts.carrier.move(move, batch.topic_uid, moves, again=batch.again)
+        self._moved(seq, outcomes)
+
+    async def _bury(self, seq: int, batch: pb.MoveBatch) -> None:
+        reasons = [each.reason for each in batch.moves]
+        buried = list(zip(self._leases(batch.moves), reasons, strict=True))
+        outcomes = await self._parts.carrier.bury(batch.topic_uid, buried, again=batch.again)
+        self._moved(seq, outcomes)
+
+    async def _unreserve(self, seq: int, batch: pb.MoveBatch) -> None:
+        leases = self._leases(batch.moves)
+        outcomes = await self._parts.carrier.unreserve(batch.topic_uid, leases, again=batch.again)
+        self._moved(seq, outcomes)
+
+    def _moved(self, seq: int, outcomes: Sequence[Outcome]) -> None:
+        at_ms = [outcome.at if outcome.done else 0 for outcome in outcomes]
+        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=at_ms)
+        self.outbox.put(self._reply(seq=seq, moved=moved))
+
+    def _leases(self, refs: Sequence[pb.LeaseRef | pb.LeaseMove]) -> list[Lease]:
+        """By another broker they may have been granted to this instance."""
+        return leases_from_wire(refs, self.name, session=f"{self.instance}/")
+
+
+def _current_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _held(holding: Iterable[pb.HeldLease], unanswered: int) -> dict[str, range]:
+    """By id, the versions that are the consumer's own: it may not have heard of the last ones."""
+    unheard = min(max(unanswered, 0), _MOST_UNANSWERED)
+    return {
+        each.id: range(each.version, each.version + each.extending + unheard + 1)
+        for each in holding
+    }
+
+
+def _subscribed(topic: Topic, lease_ms: int, kept: Sequence[Lease]) -> pb.Subscribed:
+    return pb.Subscribed(
+        topic_uid=topic.uid,
+        lease_ms=lease_ms,
+        window_ms=topic.settings.window_ms,
+        kept=[
+            pb.KeptLease(id=lease.id, version=lease.version, until_ms=lease.until) for lease in kept
+        ],
+    )

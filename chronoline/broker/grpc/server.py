@@ -1,0 +1,301 @@
+"""The gRPC server of a node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import urllib.parse
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import aio
+
+from chronoline.broker.auth import Door, hash_of_shown
+from chronoline.broker.context import Parts
+from chronoline.broker.grpc.consumer_stream import ConsumerSession
+from chronoline.broker.grpc.consumers import Roll
+from chronoline.broker.grpc.producer_stream import ProducerSession
+from chronoline.broker.grpc.session import Session
+from chronoline.broker.grpc.unary_calls import Answering
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.supervise import contain
+from chronoline.core.addresses import is_loopback
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    InvalidInput,
+    NodeBusy,
+    TooMuch,
+    Unauthenticated,
+)
+from chronoline.runtime.admission import Admitted, client_key
+from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+_UNARY: dict[str, dict[str, Any]] = {
+    "chronoline.v1.Overseer": {
+        "Info": pb.InfoRequest,
+        "CreateTopic": pb.CreateTopicRequest,
+        "DropTopic": pb.TopicRef,
+        "GetTopic": pb.GetTopicRequest,
+        "ListTopics": pb.ListTopicsRequest,
+    },
+    "chronoline.v1.Carrier": {
+        "Lookup": pb.LookupRequest,
+        "ReadBodies": pb.BodiesRequest,
+        "Count": pb.CountRequest,
+        "Forecast": pb.ForecastRequest,
+        "DeadLetters": pb.DeadLettersRequest,
+        "Redrive": pb.RedriveRequest,
+        "Discard": pb.DiscardRequest,
+    },
+}
+_LOOK_AFTER_S = 0.5
+"""So often streams are looked at: neither silence nor a token that is revoked has an event."""
+_FRAME_SPARE_BYTES = 64 * 1024
+_MOST_CALLS = 1_000
+"""Streams and questions on one connection; a client that has more waits by itself."""
+_WINDOW_BYTES = 128 * 1024
+"""This much of a call may be sent before the broker reads it, which is after it was admitted."""
+_TO_BE_TOLD = 16
+"""Connections beyond the bound of streams: their clients can still be told that there are too many."""
+_HANDSHAKE_MS = 5_000
+"""A connection that does not begin to speak within this time is closed."""
+_IDLE_MS = 60_000
+"""A connection without a call is closed after this time; clients open another one by themselves."""
+
+_STOPPING = "the broker is stopping; connect anew, there or elsewhere"
+_REVOKED = "the broker asks for a token, and does not know the one that was shown any more"
+
+AnySession = Session[Any, Any]
+
+
+class GrpcEdge:
+    """Listens from `start` to `stop`."""
+
+    def __init__(self, parts: Parts, door: Door, *, roles: tuple[str, ...]) -> None:
+        self._parts = parts
+        self._door = door
+        self._roles = roles
+        # Each with the hash of the token that let it in.
+        self._sessions: dict[AnySession, str] = {}
+        self._roll = Roll()
+        self._server: aio.Server | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.port = 0
+
+    @property
+    def sessions(self) -> tuple[AnySession, ...]:
+        return tuple(self._sessions)
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises `InvalidInput` if the address cannot be had."""
+        most_bytes = self._parts.limits.frame_bytes + _FRAME_SPARE_BYTES
+        server = aio.server(
+            interceptors=[_Doorkeeper(self._door, self._parts.metrics)],
+            options=[
+                ("grpc.max_receive_message_length", most_bytes),
+                ("grpc.max_send_message_length", -1),  # an answer is as long as it has to be
+                ("grpc.so_reuseport", 0),
+                (
+                    "grpc.max_allowed_incoming_connections",
+                    self._parts.limits.connections + _TO_BE_TOLD,
+                ),
+                ("grpc.max_concurrent_streams", _MOST_CALLS),
+                ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
+                ("grpc.http2.bdp_probe", 0),  # which would let windows grow, whatever is read
+                ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
+            ],
+        )
+        answering = Answering(self._parts, self._roles)
+        for service, questions in _UNARY.items():
+            handlers = {
+                name: self._question(getattr(answering, name), request)
+                for name, request in questions.items()
+            }
+            if service.endswith("Carrier"):
+                handlers |= self._streams()
+            server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(service, handlers),)
+            )
+        address = f"{host}:{port}"
+        credentials = self._door.grpc_credentials()
+        try:
+            if credentials is None:
+                self.port = server.add_insecure_port(address)
+            else:
+                self.port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"gRPC cannot listen at {address}: is it taken by another process? {error}"
+            ) from None
+        answering.address = f"{host}:{self.port}"
+        await server.start()
+        self._server = server
+        self._looking = contain("looking after streams", self._look_after, self._parts.metrics)
+
+    async def stop(self, grace_s: float = 2.0) -> None:
+        """Tells all streams to go elsewhere, and ends when they have. May be called twice.
+
+        From the first moment on nothing more is leased to them.
+        """
+        self.go_away()
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._server is not None:
+            await self._server.stop(grace_s)
+            self._server = None
+
+    def go_away(self) -> None:
+        """Tells all streams to go; nothing more is leased to them, and no new ones are let in."""
+        self._stopping = True
+        for session in self.sessions:
+            session.go_away("stopping", _STOPPING)
+
+    def _streams(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        return {
+            "Produce": grpc.stream_stream_rpc_method_handler(self._produce),
+            "Consume": grpc.stream_stream_rpc_method_handler(self._consume),
+        }
+
+    def _question(
+        self, answer: Callable[[Any], Awaitable[Any]], request: Any
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """A method with one request and one reply.
+
+        For gRPC it is a stream: the request of any other method is read before it is known who asks.
+        """
+
+        async def handle(_: AsyncIterator[bytes], context: Any) -> None:
+            try:
+                await self._answer(answer, request, context)
+            except ChronolineError as error:
+                failure = failure_of(error)
+            except Exception as error:
+                logger.exception("a question failed")
+                failure = failure_of(error)
+            else:
+                return
+            # Not within `except`: gRPC would keep the error, whose trace has the question.
+            await _abort(context, failure)
+
+        return grpc.stream_stream_rpc_method_handler(handle)
+
+    async def _answer(
+        self, answer: Callable[[Any], Awaitable[Any]], request: Any, context: Any
+    ) -> None:
+        limits = self._parts.limits
+        with await self._admit(context) as admitted:
+            try:
+                async with asyncio.timeout(limits.ping_timeout_ms / 1000):
+                    received = await context.read()
+            except TimeoutError:
+                raise InvalidInput("the question did not come in time") from None
+            if received is aio.EOF:
+                raise InvalidInput("the call ended without a question")
+            admitted.shrink(len(received))
+            try:
+                asked = request.FromString(received)
+            except DecodeError as error:
+                raise InvalidInput(f"the question cannot be read: {error}") from None
+            reply = await answer(asked)
+            await context.write(reply.SerializeToString())
+
+    async def _admit(self, context: Any) -> Admitted:
+        """Before anything is read of a question, which may be as large as a frame."""
+        try:
+            return await self._parts.admission.admit(
+                _client_of(context), self._parts.limits.frame_bytes
+            )
+        except NodeBusy:
+            self._parts.metrics.refused("grpc", "node_busy")
+            raise
+
+    async def _produce(self, frames: AsyncIterator[Any], context: Any) -> None:
+        await self._serve(ProducerSession(self._parts, _client_of(context)), frames, context)
+
+    async def _consume(self, frames: AsyncIterator[Any], context: Any) -> None:
+        session = ConsumerSession(self._parts, self._roll, _client_of(context))
+        await self._serve(session, frames, context)
+
+    async def _serve(self, session: AnySession, frames: AsyncIterator[Any], context: Any) -> None:
+        most = self._parts.limits.connections
+        if len(self._sessions) >= most:
+            self._parts.metrics.refused("grpc", "streams")
+            too_many = TooMuch(f"{most} streams are open already; try again later")
+            await _abort(context, failure_of(too_many))
+        if self._stopping:
+            await _abort(context, failure_of(BrokerUnavailable(_STOPPING)))
+        self._sessions[session] = hash_of_shown(_authorization(context.invocation_metadata()))
+        try:
+            await session.serve(frames, context.write)
+        finally:
+            del self._sessions[session]
+
+    async def _look_after(self) -> None:
+        now_s = time.monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_AFTER_S)
+            before_s, now_s = now_s, time.monotonic()
+            self._check_tokens()
+            if now_s - before_s > 2 * _LOOK_AFTER_S:
+                continue  # it was we who did nothing: what came meanwhile is read first
+            for session in self.sessions:
+                session.look_after(now_s)
+
+    def _check_tokens(self) -> None:
+        try:
+            revoked = [
+                session
+                for session, shown in self._sessions.items()
+                if not self._door.lets_stay(shown)
+            ]
+        except InvalidInput:  # they cannot be read: until they can, who is in stays
+            return
+        for session in revoked:
+            session.go_away("unauthenticated", _REVOKED)
+
+
+def _client_of(context: Any) -> str:
+    """Whose share of the node a call takes."""
+    shown = hash_of_shown(_authorization(context.invocation_metadata()))
+    _, _, address = urllib.parse.unquote(context.peer()).partition(
+        ":"
+    )  # such as ipv6:%5B::1%5D:50000
+    return client_key(shown, address, is_local=is_loopback(address.rpartition(":")[0]))
+
+
+def _authorization(metadata: Any) -> str | bytes:
+    given: str | bytes = dict(metadata or ()).get("authorization", "")
+    return given
+
+
+async def _abort(context: Any, failure: pb.Failure) -> None:
+    await context.abort(
+        STATUS[failure.kind], failure.message, ((FAILURE_KEY, failure.SerializeToString()),)
+    )
+
+
+class _Doorkeeper(aio.ServerInterceptor):
+    """Lets in who may come in. Nothing is read of the calls of others."""
+
+    def __init__(self, door: Door, metrics: BrokerMetrics) -> None:
+        self._door = door
+        self._metrics = metrics
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        if self._door.lets_in(_authorization(details.invocation_metadata)):
+            return await continuation(details)
+        self._metrics.refused("grpc", "unauthenticated")
+        return grpc.stream_stream_rpc_method_handler(_refuse_stranger)
+
+
+async def _refuse_stranger(_: Any, context: Any) -> None:
+    await _abort(context, failure_of(Unauthenticated()))

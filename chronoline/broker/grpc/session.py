@@ -1,0 +1,330 @@
+"""What both kinds of streams have in common: a hello, pings, answers, an end.
+
+One task reads frames and one writes what waits in the outbox. What a frame asks for runs beside them, so that
+answers may overtake each other; as long as more than `in_flight_bytes` of requests are not answered, or too
+many of them, no further frame is read. A request is answered when its answer leaves: who does not read is
+not read either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from chronoline.broker.clock_offsets import Measured
+from chronoline.broker.context import Parts
+from chronoline.broker.grpc.outbox import Outbox
+from chronoline.broker.limits import Budget
+from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, NodeBusy
+from chronoline.core.limits import name_problem
+from chronoline.runtime.admission import Admitted
+from chronoline.runtime.message_ids import new_id
+from chronoline.wire.codes import failure_of
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+_OF_MESSAGES = frozenset({"create", "reschedule", "cancel", "ack", "move"})
+"""What the carrier counts, with its topic."""
+_LAST_ANSWERS_S = 2.0
+"""When a stream has to end, so long is waited for answers that are under way."""
+_MOST_REQUESTS = 1_000
+"""Of one client, that are not answered: however small, each counts as such a part of `in_flight_bytes`."""
+_MOST_TOGETHER = 10_000
+"""So many frames may travel in one."""
+
+Frame = TypeVar("Frame", pb.ProducerFrame, pb.ConsumerFrame)
+Reply = TypeVar("Reply", pb.ProducerReply, pb.ConsumerReply)
+
+
+class Session(ABC, Generic[Frame, Reply]):
+    """One stream of one client."""
+
+    partner: str
+    """What it is in the metrics: producer or consumer."""
+    prefix: str
+    """Of names that are made."""
+    frame_type: type[Frame]
+
+    def __init__(self, parts: Parts, client: str = "") -> None:
+        """`client` is whose share of the node its requests take."""
+        self._parts = parts
+        self._client = client
+        self.name = ""
+        self.outbox: Outbox[Reply] = Outbox()
+        self.measured = Measured(parts.limits.clock_bound_ms)
+        self.heard_s = time.monotonic()
+        self._budget = Budget(parts.limits.in_flight_bytes)
+        self._least_bytes = parts.limits.in_flight_bytes // _MOST_REQUESTS
+        self._admitted: set[Admitted] = set()
+        self._running: set[asyncio.Task[None]] = set()
+        self._writing: asyncio.Task[None] | None = None
+        self._write_since_s: float | None = None
+        self._ending: asyncio.Task[None] | None = None
+        # While it does not, because too much is under way, a client's silence says nothing of it.
+        self._listens = True
+
+    # What each kind does its own way
+
+    @abstractmethod
+    def _reply(self, **fields: Any) -> Reply:
+        """A reply with these fields."""
+
+    @abstractmethod
+    async def _carry_out(self, frame: Frame) -> None:
+        """Does what a frame asks for, and answers it."""
+
+    def _join(self, name: str, instance: str) -> None:
+        """It has said who it is."""
+        self.name = name
+
+    def leave(self) -> None:
+        """Nothing more is pushed to it."""
+
+    def _left(self) -> None:
+        """It is gone."""
+
+    # The life of a stream
+
+    async def serve(
+        self, frames: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]
+    ) -> None:
+        """Until the client ends it, or it has to be ended. Frames come and go as they travel.
+
+        It also returns when the writing was cancelled: gRPC tells the client only of an end like this.
+        """
+        reading = asyncio.create_task(self._read(frames))
+        self._writing = asyncio.create_task(self._write(write))
+        try:
+            await asyncio.wait([self._writing])
+            if not self._writing.cancelled():
+                self._writing.result()
+        finally:
+            tasks = [reading, self._writing, *self._running]
+            tasks += [self._ending] if self._ending else []
+            for task in tasks:
+                task.cancel()
+            self._left()  # before anything is awaited, which could be cancelled too
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            finally:  # answers that nobody took count no longer
+                for admitted in self._admitted:
+                    admitted.end()
+
+    async def _write(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        while replies := await self.outbox.take():
+            reply, *more = replies
+            if more:
+                reply.more.extend(more)  # type: ignore[arg-type]  # both are of this kind
+            now_us, epoch = self._parts.timekeeper.stamp()
+            reply.stamp.now_us, reply.stamp.epoch = now_us, epoch
+            leaving = reply.SerializeToString()
+            self._write_since_s = time.monotonic()
+            await write(leaving)
+            self._write_since_s = None
+            self._count("out", len(leaving))
+            self._wrote()
+
+    def _wrote(self) -> None:
+        """There is room in the outbox again, perhaps."""
+
+    def go_away(self, code: str, message: str) -> None:
+        """Tells the client to connect anew; the stream ends when what is under way is answered."""
+        if self._ending is None:
+            self.leave()
+            self.outbox.put(self._reply(go_away=pb.GoAway(code=code, message=message)))
+            self._ending = asyncio.create_task(self._end())
+
+    async def _end(self) -> None:
+        if self._running:
+            await asyncio.wait(self._running, timeout=_LAST_ANSWERS_S)
+        self._close()
+
+    def _close(self) -> None:
+        """What waits is still written. Nothing is pushed that would not be, and be leased all the same."""
+        self.leave()
+        self.outbox.close()
+
+    def look_after(self, now_s: float) -> None:
+        """Ends a stream whose client is silent, or does not read."""
+        timeout_s = self._parts.limits.ping_timeout_ms / 1000
+        if self._write_since_s is not None and now_s - self._write_since_s > timeout_s:
+            logger.warning("%s %r does not read; its stream ends", self.partner, self.name)
+            self._write_since_s = None  # it is ended once
+            if self._writing is not None:
+                self._writing.cancel()
+        elif self._listens and now_s - self.heard_s > timeout_s:
+            logger.warning("%s %r is silent; its stream ends", self.partner, self.name)
+            missed = "nothing was heard of you" if self.name else "no hello came from you"
+            self.go_away("silent", f"{missed} for {timeout_s:g} s")
+
+    def _count(self, direction: str, size_bytes: int) -> None:
+        labels = (direction, self.partner, "")
+        self._parts.metrics.add("network_broker_bytes_total", labels, size_bytes)
+
+    # Reading
+
+    async def _read(self, frames: AsyncIterator[bytes]) -> None:
+        try:
+            async for received in frames:
+                self._heard()
+                self._count("in", len(received))
+                await self._take_in_all(received)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._parts.metrics.add("networkbroker_active_channels_errors", (self.partner, ""))
+            logger.warning("the stream of %s %r ended: %s", self.partner, self.name, error)
+        finally:
+            if self._running:
+                await asyncio.wait(self._running)  # what was asked for is answered
+            self._close()
+
+    def _heard(self) -> None:
+        """Who has not said hello is silent, whatever else it says."""
+        if self.name:
+            self.heard_s = time.monotonic()
+
+    async def _take_in_all(self, received: bytes) -> None:
+        """The frames that came together."""
+        try:
+            frame = self.frame_type.FromString(received)
+        except DecodeError as error:
+            not_one = _refuse(InvalidInput, f"not a frame: {error}")
+            await self._take_in(self.frame_type(), not_one, 0)
+            return
+        count = 1 + len(frame.more)
+        if count > _MOST_TOGETHER:
+            too_many = _refuse(
+                InvalidInput,
+                f"{count} frames in one; at most {_MOST_TOGETHER} travel together. Nothing was changed",
+            )
+            await self._take_in(frame, too_many, len(received))
+            return
+        size_bytes = len(received) // count
+        await self._take_in(frame, self._work_of(frame), size_bytes)
+        for each in frame.more:
+            work = _refuse(InvalidInput, _NESTED) if each.more else self._work_of(each)
+            await self._take_in(each, work, size_bytes)
+
+    def _work_of(self, frame: Frame) -> Callable[[Frame], Awaitable[None]]:
+        what = frame.WhichOneof("what")
+        if what == "ping":
+            return self._pinged
+        if what == "hello" or not self.name:
+            return self._hello
+        return self._carry_out if self._ending is None else _refuse(BrokerUnavailable, _ENDING)
+
+    async def _take_in(
+        self, frame: Frame, work: Callable[[Frame], Awaitable[None]], size_bytes: int
+    ) -> None:
+        """Begins with a frame as soon as there is room for it; what is quick is done at once."""
+        size_bytes = max(size_bytes, self._least_bytes)
+        self._listens = False
+        await self._budget.take(size_bytes)
+        admitted: Admitted | None = None
+        if work == self._carry_out:
+            try:
+                admitted = await self._admit(size_bytes)
+            except NodeBusy as error:
+                work = _refuse(NodeBusy, str(error))
+        self._listens = True
+        self._heard()
+
+        def end() -> None:
+            self._budget.give(size_bytes)
+            if admitted is not None:
+                admitted.end()
+                self._admitted.discard(admitted)
+
+        answering = self._answer(frame, work, end)
+        if work == self._carry_out:
+            task = asyncio.create_task(answering)
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        else:
+            await answering
+
+    async def _admit(self, size_bytes: int) -> Admitted:
+        try:
+            admitted = await self._parts.admission.admit(
+                self._client, size_bytes, read_bytes=size_bytes
+            )
+        except NodeBusy:
+            self._parts.metrics.refused("grpc", "node_busy")
+            raise
+        self._admitted.add(admitted)
+        return admitted
+
+    async def _answer(
+        self, frame: Frame, work: Callable[[Frame], Awaitable[None]], end: Callable[[], None]
+    ) -> None:
+        what = frame.WhichOneof("what") or "nothing"
+        metrics = self._parts.metrics
+        counting = nullcontext() if what in _OF_MESSAGES else metrics.command(what, "")
+        try:
+            with counting:
+                await work(frame)
+        except ChronolineError as error:
+            self.outbox.put(self._reply(seq=frame.seq, failure=failure_of(error)))
+        except Exception as error:
+            logger.exception("a request of %s %r failed", self.partner, self.name)
+            self.outbox.put(self._reply(seq=frame.seq, failure=failure_of(error)))
+        finally:
+            self.outbox.when_taken(end)
+
+    async def _hello(self, frame: Frame) -> None:
+        if frame.WhichOneof("what") != "hello":
+            raise InvalidInput("the first frame of a stream has to be a hello")
+        if self.name:
+            raise InvalidInput("the stream has said hello already")
+        name = frame.hello.name or f"{self.prefix}{new_id()}"
+        if problem := name_problem(self.partner, name):
+            raise InvalidInput(problem)
+        self._join(name, frame.hello.instance)
+        self._heard()
+        limits = self._parts.limits
+        welcome = pb.Welcome(
+            broker=self._parts.broker,
+            version=self._parts.version,
+            name=name,
+            limits=pb.Limits(
+                frame_bytes=limits.frame_bytes,
+                batch=limits.batch,
+                credit=limits.credit,
+                ping_interval_ms=limits.ping_interval_ms,
+                ping_timeout_ms=limits.ping_timeout_ms,
+            ),
+        )
+        self.outbox.put(self._reply(seq=frame.seq, welcome=welcome))
+
+    async def _pinged(self, frame: Frame) -> None:
+        ping = frame.ping
+        now_us, _ = self._parts.timekeeper.stamp()
+        drift = self.measured.pinged(
+            client_us=ping.client_us, round_trip_us=ping.round_trip_us, now_us=now_us
+        )
+        self._busied(ping.busy)
+        pong = pb.Pong(sent_us=ping.sent_us, drift_us=drift.drift_us, drifting=drift.drifting)
+        self.outbox.put(self._reply(seq=frame.seq, pong=pong))
+
+    def _busied(self, busy: bool) -> None:
+        """What the ping said of it."""
+
+
+_ENDING = "the stream is ending; nothing was changed. Connect anew"
+_NESTED = "a frame that travels in another has no further ones; nothing was changed"
+
+
+def _refuse(kind: type[ChronolineError], why: str) -> Callable[[object], Awaitable[None]]:
+    async def refuse(_: object) -> None:
+        raise kind(why)
+
+    return refuse

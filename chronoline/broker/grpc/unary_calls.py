@@ -1,0 +1,170 @@
+"""Questions with one answer: topics, looking, dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager
+
+from chronoline.broker.context import Parts
+from chronoline.broker.letter_pages import letter_place
+from chronoline.broker.limits import check_batch
+from chronoline.broker.topic_admin import create_topic, drop_topic
+from chronoline.core.errors import TooMuch
+from chronoline.core.permissions import Actor, Consumer, Producer
+from chronoline.stores.contract import Counts
+from chronoline.wire.codec import (
+    letter_to_wire,
+    message_to_wire,
+    outcomes_to_wire,
+    settings_from_wire,
+    topic_to_wire,
+)
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+_MOST_LETTERS = 1_000
+_BODIES_AT_ONCE = 100
+"""So many are read, or as many as fit into an answer whatever their sizes, before its size is looked at."""
+_READERS = 4
+"""So many read bodies at a time: each has about two answers in its hands. The others wait."""
+
+
+class Answering:
+    """One method for each question of the protocol, named as there."""
+
+    def __init__(self, parts: Parts, roles: tuple[str, ...]) -> None:
+        self._parts = parts
+        self._roles = roles
+        self._reading = asyncio.Semaphore(_READERS)
+        self.address = ""
+
+    def _command(self, name: str) -> AbstractContextManager[None]:
+        """The carrier counts its own."""
+        return self._parts.metrics.command(name, "")
+
+    # Overseer
+
+    async def Info(self, _: pb.InfoRequest) -> pb.Cluster:
+        with self._command("info"):
+            return await self._info()
+
+    async def _info(self) -> pb.Cluster:
+        parts = self._parts
+        degraded = await parts.degradation.look()
+        broker = pb.Broker(
+            id=parts.broker, version=parts.version, roles=self._roles, address=self.address
+        )
+        subscribers = [
+            pb.Subscriber(
+                consumer=each.name,
+                topic_uid=each.topic.uid,
+                topic=each.topic.name,
+                start_bucket=each.share.start,
+                stop_bucket=each.share.stop,
+                busy=each.receiver.busy,
+            )
+            for each in parts.loaders.subscriptions
+        ]
+        return pb.Cluster(
+            now_us=parts.timekeeper.stamp()[0],
+            brokers=[broker],
+            subscribers=subscribers,
+            store_problem=parts.degradation.store_problem,
+            degradations=[
+                pb.Degradation(type=each.type.value, reason=each.reason) for each in degraded
+            ],
+        )
+
+    async def CreateTopic(self, asked: pb.CreateTopicRequest) -> pb.Topic:
+        with self._command("create_topic"):
+            settings = settings_from_wire(asked.settings)
+            topic = await create_topic(
+                self._parts, asked.name, settings, if_missing=asked.if_missing
+            )
+        return topic_to_wire(topic)
+
+    async def DropTopic(self, asked: pb.TopicRef) -> pb.Dropped:
+        with self._command("drop_topic"):
+            return pb.Dropped(dropped=await drop_topic(self._parts, asked.uid))
+
+    async def GetTopic(self, asked: pb.GetTopicRequest) -> pb.Topic:
+        with self._command("get_topic"):
+            return topic_to_wire(await self._parts.topics.find(asked.name))
+
+    async def ListTopics(self, _: pb.ListTopicsRequest) -> pb.Topics:
+        with self._command("list_topics"):
+            topics = await self._parts.topics.list()
+        return pb.Topics(topics=[topic_to_wire(each) for each in topics])
+
+    # Carrier
+
+    async def Lookup(self, asked: pb.LookupRequest) -> pb.Found:
+        check_batch(len(asked.ids), self._parts.limits)
+        found = await self._parts.carrier.lookup(asked.topic_uid, list(asked.ids))
+        return pb.Found(messages=[message_to_wire(each) for each in found.values()])
+
+    async def ReadBodies(self, asked: pb.BodiesRequest) -> pb.BodiesFound:
+        check_batch(len(asked.ids), self._parts.limits)
+        actor: Actor = Producer(asked.producer_group)
+        if asked.WhichOneof("actor") == "consumer":
+            actor = Consumer(asked.consumer)
+        async with self._reading:
+            return await self._read_bodies(asked, actor)
+
+    async def _read_bodies(self, asked: pb.BodiesRequest, actor: Actor) -> pb.BodiesFound:
+        topic = await self._parts.topics.get(asked.topic_uid)
+        most_bytes, answer = self._parts.limits.frame_bytes, pb.BodiesFound()
+        fit = most_bytes // max(topic.settings.largest_body_bytes, 1)
+        at_once = max(1, min(_BODIES_AT_ONCE, fit))
+        for begin in range(0, len(asked.ids), at_once):
+            ids = asked.ids[begin : begin + at_once]
+            bodies = await self._parts.carrier.bodies(topic.uid, ids, actor)
+            answer.found.extend(pb.Body(id=id, body=body) for id, body in bodies.found.items())
+            answer.refused.extend(outcomes_to_wire(bodies.refused))
+            if answer.ByteSize() > most_bytes:
+                raise TooMuch(
+                    f"the bodies have more than {most_bytes} bytes: ask for fewer at once"
+                )
+        return answer
+
+    async def Count(self, asked: pb.CountRequest) -> pb.Counts:
+        end = asked.end_ms if asked.HasField("end_ms") else None
+        return _counts(
+            await self._parts.carrier.count(asked.topic_uid, start=asked.start_ms, end=end)
+        )
+
+    async def Forecast(self, asked: pb.ForecastRequest) -> pb.ForecastSteps:
+        steps = await self._parts.carrier.forecast(
+            asked.topic_uid, start=asked.start_ms, end=asked.end_ms, step_ms=asked.step_ms
+        )
+        return pb.ForecastSteps(
+            steps=[
+                pb.ForecastStep(start_ms=each.start, counts=_counts(each.counts)) for each in steps
+            ]
+        )
+
+    async def DeadLetters(self, asked: pb.DeadLettersRequest) -> pb.DeadLetterPage:
+        after = None
+        if asked.HasField("after_id"):
+            after = letter_place(asked.after_id, asked.after_died_ms)
+        letters = await self._parts.carrier.dead_letters(
+            asked.topic_uid, after=after, limit=min(asked.limit or _MOST_LETTERS, _MOST_LETTERS)
+        )
+        return pb.DeadLetterPage(letters=[letter_to_wire(each) for each in letters])
+
+    async def Redrive(self, asked: pb.RedriveRequest) -> pb.Outcomes:
+        check_batch(len(asked.ids), self._parts.limits)
+        now_ms = self._parts.access.clock.now_ms()
+        due = asked.due_ms if asked.HasField("due_ms") else now_ms + asked.delay_ms
+        outcomes = await self._parts.carrier.redrive(asked.topic_uid, list(asked.ids), due)
+        return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
+
+    async def Discard(self, asked: pb.DiscardRequest) -> pb.Outcomes:
+        check_batch(len(asked.ids), self._parts.limits)
+        outcomes = await self._parts.carrier.discard(asked.topic_uid, list(asked.ids))
+        return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
+
+
+def _counts(counts: Counts) -> pb.Counts:
+    return pb.Counts(
+        available=counts.available, processing=counts.processing, waiting=counts.waiting
+    )

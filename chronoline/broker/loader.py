@@ -1,0 +1,566 @@
+"""The loader of a topic: deals its buckets among consumers, reserves ahead for each, and pushes in time.
+
+Dealing. Consumers that are connected and not busy share the buckets by simple ranges; one that has had no
+credit for a whole window counts as busy, or its share would wait for it while others have nothing to do. A
+change of who they are takes effect at the topic's next window; where nobody served the topic, at once. What
+was reserved for a consumer before its share changed stays its own.
+
+Reserving. For a few consumers at a time, each within its credit, whoever has waited longest first: what is
+asked together is committed together where the engine gains by that, and a topic with much to do does not keep
+others from the store.
+
+Pushing. When a message is due, less what it takes to arrive, it leaves for its consumer; in order of `due`
+for each. A consumer without credit, or one that does not read, is pushed nothing.
+
+Leaving. What was reserved and not pushed is given back at once. What was pushed belongs to the consumer until
+its lease is over; if it comes back under its name, it gets its live leases first, under new versions, as many
+as may be held; the rest is given back.
+
+Failures. If the store fails, reserving waits a moment; what is held is pushed as long as its leases live. If
+a reservation was not answered, what it took is given back: the rows name it, and nothing else is touched.
+While our clock is too far from the store's nothing is reserved or pushed, and what is
+held is given back.
+
+Pausing. While a pipe fires the topic nothing is reserved or pushed, what was not pushed is given back, and
+the consumers are told. They stay subscribed, keep what they have, and are served again when the pipe ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from chronoline.broker.alarms import Alarm
+from chronoline.broker.give_back import give_back
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.subscription import NO_BUCKETS, NOTHING_HELD, Holding, Receiver, Subscription
+from chronoline.broker.supervise import contain
+from chronoline.core.errors import (
+    AlreadySubscribed,
+    ChronolineError,
+    OutcomeUnknown,
+    TopicNotFound,
+)
+from chronoline.core.limits import WRITE_BOUND_MS
+from chronoline.core.message import Lease, LeasedMessage
+from chronoline.core.outcome import Grant
+from chronoline.core.placement import deal_ranges
+from chronoline.core.ranges import BucketRange
+from chronoline.core.session import instance_of
+from chronoline.core.topic import Topic
+from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.runtime.clock import Clock
+from chronoline.stores.contract import Returned
+
+logger = logging.getLogger(__name__)
+
+_REST_MS = 200
+"""After the store failed, without saying when to try again; or while our clock is off."""
+_LOOK_WHEN_PAUSED_MS = 2_000
+"""How often a paused topic is looked up, which may have been dropped."""
+_PAGE = 1_000
+_AT_ONCE = 4
+"""For so many consumers of a topic is reserved at a time."""
+_LAST_RESERVATION_S = 2.0
+"""A loader that stops waits so long for a reservation that is under way, to give back what it brings."""
+
+
+class Loader:
+    """Serves one topic from `start` to `stop`."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        access: StoreAccess,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        *,
+        ended: Callable[[Loader], None] = lambda _: None,
+    ) -> None:
+        """`ended` is told when the topic was dropped."""
+        self.topic = topic
+        self._tell_ended = ended
+        self._access = access
+        self._clock = clock
+        self._metrics = metrics
+        self._subscriptions: dict[str, Subscription] = {}  # by consumer, longest not reserved first
+        self._dealt: frozenset[str] = frozenset()
+        # In which window it was first seen that others are to be dealt to.
+        self._changed_in: int | None = None
+        self._to_reserve = Alarm()
+        self._to_push = Alarm()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._background: set[asyncio.Task[None]] = set()
+        self.ended = False
+        self._stopped = False
+        self._paused = ""
+
+    def start(self) -> None:
+        for name, work in (("reserving", self._reserving), ("pushing", self._pushing)):
+            self._tasks.append(contain(name, work, self._metrics, topic=self.topic.name))
+
+    async def stop(self) -> None:
+        """Gives back what was not pushed. May be called twice."""
+        self._stopped = True
+        for subscription in self.subscriptions:
+            self.unsubscribe(
+                subscription
+            )  # what a reservation brings that is under way is given back too
+        self.changed()  # who sleeps hears of it
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_LAST_RESERVATION_S)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._background:
+            await asyncio.wait(self._background, timeout=_LAST_RESERVATION_S)
+        for task in list(self._background):
+            task.cancel()  # what it would give back lapses
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    @property
+    def subscriptions(self) -> Sequence[Subscription]:
+        return tuple(self._subscriptions.values())
+
+    def find(self, consumer: str) -> Subscription | None:
+        return self._subscriptions.get(consumer)
+
+    def with_session(self, lease: Lease) -> Lease:
+        """A lease with the session it was granted to, if it was granted here."""
+        subscription = self._subscriptions.get(lease.consumer)
+        return lease if subscription is None else subscription.with_session(lease)
+
+    # Who is served
+
+    async def subscribe(
+        self,
+        receiver: Receiver,
+        *,
+        lease_ms: int,
+        credit: int,
+        holding: Holding = NOTHING_HELD,
+    ) -> tuple[Subscription, list[Lease]]:
+        """Also answers the leases that live among what the consumer says that it holds.
+
+        A lease in a version or of an instance that is not its own was in other hands meanwhile. That one and
+        its other live leases are pushed to it first. Raises `AlreadySubscribed`.
+        """
+        if receiver.name in self._subscriptions:
+            raise AlreadySubscribed(
+                f"consumer {receiver.name!r} is subscribed to topic {self.topic.name!r} already"
+            )
+        subscription = Subscription(
+            self.topic,
+            receiver,
+            lease_ms=lease_ms,
+            credit=credit,
+            now_ms=self._clock.now_ms(),
+        )
+        self._subscriptions[receiver.name] = subscription
+        try:
+            kept = await self._resume(subscription, holding)
+        except BaseException:
+            self._subscriptions.pop(receiver.name, None)
+            raise
+        subscription.joined = True
+        if self._paused:
+            self._pause(subscription)
+        self.changed()
+        return subscription, kept
+
+    async def _resume(self, subscription: Subscription, holding: Holding) -> list[Lease]:
+        kept: list[Lease] = []
+        too_many: list[Lease] = []
+        session = subscription.session.new_grant()
+        after, more = "", True
+        while more:
+            now_ms = self._clock.now_ms()
+            grant = await self._access.change(
+                "resume",
+                lambda lanes, after=after: lanes.resume(  # type: ignore[misc]  # of this turn
+                    self.topic.uid,
+                    subscription.name,
+                    after=after,
+                    limit=subscription.page,
+                    session=session,
+                ),
+                topic=self.topic.name,
+            )
+            for each in grant.leased:
+                lease = each.lease
+                if _is_its_own(each, subscription, holding):
+                    kept.append(lease)
+                    subscription.outstanding[lease.id] = lease
+                elif subscription.agenda.has_room_for(each):
+                    subscription.agenda.reserved([each], next_ts=None, more=True, now_ms=now_ms)
+                else:
+                    too_many.append(lease)
+            if not after:
+                subscription.returned = Returned(grant.at, session, subscription.name)
+            more = grant.more
+            if grant.leased:
+                after = grant.leased[-1].lease.id
+        self._give_back(too_many)
+        return kept
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """What was not pushed is given back; its share is served by others from the next window on."""
+        if self._subscriptions.get(subscription.name) is subscription:
+            del self._subscriptions[subscription.name]
+        subscription.closed = True
+        self._give_back(subscription.agenda.give_back())
+        self.changed()
+
+    def grant(self, subscription: Subscription, more: int) -> None:
+        """So many more may be pushed."""
+        subscription.add_credit(more, self._clock.now_ms())
+        self.changed()
+
+    def changed(self) -> None:
+        """Something may have to be done earlier than was known."""
+        self._to_reserve.ring()
+        self._to_push.ring()
+
+    def returned(self, other: Returned) -> None:
+        """A consumer has subscribed to this topic, here or at another broker: the latest one keeps its name.
+
+        Another stream of the same instance is the same consumer, which is at home in one place at a time.
+        """
+        subscription = self._subscriptions.get(other.consumer)
+        if subscription is None or not subscription.joined:
+            return
+        is_twin = instance_of(other.session) != subscription.session.instance
+        if is_twin and subscription.returned < other:
+            subscription.receiver.replaced(self.topic)
+
+    def noticed(self, due: int | None) -> None:
+        """Someone put a message at `due`; None if nobody knows where."""
+        for subscription in self._subscriptions.values():
+            subscription.noticed(due)
+        self._to_reserve.ring()
+
+    def pause(self, reason: str) -> None:
+        """Nothing is given to anybody as long as there is a reason; an empty one ends it."""
+        if reason == self._paused:
+            return
+        self._paused = reason
+        logger.warning(
+            "%s",
+            reason or f"no pipe fires topic {self.topic.name!r} any more: its consumers are served",
+            extra={
+                "action": "topic_paused" if reason else "topic_resumed",
+                "topic": self.topic.name,
+            },
+        )
+        self._dealt, self._changed_in = frozenset(), None  # when it ends, shares are dealt at once
+        for subscription in self.subscriptions:
+            if subscription.joined:
+                self._pause(subscription)
+        self.changed()
+
+    def _pause(self, subscription: Subscription) -> None:
+        subscription.paused, subscription.share = self._paused, NO_BUCKETS
+        self._give_back(subscription.agenda.give_back())
+        subscription.receiver.paused(self.topic, self._paused)
+
+    # Dealing
+
+    def _deal(self, now_ms: int) -> None:
+        wanted = self._serving(now_ms)
+        if wanted == self._dealt:
+            self._changed_in = None
+            return
+        window = now_ms // self.topic.settings.window_ms
+        if self._changed_in is None:
+            self._changed_in = window
+        served = any(each.share != NO_BUCKETS for each in self._subscriptions.values())
+        if served and window == self._changed_in:
+            return
+        self._changed_in, self._dealt = None, wanted
+        shares = deal_ranges(wanted, self.topic.settings.buckets)
+        for subscription in self._subscriptions.values():
+            self._share(subscription, shares)
+
+    def _share(self, subscription: Subscription, shares: dict[str, BucketRange]) -> None:
+        share = shares.get(subscription.name, NO_BUCKETS)
+        if share.start == share.stop:
+            share = NO_BUCKETS
+        if share != subscription.share:
+            subscription.share = share
+            subscription.agenda.noticed(None)
+        subscription.receiver.shared(self.topic, share)
+
+    def _serving(self, now_ms: int) -> frozenset[str]:
+        return frozenset(
+            name for name, each in self._subscriptions.items() if each.is_serving(now_ms)
+        )
+
+    def _deal_at(self, now_ms: int) -> int | None:
+        """When a change of who is served takes effect, or may have to; None if there is none."""
+        window_ms = self.topic.settings.window_ms
+        if self._serving(now_ms) != self._dealt:
+            return (now_ms // window_ms + 1) * window_ms
+        dry = [each.dry_ms for name, each in self._subscriptions.items() if name in self._dealt]
+        return min((since + window_ms for since in dry if since is not None), default=None)
+
+    # Reserving
+
+    async def _reserving(self) -> None:
+        while not self._stopped:
+            now_ms = self._clock.now_ms()
+            if self._access.clock.problem:
+                await self._to_reserve.sleep(_REST_MS / 1000)  # or until it is told
+                continue
+            if self._paused:
+                await self._end_if_dropped()
+                await self._to_reserve.sleep(_LOOK_WHEN_PAUSED_MS / 1000)
+                continue
+            self._deal(now_ms)
+            if ready := self._ready(now_ms):
+                await asyncio.gather(*(self._reserve(each, now_ms) for each in ready))
+                continue
+            moments = [each.reserve_at(now_ms) for each in self._subscriptions.values()]
+            known = [each for each in (*moments, self._deal_at(now_ms)) if each is not None]
+            await self._to_reserve.sleep(self._clock.seconds_until(min(known)) if known else None)
+
+    def _ready(self, now_ms: int) -> list[Subscription]:
+        """Those for whom it is time, if not too many; they go to the end of the line."""
+        at_once: list[Subscription] = []
+        for name, subscription in tuple(self._subscriptions.items()):
+            at_ms = subscription.reserve_at(now_ms)
+            if at_ms is not None and at_ms <= now_ms:
+                self._subscriptions[name] = self._subscriptions.pop(name)
+                at_once.append(subscription)
+                if len(at_once) == _AT_ONCE:
+                    break
+        return at_once
+
+    async def _reserve(self, subscription: Subscription, now_ms: int) -> None:
+        subscription.heard = None
+        try:
+            grant = await self._take(subscription, now_ms)
+            next_ts: int | None = now_ms  # where there was one, the next is most likely not far
+            if not grant.leased:
+                ranges = [subscription.share]
+                next_ts = await self._access.look(
+                    "next_ts",
+                    lambda store: store.next_ts(self.topic.uid, ranges),
+                    topic=self.topic.name,
+                )
+            subscription.agenda.reserved((), next_ts=next_ts, more=grant.more, now_ms=now_ms)
+            if subscription.heard is not None:
+                subscription.agenda.noticed(subscription.heard)
+        except TopicNotFound:
+            self.dropped()
+        except ChronolineError as error:
+            rest_ms = error.retry_after_ms or _REST_MS
+            logger.warning(
+                "reserving for topic %r failed, going on in %d ms: %s",
+                self.topic.name,
+                rest_ms,
+                error,
+            )
+            subscription.agenda.postponed(now_ms + rest_ms, now_ms=now_ms)
+
+    async def _take(self, subscription: Subscription, now_ms: int) -> Grant:
+        agenda, share = subscription.agenda, subscription.share
+        session = subscription.session.new_grant()
+        asked: list[Future[Grant]] = []
+
+        def submit(lanes: StorageLanes) -> Future[Grant]:
+            asked.append(
+                lanes.reserve(
+                    self.topic.uid,
+                    [share],
+                    consumer=subscription.name,
+                    limit=subscription.wanted,
+                    lease_ms=subscription.lease_ms,
+                    reserve_ahead_ms=agenda.reserve_ahead_ms,
+                    session=session,
+                )
+            )
+            return asked[0]
+
+        try:
+            grant = await self._access.change("reserve", submit, topic=self.topic.name)
+        except BaseException as error:
+            # Also when the waiting was cancelled, or something failed that nobody foresaw.
+            undone = isinstance(error, ChronolineError) and not isinstance(error, OutcomeUnknown)
+            if asked and not undone:
+                self._in_background(self._recover(subscription, session, asked[0]))
+            raise
+        self._metrics.leased(self.topic.name, grant)
+        if subscription.closed or self._paused:
+            self._give_back([each.lease for each in grant.leased])
+            return grant
+        # At once: what is due already must not wait for the next look.
+        agenda.reserved(grant.leased, next_ts=None, more=True, now_ms=now_ms)
+        subscription.learn_sizes(grant.leased)
+        self._to_push.ring()
+        for outcome in grant.refused:
+            logger.warning(
+                "message %r of topic %r was %s", outcome.id, self.topic.name, outcome.reason
+            )
+        return grant
+
+    async def _recover(
+        self, subscription: Subscription, session: str, reservation: Future[Grant]
+    ) -> None:
+        """Gives back what an unanswered reservation took, and nothing else: the rows name it.
+
+        Its answer may still come. If it fails instead, the server may still carry it out for a moment, so the
+        store is asked twice.
+        """
+        lapses_s = time.monotonic() + subscription.lease_ms / 1000
+        try:
+            grant = await asyncio.wrap_future(reservation)
+        except Exception:
+            await self._give_back_session(subscription, session, lapses_s)
+            await asyncio.sleep(WRITE_BOUND_MS / 1000)  # after that no statement takes effect
+            await self._give_back_session(subscription, session, lapses_s)
+        else:
+            await self._returned([each.lease for each in grant.leased])
+
+    async def _give_back_session(
+        self, subscription: Subscription, session: str, lapses_s: float
+    ) -> None:
+        """Gives back the leases of one reservation, as soon as the store tells which they are."""
+        while time.monotonic() < lapses_s:
+            try:
+                leases = await self._granted(subscription.name, session)
+            except TopicNotFound:
+                return
+            except ChronolineError as error:
+                rest_ms = error.retry_after_ms or _REST_MS
+                await asyncio.sleep(rest_ms / 1000)  # nobody says when the store is back
+            else:
+                await self._returned(leases)
+                return
+
+    async def _granted(self, consumer: str, session: str) -> list[Lease]:
+        """The live leases that the store holds for one reservation."""
+        now_ms = self._clock.now_ms()
+        found: list[Lease] = []
+        after, more = "", True
+        while more:
+            page = await self._access.look(
+                "held",
+                lambda store, after=after: store.select_held(  # type: ignore[misc]  # of this turn
+                    self.topic.uid, consumer, session=session, after=after, limit=_PAGE
+                ),
+                topic=self.topic.name,
+            )
+            found += [
+                Lease(
+                    id=each.id,
+                    consumer=consumer,
+                    version=each.version,
+                    until=each.ts,
+                    session=session,
+                    since=each.version,
+                )
+                for each in page.messages
+                if each.ts > now_ms
+            ]
+            more = page.more
+            if page.messages:
+                after = page.messages[-1].id
+        return found
+
+    def _give_back(self, leases: Sequence[Lease]) -> None:
+        if leases:
+            self._in_background(self._returned(leases))
+
+    async def _returned(self, leases: Sequence[Lease]) -> None:
+        """Gives leases back. Their messages may lie behind a reservation that has passed by."""
+        if leases:
+            await give_back(self._access, self.topic, leases)
+            self.noticed(None)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _end_if_dropped(self) -> None:
+        """While nothing is reserved, nothing else notices it."""
+        try:
+            await self._access.look(
+                "topic", lambda store: store.get_topic(self.topic.uid), topic=self.topic.name
+            )
+        except TopicNotFound:
+            self.dropped()
+        except ChronolineError:
+            pass  # it is asked again
+
+    def dropped(self) -> None:
+        """The topic was dropped: its consumers are told. May be called twice."""
+        if self.ended:
+            return
+        reason = f"topic {self.topic.name!r} was dropped"
+        logger.info(reason, extra={"action": "topic_dropped", "topic": self.topic.name})
+        self.ended = True
+        for subscription in self.subscriptions:
+            subscription.closed = True
+            subscription.receiver.ended(self.topic, reason)
+        self._subscriptions.clear()
+        self._tell_ended(self)
+
+    # Pushing
+
+    async def _pushing(self) -> None:
+        while not self._stopped:
+            now_ms = self._clock.now_ms()
+            if self._access.clock.problem:
+                self._give_all_back()
+                await self._to_push.sleep(_REST_MS / 1000)  # or until it is told
+                continue
+            if self._paused:
+                await self._to_push.sleep(None)
+                continue
+            for subscription in self.subscriptions:
+                self._push(subscription, now_ms)
+            known = [
+                moment
+                for each in self._subscriptions.values()
+                if (moment := each.push_at()) is not None
+            ]
+            await self._to_push.sleep(self._clock.seconds_until(min(known)) if known else None)
+
+    def _give_all_back(self) -> None:
+        """Nobody knows when it may leave; another broker, whose clock is right, does."""
+        for subscription in self.subscriptions:
+            self._give_back(subscription.agenda.give_back())
+
+    def _push(self, subscription: Subscription, now_ms: int) -> None:
+        was_full = subscription.wanted <= 0
+        ready: list[LeasedMessage] = subscription.take_due(now_ms)
+        if ready:
+            subscription.receiver.push(self.topic, ready)
+            self._metrics.pushed(self.topic.name, ready, now_ms)
+        self._give_back(subscription.agenda.expired())
+        for lease in subscription.agenda.lapsed():
+            logger.warning(
+                "message %r of topic %r was not pushed within its lease; it is served again",
+                lease.id,
+                self.topic.name,
+            )
+        if was_full and subscription.wanted > 0:
+            self._to_reserve.ring()
+
+
+def _is_its_own(resumed: LeasedMessage, subscription: Subscription, holding: Holding) -> bool:
+    """Whether a consumer held a resumed lease itself: the resumption made one version more.
+
+    A twin adds to the version too, so the instance counts as well, where the row named one.
+    """
+    lease, before = resumed.lease, resumed.resumed_from
+    if before is not None and instance_of(before) != subscription.session.instance:
+        return False
+    return lease.version - 1 in holding.get(lease.id, ())

@@ -1,0 +1,160 @@
+"""The loaders of a node: one for each topic that somebody consumes, as long as somebody does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from chronoline.broker.loader import Loader
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.pipes import PipeWatch
+from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.subscription import NOTHING_HELD, Holding, Receiver, Subscription
+from chronoline.core.errors import InvalidInput, NotSubscribed, TopicPiped
+from chronoline.core.message import Lease
+from chronoline.core.outcome import LEASE_IS_OVER, Outcome
+from chronoline.core.topic import Topic
+from chronoline.runtime.clock import Clock
+from chronoline.stores.contract import Notice
+
+
+class Loaders:
+    """Owned by the event loop."""
+
+    def __init__(self, access: StoreAccess, clock: Clock, metrics: BrokerMetrics) -> None:
+        self._access = access
+        self._clock = clock
+        self._metrics = metrics
+        self._loaders: dict[int, Loader] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._pipes = PipeWatch(access, metrics, lambda: tuple(self._loaders.values()))
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        return [each for loader in self._loaders.values() for each in loader.subscriptions]
+
+    async def subscribe(
+        self,
+        topic: Topic,
+        receiver: Receiver,
+        *,
+        lease_ms: int,
+        credit: int,
+        holding: Holding = NOTHING_HELD,
+        for_target: bool = False,
+        returning: bool = False,
+    ) -> tuple[Subscription, list[Lease]]:
+        """Raises `AlreadySubscribed`, `TopicPiped`, and `InvalidInput` for a topic that has a target.
+
+        One that is `returning` was subscribed before, and is taken although a pipe fires the topic: it
+        is given nothing until the pipe has ended. So is a target.
+        """
+        if topic.settings.target is not None and not for_target:
+            raise InvalidInput(
+                f"topic {topic.name!r} has a target, which gets its messages instead of consumers; "
+                f"`chronoline topic show {topic.name}` says which"
+            )
+        paused = await self._pipes.why_paused(topic)
+        if paused and not (returning or for_target):
+            raise TopicPiped(paused)
+        loader = self._loaders.get(topic.uid)
+        if loader is None or loader.ended:
+            loader = self._loaders[topic.uid] = Loader(
+                topic, self._access, self._clock, self._metrics, ended=self._retire
+            )
+            loader.start()
+            self._pipes.loader_added()
+        loader.pause(paused)
+        try:
+            return await loader.subscribe(
+                receiver, lease_ms=lease_ms, credit=credit, holding=holding
+            )
+        finally:
+            self._retire(loader)
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        loader = self._loaders.get(subscription.topic.uid)
+        if loader is not None:
+            loader.unsubscribe(subscription)
+            self._retire(loader)
+
+    def grant(self, subscription: Subscription, more: int) -> None:
+        self._of(subscription).grant(subscription, more)
+
+    def changed(self, subscription: Subscription) -> None:
+        self._of(subscription).changed()
+
+    def _of(self, subscription: Subscription) -> Loader:
+        loader = self._loaders.get(subscription.topic.uid)
+        if loader is None or subscription.closed:
+            raise NotSubscribed
+        return loader
+
+    def with_sessions(self, topic_uid: int, leases: Sequence[Lease]) -> list[Lease]:
+        """The same leases, each with the session it was granted to, where this broker granted it."""
+        loader = self._loaders.get(topic_uid)
+        return [each if loader is None else loader.with_session(each) for each in leases]
+
+    def settled(self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> None:
+        """Leases that are over by that; one whose settling was refused for another reason lives on."""
+        loader = self._loaders.get(topic_uid)
+        if loader is None:
+            return
+        for lease, outcome in zip(leases, outcomes, strict=True):
+            subscription = loader.find(lease.consumer)
+            if subscription is not None and (outcome.done or outcome.refusal in LEASE_IS_OVER):
+                subscription.settled(lease)
+
+    def extended(
+        self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]
+    ) -> None:
+        loader = self._loaders.get(topic_uid)
+        if loader is None:
+            return
+        for lease, outcome in zip(leases, outcomes, strict=True):
+            subscription = loader.find(lease.consumer)
+            if subscription is not None and outcome.done:
+                subscription.moved(lease.id, outcome.version, outcome.at)
+
+    def noticed(self, notices: Iterable[Notice]) -> None:
+        """What the store's watch saw. A topic that is not known may be any."""
+        for notice in notices:
+            if notice.topic_uid is None:
+                for loader in self._loaders.values():
+                    loader.noticed(notice.due)
+            elif (loader_of := self._loaders.get(notice.topic_uid)) is None:
+                continue
+            elif notice.returned is not None:
+                loader_of.returned(notice.returned)
+            else:
+                loader_of.noticed(notice.due)
+
+    def dropped(self, topic_uid: int) -> None:
+        """The topic was dropped: its consumers are told."""
+        loader = self._loaders.get(topic_uid)
+        if loader is not None:
+            loader.dropped()
+
+    def moved(self) -> None:
+        """The clock was moved: who sleeps until a moment has to reckon anew."""
+        for loader in self._loaders.values():
+            loader.changed()
+
+    def tidy(self) -> None:
+        """Forgets what has lapsed."""
+        now_ms = self._clock.now_ms()
+        if not self._access.clock.problem:
+            for subscription in self.subscriptions:
+                subscription.forget_lapsed(now_ms)
+
+    async def stop(self) -> None:
+        self._pipes.stop()
+        loaders, self._loaders = list(self._loaders.values()), {}
+        await asyncio.gather(*(loader.stop() for loader in loaders), *self._ending)
+
+    def _retire(self, loader: Loader) -> None:
+        if not loader.subscriptions and self._loaders.get(loader.topic.uid) is loader:
+            del self._loaders[loader.topic.uid]
+            task = asyncio.ensure_future(loader.stop())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)

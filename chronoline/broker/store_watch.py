@@ -1,0 +1,135 @@
+"""The thread that sleeps on the store's watch, and tells the event loop what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from chronoline.broker.shutdown import end
+from chronoline.broker.store_access import StoreAccess
+from chronoline.core.errors import ChronolineError, StoreClosed, TopicNotFound
+from chronoline.core.ranges import BucketRange
+from chronoline.core.topic import Topic
+from chronoline.stores.contract import Notice, Store
+
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 9.0
+_REST_S = 0.2
+
+
+class Noticing:
+    """From `start` to `stop`. `tell`, and `served`, which says what topics matter, are called in the loop.
+
+    The thread only listens. If nobody knows where a message was put, the loop has that looked up: looking
+    when the next is due costs less than reserving. Where that fails, it is told that nobody knows.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        access: StoreAccess,
+        tell: Callable[[Sequence[Notice]], None],
+        served: Callable[[], Sequence[Topic]],
+    ) -> None:
+        self._access = access
+        self._tell = tell
+        self._served = served
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._watch = store.watch()
+        # By uid, the topics to be looked at next. The event loop's own.
+        self._to_look: dict[int, Topic] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._listen, name="chronoline-notice", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """May be called twice."""
+        self._stopped.set()
+        if self._looking is not None:
+            self._looking.cancel()
+        await end("listening to the store", self._close, patience_s=self._access.patience_s)
+
+    def _close(self) -> None:
+        self._watch.wake()
+        if self._thread is not None:
+            self._thread.join()
+        self._watch.close()
+
+    # In the thread
+
+    def _listen(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                notices = self._watch.wait(_LOOK_AGAIN_S)
+            except StoreClosed:
+                return
+            except Exception as error:
+                _log("the store's notices are missing for a moment", error)
+                self._pass_on([Notice()])  # what was not heard has to be looked for
+                self._stopped.wait(_REST_S)
+            else:
+                self._pass_on(notices)
+
+    def _pass_on(self, notices: list[Notice]) -> None:
+        assert self._loop is not None
+        if notices:
+            with suppress(RuntimeError):  # the loop is closed, and nobody listens any more
+                self._loop.call_soon_threadsafe(self._heard, notices)
+
+    # In the event loop
+
+    def _heard(self, notices: Sequence[Notice]) -> None:
+        if self._stopped.is_set():
+            return
+        known = [each for each in notices if each.due is not None or each.returned is not None]
+        if known:
+            self._tell(known)
+        unknown = {each.topic_uid for each in notices if each.due is None and each.returned is None}
+        if unknown:
+            for topic in self._served():
+                if None in unknown or topic.uid in unknown:
+                    self._to_look[topic.uid] = topic
+        if self._to_look and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look(), name="looking what is due")
+
+    async def _look(self) -> None:
+        while self._to_look:
+            topics, self._to_look = list(self._to_look.values()), {}
+            try:
+                found = await self._access.look("next_ts", partial(_next, topics))
+            except Exception as error:
+                _log("what is due next could not be looked up", error)
+                found = [Notice(topic_uid=topic.uid) for topic in topics]
+            if found:
+                self._tell(found)
+
+
+def _next(topics: Sequence[Topic], store: Store) -> list[Notice]:
+    """When the next message of each is due, if there is one."""
+    found = []
+    for topic in topics:
+        try:
+            due = store.next_ts(topic.uid, [BucketRange(0, topic.settings.buckets)])
+        except TopicNotFound:  # it was dropped: its loader finds out
+            found.append(Notice(topic_uid=topic.uid))
+            continue
+        if due is not None:
+            found.append(Notice(topic_uid=topic.uid, due=due))
+    return found
+
+
+def _log(what: str, error: Exception) -> None:
+    """With its traceback, if nobody foresaw it."""
+    foreseen = isinstance(error, ChronolineError)
+    level = logging.WARNING if foreseen else logging.ERROR
+    logger.log(level, "%s: %s", what, error, exc_info=None if foreseen else error)

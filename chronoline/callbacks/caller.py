@@ -1,0 +1,238 @@
+"""The client that calls."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+import aiohttp
+from yarl import URL
+
+from chronoline.callbacks.address_guard import Guard
+from chronoline.callbacks.resolver import Lookups
+from chronoline.runtime.descriptors import SHORTAGES, shortage_of
+
+logger = logging.getLogger(__name__)
+
+_SUCCESS, _REDIRECT = 2, 3
+"""The first digits of such answers."""
+
+_PIECE_BYTES = 64 * 1024
+_REST_S = 0.5
+"""Before a call is tried again that this process had no means to make."""
+
+Lookup = Callable[[str, int], Awaitable[list[str]]]
+"""The addresses of a host and a port, in the order in which they are to be tried."""
+
+Place = tuple[str, int]
+"""A host and a port: calls are limited for each."""
+
+
+class Verdict(StrEnum):
+    """How a call ended; the word is the label of a metric."""
+
+    succeeded = "succeeded"
+    answered_badly = "answered_badly"
+    redirected = "redirected"
+    timed_out = "timed_out"
+    unreachable = "unreachable"
+    not_allowed = "not_allowed"
+    unknown_host = "unknown_host"
+    no_turn = "no_turn"
+    """It was not begun: too many others were under way, it was not wanted any more, or the node was short of
+    descriptors or the like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a call."""
+
+    verdict: Verdict
+    # What is to be told about it.
+    reason: str
+
+    @property
+    def succeeded(self) -> bool:
+        return self.verdict is Verdict.succeeded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallLimits:
+    """How many calls are under way, and how long one may take."""
+
+    for_each_host: int = 64
+    in_all: int = 1_000
+    timeout_ms: int = 2_000
+
+
+class Caller:
+    """Makes calls, at most so many at a time."""
+
+    def __init__(
+        self, guard: Guard, *, limits: CallLimits | None = None, lookup: Lookup | None = None
+    ) -> None:
+        """Without a `lookup` names are looked up as the machine does it."""
+        self._guard = guard
+        self.limits = limits or CallLimits()
+        self._lookup = lookup or Lookups()
+        self._hosts: dict[tuple[str, int], _Host] = {}
+        self._all = asyncio.Semaphore(self.limits.in_all)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        # Turns are taken here, by the name that was called: the pool itself has no bound.
+        connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, keepalive_timeout=15)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=None),  # there is one around each call
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),  # nobody reads them
+            auto_decompress=False,
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def post(
+        self,
+        uri: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        attempt: int = 0,
+        turn_within_s: float | None = None,
+        may_begin: Callable[[], bool] = lambda: True,
+    ) -> Answer:
+        """Calls once. An attempt that follows a failed one goes to the next address that the name has.
+
+        One whose turn does not come in time is not begun; without a time it waits. When its turn has come and
+        its address is known, `may_begin` is asked whether it is still wanted. While this process is short of
+        descriptors, memory, ports or threads, the call waits as it does for its turn, and `may_begin` is
+        asked again.
+        """
+        url = URL(uri, encoded=True)
+        place = _place(url)
+        host = self._hosts.setdefault(place, _Host(self.limits.for_each_host))
+        host.calls += 1
+        timeout_s = self.limits.timeout_ms / 1000
+        begun, waits_for = False, "too many calls are under way"
+        try:
+            async with asyncio.timeout(turn_within_s) as patience, host.turns, self._all:
+                give_up_s = patience.when()
+                while True:
+                    begun = True
+                    patience.reschedule(asyncio.get_running_loop().time() + timeout_s)
+                    try:
+                        return await self._post(
+                            url, body, headers, attempt=attempt, may_begin=may_begin
+                        )
+                    except _Short as short:
+                        begun, waits_for = False, str(short)
+                    patience.reschedule(give_up_s)
+                    await asyncio.sleep(_REST_S)  # nothing tells when the shortage is over
+        except TimeoutError:
+            if not begun:
+                return Answer(Verdict.no_turn, waits_for)
+            return Answer(Verdict.timed_out, f"no answer within {self.limits.timeout_ms} ms")
+        finally:
+            host.calls -= 1
+            if not host.calls:
+                del self._hosts[place]
+
+    async def _post(
+        self,
+        url: URL,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        attempt: int,
+        may_begin: Callable[[], bool],
+    ) -> Answer:
+        host, port = _place(url)
+        try:
+            addresses = await self._lookup(host, port)
+        except (OSError, UnicodeError, RuntimeError, MemoryError) as error:
+            _check_shortage(error, host)
+            if not isinstance(error, OSError | UnicodeError):
+                raise
+            return Answer(Verdict.unknown_host, f"{host} has no address: {words_of(error)}")
+        allowed = [each for each in addresses if self._guard.lets_out(each)]
+        if not allowed:
+            where = "" if host in addresses else f" is {', '.join(addresses[:3])}, which"
+            return Answer(
+                Verdict.not_allowed,
+                f"{host}{where} may not be called: allow its network in the settings (callbacks.allow)",
+            )
+        if not may_begin():
+            return Answer(Verdict.no_turn, "it is not wanted any more")
+        address = allowed[attempt % len(allowed)]
+        try:
+            return await self._ask(url.with_host(address), host, headers, body, named=url)
+        except (aiohttp.ClientError, OSError, ValueError, MemoryError) as error:
+            _check_shortage(error, address)
+            return Answer(Verdict.unreachable, f"{address}: {words_of(error)}")
+
+    async def _ask(
+        self, url: URL, host: str, headers: Mapping[str, str], body: bytes, *, named: URL
+    ) -> Answer:
+        assert self._session is not None
+        async with self._session.post(
+            url,
+            data=in_pieces(body),
+            headers={**headers, "Host": named.raw_authority},
+            allow_redirects=False,
+            server_hostname=host if named.scheme == "https" else None,
+        ) as response:
+            status = response.status
+        if status // 100 == _SUCCESS:
+            return Answer(Verdict.succeeded, str(status))
+        if status // 100 == _REDIRECT:
+            return Answer(Verdict.redirected, f"answered {status}; redirects are not followed")
+        return Answer(Verdict.answered_badly, f"answered {status}")
+
+
+class _Short(Exception):
+    """This process has too little of something to make a call."""
+
+
+def _check_shortage(error: Exception, host: str) -> None:
+    if (resource := shortage_of(error, host=host)) is not None:
+        SHORTAGES.note(resource, f"the call to {host}")
+        raise _Short(f"the node is short of {resource}") from None
+
+
+def place_of(uri: str) -> Place:
+    """The host and the port that a URI is called at."""
+    return _place(URL(uri, encoded=True))
+
+
+def _place(url: URL) -> Place:
+    return url.host or "", url.port or 0
+
+
+def in_pieces(body: bytes) -> bytes | io.BytesIO:
+    """As a file if it is large: it is then sent in pieces, and does not hold up the loop."""
+    return body if len(body) <= _PIECE_BYTES else io.BytesIO(body)
+
+
+def words_of(error: Exception) -> str:
+    """What is wrong, for people: without what a library adds about its own settings."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__
+
+
+class _Host:
+    """The turns of one server, and how many calls want one."""
+
+    def __init__(self, most: int) -> None:
+        self.turns = asyncio.Semaphore(most)
+        self.calls = 0

@@ -1,0 +1,483 @@
+"""The client's side of a consumer's stream: what is pushed waits for its due, then is handed over."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from chronoline.client.connection import Connection
+from chronoline.client.leases import AsyncLease, Settled
+from chronoline.client.requests import Part
+from chronoline.client.settlement import (
+    Settling,
+    settling_answers,
+    settling_bytes,
+    settling_frame,
+)
+from chronoline.client.stream import Stream
+from chronoline.client.times import When
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    ClientClosed,
+    ConsumerReplaced,
+    NotSubscribed,
+    OutcomeUnknown,
+    TopicNotFound,
+)
+from chronoline.core.outcome import Outcome
+from chronoline.core.topic import Topic
+from chronoline.runtime.alarm import PreciseAlarm
+from chronoline.wire.codes import Kind, error_of
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+_LEAVING_S = 2.0
+_NO_LEASE_MS = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class _Subscription:
+    topic: Topic
+    lease_ms: int
+    """As asked for; 0 is the topic's own. As told, once it was."""
+    prefetch: int
+    subscribed: asyncio.Future[None]
+    """Of this stream: done when the broker has answered."""
+    held: dict[str, AsyncLease] = field(default_factory=dict)
+    """Pushed to us and not settled: those that wait for their due, for a hand, or are worked on."""
+    to_grant: int = 0
+    share: tuple[int, int] | None = None
+    paused: str = ""
+    """Why the broker pushes nothing to anybody for now, as it said."""
+    asked: bool = False
+    """The broker was asked, on this stream."""
+    resting: asyncio.TimerHandle | None = None
+    """Until it is asked again, on this stream."""
+    told: bool = False
+    """The broker has taken it, once."""
+    unanswered: int = 0
+    """So often it was asked since it last answered: each time may have made new versions of what is held."""
+    leaving: bool = False
+    """Nothing more is wanted; what is held is still worked on."""
+    left: asyncio.Future[None] | None = None
+    """Done when the broker knows, and pushes nothing more."""
+
+
+class ConsumerStream(Stream):
+    """Its name is the consumer. Leases come out of `next`, each at its due."""
+
+    method = "Consume"
+    reply_type = pb.ConsumerReply
+
+    def __init__(self, connection: Connection, name: str, *, timeout_s: float) -> None:
+        super().__init__(connection, name, timeout_s=timeout_s)
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._early: list[tuple[int, int, AsyncLease]] = []  # a heap by due
+        self._order = 0
+        self._alarm = PreciseAlarm(self._hand_over)
+        self._due: deque[AsyncLease] = deque()
+        self._handed = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._ended: ChronolineError | None = None
+        self._last: ChronolineError | None = None
+        self.busy = False
+        self._rests = False
+        self._giving: set[asyncio.Task[None]] = set()
+
+    # For those who consume
+
+    async def subscribe(self, topic: Topic, *, lease_ms: int = 0, prefetch: int) -> None:
+        """Raises what the broker says is wrong with it."""
+        if self.failure is not None:
+            raise self.failure
+        future = asyncio.get_running_loop().create_future()
+        subscription = _Subscription(topic, lease_ms, prefetch, future)
+        self._subscriptions[topic.uid] = subscription
+        self.open()
+        if self._ready:
+            self._ask_for(subscription)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await asyncio.shield(future)
+        except TimeoutError:
+            self._subscriptions.pop(topic.uid, None)
+            raise BrokerUnavailable(
+                f"{self._connection.address} did not take the subscription to topic {topic.name!r} within "
+                f"{self._timeout_s:g} s{self._because}"
+            ) from None
+        except ChronolineError:
+            self._subscriptions.pop(topic.uid, None)
+            raise
+
+    async def next(self) -> AsyncLease:
+        """The next message that is due, when it is.
+
+        Raises `TopicNotFound` when a topic was dropped, and `ConsumerReplaced` when another process has
+        connected under this consumer's name.
+        """
+        while True:
+            while self._due:
+                lease = self._due.popleft()
+                if lease.is_live:
+                    lease.in_hand = True
+                    lease.handed_over_us = self.time.now_us()
+                    return lease
+                self.lose(lease)
+            error = self._ended or self.failure
+            if error is not None:
+                raise error
+            self._handed.clear()
+            await self._handed.wait()
+
+    def lease_ms(self, topic_uid: int) -> int:
+        """How long its leases last."""
+        subscription = self._subscriptions.get(topic_uid)
+        if subscription is None:
+            raise NotSubscribed
+        return subscription.lease_ms
+
+    @property
+    def shortest_lease_s(self) -> float:
+        """Of all its topics."""
+        known_ms = [each.lease_ms for each in self._subscriptions.values() if each.lease_ms]
+        return min(known_ms, default=_NO_LEASE_MS) / 1000
+
+    @property
+    def held(self) -> list[AsyncLease]:
+        """Everything that is not settled."""
+        return [each for one in self._subscriptions.values() for each in one.held.values()]
+
+    async def settle(
+        self, what: str, lease: AsyncLease, said: When | str | None = None, *, again: bool = False
+    ) -> Settled:
+        """Says what is to become of a lease. Raises `OutcomeUnknown` also if the store cannot tell it.
+
+        `said` is the new time of an extension, a release or a retry, or the reason of a burial.
+        """
+        kind = Settling(what, lease.topic_uid)
+        (answer,) = await self.request(kind, [(lease, said)], again=again)
+        outcome: Outcome = answer[0]
+        if outcome.unknown:
+            raise OutcomeUnknown(f"the {what} of message {lease.id!r}: {outcome.reason}")
+        return answer  # type: ignore[no-any-return]  # what `_answers` made
+
+    def done_with(self, lease: AsyncLease) -> None:
+        """It is settled: there is room for another."""
+        subscription = self._subscriptions.get(lease.topic_uid)
+        if subscription is None or subscription.held.get(lease.id) is not lease:
+            return
+        del subscription.held[lease.id]
+        if subscription.leaving:
+            self._settled.set()
+            return
+        subscription.to_grant += 1
+        if subscription.to_grant == 1:
+            asyncio.get_running_loop().call_soon(self._grant, subscription)
+
+    def lose(self, lease: AsyncLease) -> None:
+        """It is not ours any more."""
+        lease.lost.set()
+        self.done_with(lease)
+
+    def _grant(self, subscription: _Subscription) -> None:
+        """One frame for all that became free in this turn of the loop."""
+        wanted = not self._rests and not subscription.leaving
+        if self._ready and wanted and subscription.to_grant:
+            more, subscription.to_grant = subscription.to_grant, 0
+            uid = subscription.topic.uid
+            self._say(pb.ConsumerFrame(credit=pb.Credit(topic_uid=uid, more=more)))
+
+    async def all_settled(self) -> None:
+        """Waits until nothing is held any more: settled, lost, or never to be heard of again."""
+        while self.held and not self._closed and self.failure is None:
+            self._settled.clear()
+            await self._settled.wait()
+
+    async def close(self) -> None:
+        await super().close()
+        for subscription in self._subscriptions.values():
+            _settle(subscription.subscribed, ClientClosed())
+        self._settled.set()
+        self._alarm.close()
+        self._ended = self._ended or ClientClosed()
+        self._handed.set()
+
+    def _fail(self, error: ChronolineError) -> None:
+        super()._fail(error)
+        for subscription in self._subscriptions.values():
+            _settle(subscription.subscribed, error)
+        if isinstance(error, ConsumerReplaced):
+            for lease in self.held:
+                self.lose(lease)
+        self._handed.set()
+        self._settled.set()
+
+    async def unsubscribe_all(self) -> None:
+        """Nothing more is pushed. What was not handed over is given back; what was is still renewed."""
+        waiting = []
+        for subscription in self._wanted:
+            subscription.leaving = True
+            if self._ready:
+                subscription.left = asyncio.get_running_loop().create_future()
+                waiting.append(subscription.left)
+                self._say_unsubscribe(subscription)
+        if waiting:
+            await asyncio.wait(waiting, timeout=_LEAVING_S)
+        await self._give_back_unbegun()
+
+    async def rest(self) -> None:
+        """Gives back what waits here for its due or for a hand, and asks for no more before `go_on`."""
+        self._rests = True
+        await self._give_back_unbegun()
+
+    def go_on(self) -> None:
+        """There is a hand again."""
+        if self._rests:
+            self._rests = False
+            for subscription in self._subscriptions.values():
+                self._grant(subscription)
+
+    async def _give_back_unbegun(self, topic_uid: int | None = None) -> None:
+        """Of one topic, or of all."""
+
+        def leaves(lease: AsyncLease) -> bool:
+            return topic_uid in (None, lease.topic_uid)
+
+        waiting = [*(each for _, _, each in self._early), *self._due]
+        unbegun = list(filter(leaves, waiting))
+        self._early = [each for each in self._early if not leaves(each[2])]
+        heapq.heapify(self._early)
+        self._due = deque(each for each in self._due if not leaves(each))
+        with suppress(TimeoutError):  # then they lapse
+            async with asyncio.timeout(_LEAVING_S):
+                await asyncio.gather(*map(self._give_back, filter(_is_live, unbegun)))
+
+    async def _give_back(self, lease: AsyncLease) -> None:
+        try:
+            await lease.give_back()
+        except ChronolineError as error:
+            logger.info("message %r could not be given back: %s", lease.id, error)
+
+    @property
+    def _busy(self) -> bool:
+        return self.busy
+
+    @property
+    def _because(self) -> str:
+        return "" if self._last is None else f": {self._last}"
+
+    def _interrupted(self, error: ChronolineError) -> None:
+        super()._interrupted(error)
+        self._last = error
+        for subscription in self._subscriptions.values():
+            if subscription.resting is not None:
+                subscription.resting.cancel()  # the next stream asks by itself
+
+    # The stream
+
+    def _frame(self, **fields: Any) -> pb.ConsumerFrame:
+        return pb.ConsumerFrame(**fields)
+
+    def _request_frame(
+        self, kind: Settling, items: Sequence[Any], seq: int, *, again: bool
+    ) -> pb.ConsumerFrame:
+        return settling_frame(kind, items, seq, again=again)
+
+    def _size_bytes(self, kind: Settling, item: Any) -> int:
+        return settling_bytes(kind, item)
+
+    def _answers(self, reply: pb.ConsumerReply, parts: Sequence[Part]) -> list[Any]:
+        return settling_answers(reply)
+
+    async def _welcomed(self) -> None:
+        """Subscribes again; what is held is told, and comes back under new versions.
+
+        Until then nothing is said of it: the versions would be the old ones.
+        """
+        for subscription in self._subscriptions.values():
+            subscription.asked = False
+            if subscription.subscribed.done():
+                subscription.subscribed = asyncio.get_running_loop().create_future()
+        while waiting := [each for each in self._to_resume if not each.subscribed.done()]:
+            for subscription in waiting:
+                if not subscription.asked:
+                    self._ask_for(subscription)
+            await asyncio.wait(
+                [each.subscribed for each in waiting], return_when=asyncio.FIRST_COMPLETED
+            )
+        for subscription in self._to_resume:
+            if subscription.leaving:
+                self._say_unsubscribe(subscription)
+            else:
+                asyncio.get_running_loop().call_soon(self._grant, subscription)
+
+    @property
+    def _wanted(self) -> list[_Subscription]:
+        return [each for each in self._subscriptions.values() if not each.leaving]
+
+    @property
+    def _to_resume(self) -> list[_Subscription]:
+        """Also those that are left, as long as something is held: a moment, to get it back."""
+        return [each for each in self._subscriptions.values() if not each.leaving or each.held]
+
+    def _ask_for(self, subscription: _Subscription) -> None:
+        subscription.asked = True
+        self._say(self._subscribe_frame(subscription))
+
+    def _say_unsubscribe(self, subscription: _Subscription) -> None:
+        uid = subscription.topic.uid
+        self._say(pb.ConsumerFrame(unsubscribe=pb.Unsubscribe(topic_uid=uid), seq=-uid))
+
+    def _subscribe_frame(self, subscription: _Subscription) -> pb.ConsumerFrame:
+        subscription.to_grant = 0
+        subscription.unanswered += 1
+        free = 0 if subscription.leaving else subscription.prefetch - len(subscription.held)
+        return pb.ConsumerFrame(
+            subscribe=pb.Subscribe(
+                topic_uid=subscription.topic.uid,
+                lease_ms=subscription.lease_ms,
+                credit=max(0, free),
+                holding=[each.held for each in subscription.held.values()],
+                unanswered=subscription.unanswered - 1,
+                returning=subscription.told,
+            ),
+            seq=-subscription.topic.uid,
+        )
+
+    def _told(self, reply: pb.ConsumerReply) -> None:
+        match reply.WhichOneof("what"):
+            case "push":
+                self._pushed(reply.push)
+            case "subscribed":
+                self._subscribed(reply.subscribed)
+            case "share":
+                self._shared(reply.share)
+            case "topic_ended":
+                self._end(reply.topic_ended.topic_uid, TopicNotFound(reply.topic_ended.message))
+            case "failure":
+                self._failed(reply)
+            case "outcomes":
+                self._left(reply.seq)
+
+    def _shared(self, share: pb.Share) -> None:
+        """Which buckets are ours. With a reason nobody has any: what was not handed over is given back."""
+        subscription = self._subscriptions.get(share.topic_uid)
+        if subscription is None:
+            return
+        subscription.share = (share.start_bucket, share.stop_bucket)
+        before, subscription.paused = subscription.paused, share.reason
+        if share.reason:
+            giving = asyncio.create_task(self._give_back_unbegun(share.topic_uid))
+            self._giving.add(giving)
+            giving.add_done_callback(self._giving.discard)
+        if share.reason and not before:
+            logger.warning("nothing is pushed until this ends: %s", share.reason)
+        elif before and not share.reason:
+            logger.warning("topic %r is served again", subscription.topic.name)
+
+    def _left(self, seq: int) -> bool:
+        """Whether it was the answer to an unsubscribe."""
+        subscription = self._subscriptions.get(-seq)
+        if subscription is None or subscription.left is None:
+            return False
+        _settle(subscription.left, None)
+        return True
+
+    def _failed(self, reply: pb.ConsumerReply) -> None:
+        subscription = self._subscriptions.get(-reply.seq)
+        error = error_of(reply.failure)
+        if subscription is None or subscription.subscribed.done():
+            if not self._left(reply.seq):
+                logger.warning("the broker says: %s", error)
+        elif reply.failure.kind == Kind.REFUSED.value:
+            self._end(subscription.topic.uid, error)
+        else:
+            self._last = error
+            rest_s = (reply.failure.retry_after_ms or 100) / 1000
+            subscription.resting = asyncio.get_running_loop().call_later(
+                rest_s, self._ask_again, subscription
+            )
+
+    def _ask_again(self, subscription: _Subscription) -> None:
+        if subscription in self._to_resume and not subscription.subscribed.done():
+            self._ask_for(subscription)
+
+    def _end(self, topic_uid: int, error: ChronolineError) -> None:
+        """There is nothing more to come of this topic."""
+        subscription = self._subscriptions.pop(topic_uid, None)
+        if subscription is None:
+            return
+        for lease in subscription.held.values():
+            lease.lost.set()
+        if subscription.told:
+            self._ended = error
+        _settle(subscription.subscribed, error)
+        self._handed.set()
+        self._settled.set()
+
+    def _subscribed(self, told: pb.Subscribed) -> None:
+        subscription = self._subscriptions.get(told.topic_uid)
+        if subscription is None:
+            return
+        subscription.lease_ms = told.lease_ms
+        subscription.told = True
+        subscription.unanswered = 0
+        kept = {each.id: each for each in told.kept}
+        for lease in list(subscription.held.values()):
+            if lease.id in kept:
+                lease.renewed(kept[lease.id].version, kept[lease.id].until_ms)
+            elif not lease.is_settled:  # else its ack may have been done, and is asked again
+                self.lose(lease)
+        _settle(subscription.subscribed, None)
+
+    # Handing over
+
+    def _pushed(self, push: pb.Push) -> None:
+        subscription = self._subscriptions.get(push.topic_uid)
+        if subscription is None:
+            return
+        topic = subscription.topic
+        for delivery in push.deliveries:
+            lease = AsyncLease(self, topic.name, topic.uid, delivery)
+            older = subscription.held.get(lease.id)
+            if older is not None:
+                self.lose(older)  # it lapsed, and came to us again
+            subscription.held[lease.id] = lease
+            self._order += 1
+            heapq.heappush(self._early, (delivery.due_ms, self._order, lease))
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        now_us = self.time.now_us()
+        handed = False
+        while self._early and self._early[0][0] * 1000 <= now_us:
+            _, _, lease = heapq.heappop(self._early)
+            self._due.append(lease)
+            handed = True
+        if self._early:
+            wait_s = (self._early[0][0] * 1000 - now_us) / 1_000_000
+            self._alarm.set(wait_s)
+        if handed:
+            self._handed.set()
+
+
+def _is_live(lease: AsyncLease) -> bool:
+    return lease.is_live
+
+
+def _settle(future: asyncio.Future[None], error: ChronolineError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        future.exception()  # whoever waits for it hears of it; perhaps nobody does

@@ -1,0 +1,498 @@
+"""A stream to the broker that opens again by itself, and requests that are asked until they are answered.
+
+Requests of the same kind that are made in one turn of the event loop travel in one frame, and a request that
+is too large for one in several. What was not answered when the stream broke is asked again on the next one:
+ids are made before the first attempt, and the store does nothing twice. A failure that says *try again* or
+*unknown* is asked again too, until the request has waited for its time-out. Then it was *unknown* if any of
+it left, else the broker is *unavailable*. A request that is refused as a whole is *unknown* too if another
+part of it, or an earlier attempt, may have been done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from grpc import aio
+
+from chronoline.client.broker_time import BrokerTime, monotonic_us
+from chronoline.client.connection import BackOff, Connection, is_cancelled
+from chronoline.client.requests import FrameLimits, Line, Part, Request
+from chronoline.core.errors import (
+    BrokerUnavailable,
+    ChronolineError,
+    ClientClosed,
+    ConsumerReplaced,
+    InvalidInput,
+    OutcomeUnknown,
+    StoreBusy,
+    Unauthenticated,
+)
+from chronoline.core.outcome import REASONS, Outcome, Refusal
+from chronoline.core.version import VERSION
+from chronoline.runtime.message_ids import new_id
+from chronoline.wire.codes import Kind, error_of
+from chronoline.wire.v1 import chronoline_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+_FRAME_ITEMS = 5_000
+_FRAME_BYTES = 2 * 1024 * 1024
+_TOGETHER = 1_000
+"""So many frames travel in one, besides a request."""
+_SHORTEST_PING_S = 0.05
+_LAST_ANSWERS_S = 2.0
+_LAST_WORDS_S = 1.0
+_WELCOME_S = 10.0
+_GOODBYE_S = 1.0
+_BUSY_REST_S = 0.2
+_FINAL = (Unauthenticated, ConsumerReplaced, ClientClosed)
+"""Opening the stream again would not help."""
+
+
+class Stream(ABC):
+    """One stream, from its first use until `close`."""
+
+    method: ClassVar[str]
+    reply_type: ClassVar[Any]
+
+    def __init__(self, connection: Connection, name: str, *, timeout_s: float) -> None:
+        self._connection = connection
+        self.name = name
+        """As it was asked for; as the broker told it, once it did."""
+        self._instance = new_id()
+        self._timeout_s = timeout_s
+        self.time = BrokerTime()
+        self.limits = pb.Limits(frame_bytes=16 * 1024 * 1024, batch=10_000, ping_interval_ms=1_000)
+        self.drift_us = 0
+        self._drifting = False
+        self._line = Line()
+        self._sent: dict[int, list[Part]] = {}
+        self._resting: dict[Part, asyncio.TimerHandle] = {}  # until they are asked again
+        self._seq = 0
+        self._frames: list[Any] = []  # to be written before requests, in this order
+        self._news = asyncio.Event()
+        self._ready = False
+        self._leaving: ChronolineError = BrokerUnavailable("the broker ended the stream")
+        """Why the stream that is open ends, when it does."""
+        self._round_trip_us = 0
+        self._unheard = 0
+        """Pings since anything was heard of the broker."""
+        self._running: asyncio.Task[None] | None = None
+        self._closed = False
+        self.failure: ChronolineError | None = None
+        """Why it will never open."""
+
+    # For those who ask
+
+    async def request(self, kind: Any, items: Sequence[Any], *, again: bool = False) -> list[Any]:
+        """An answer for each item. Raises what the broker says is wrong with all of them.
+
+        `again` says that an earlier request for the same was not answered.
+        """
+        if self._closed:
+            raise ClientClosed
+        if self.failure is not None:
+            raise self.failure
+        if not items:
+            return []
+        loop = asyncio.get_running_loop()
+        sizes_bytes = [self._size_bytes(kind, item) for item in items]
+        request = Request(kind, items, sizes_bytes, loop.create_future(), again=again)
+        self._enqueue(Part(request, 0, len(items)))
+        self.open()
+        timer = loop.call_later(self._timeout_s, self._give_up, request)
+        try:
+            return await request.future
+        finally:
+            timer.cancel()
+            self._line.drop(request)
+
+    def open(self) -> None:
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """What was asked is waited for, a moment. May be called twice."""
+        under_way = {each.request.future for each in self._unanswered() if not each.request.done}
+        if under_way and self._ready:
+            await asyncio.wait(under_way, timeout=_LAST_ANSWERS_S)
+        self._closed = True
+        self._news.set()
+        if self._running is not None:
+            if (
+                self._ready
+            ):  # it says goodbye, so that gRPC has nothing to say when the event loop is gone
+                await asyncio.wait([self._running], timeout=_GOODBYE_S)
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        for part in self._unanswered():
+            self._give_up(part.request, "the client was closed before the broker answered")
+        self._rest_no_more()
+
+    def _unanswered(self) -> list[Part]:
+        sent = (each for parts in self._sent.values() for each in parts)
+        return [*self._line.parts, *sent, *self._resting]
+
+    def _rest_no_more(self) -> None:
+        for timer in self._resting.values():
+            timer.cancel()
+        self._resting.clear()
+
+    def _enqueue(self, part: Part) -> None:
+        self._line.add(part)
+        self._news.set()
+
+    def _give_up(self, request: Request, why: str | None = None) -> None:
+        if request.done:
+            return
+        if why is None:
+            why = self._why_late(request)
+        elif request.last is not None:
+            why = f"{why}: {request.last}"
+        error: ChronolineError
+        if request.sent:
+            error = OutcomeUnknown(
+                f"it may have happened or not; ask again with the same ids: {why}"
+            )
+        else:
+            error = BrokerUnavailable(f"nothing was changed: {why}")
+        error.retry_after_ms = None if request.last is None else request.last.retry_after_ms
+        request.fail(error)
+
+    def _why_late(self, request: Request) -> str:
+        address, last = self._connection.address, request.last
+        if last is not None and request.was_told:
+            return f"it was not done within {self._timeout_s:g} s; {address} last answered: {last}"
+        because = "" if last is None else f": {last}"
+        return f"no answer came from {address} within {self._timeout_s:g} s{because}"
+
+    @property
+    def _hello(self) -> pb.Hello:
+        return pb.Hello(name=self.name, version=VERSION, instance=self._instance)
+
+    # What each kind of stream does its own way
+
+    @abstractmethod
+    def _frame(self, **fields: Any) -> Any:
+        """A frame with these fields."""
+
+    @abstractmethod
+    def _request_frame(self, kind: Any, items: Sequence[Any], seq: int, *, again: bool) -> Any:
+        """The frame that asks for these items. `again` says that an earlier attempt was not answered."""
+
+    @abstractmethod
+    def _size_bytes(self, kind: Any, item: Any) -> int:
+        """How much of a frame it takes, about."""
+
+    @abstractmethod
+    def _answers(self, reply: Any, parts: Sequence[Part]) -> list[Any]:
+        """What a reply says of each item of these parts."""
+
+    def _can_repeat(self, part: Part) -> bool:
+        """Whether a part that left and was not answered may be asked again: the store does nothing twice."""
+        return True
+
+    @abstractmethod
+    async def _welcomed(self) -> None:
+        """The stream is open; what was asked before is asked again after this."""
+
+    @abstractmethod
+    def _told(self, reply: Any) -> None:
+        """Something that was not asked for."""
+
+    @property
+    def _busy(self) -> bool:
+        return False
+
+    # The life of a stream
+
+    async def _run(self) -> None:
+        back_off = BackOff()
+        while not self._closed:
+            generation = self._connection.generation
+            try:
+                await self._live(back_off)
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    raise
+                if isinstance(error, TimeoutError):
+                    await self._connection.give_up(generation)
+                known = self._known(error)
+                # What the broker refused at the hello, it will always refuse.
+                if isinstance(known, _FINAL) or isinstance(error, InvalidInput):
+                    self._fail(known)
+                    return
+                self._interrupted(known)
+            if not self._closed:
+                await asyncio.sleep(back_off.next_s())  # before it opens again
+
+    def _known(self, error: BaseException) -> ChronolineError:
+        """What it means for those who wait."""
+        if isinstance(error, aio.AioRpcError):
+            return self._connection.error_of(error)
+        if isinstance(error, ChronolineError):
+            return error
+        if isinstance(error, TimeoutError):
+            return BrokerUnavailable(
+                f"nothing is heard of the broker at {self._connection.address}"
+            )
+        if not isinstance(error, OSError | asyncio.InvalidStateError | asyncio.CancelledError):
+            logger.error("the stream to the broker failed; it opens again", exc_info=error)
+        return BrokerUnavailable(f"the stream to {self._connection.address} broke: {error}")
+
+    async def _live(self, back_off: BackOff) -> None:
+        call = self._connection.stream(self.method, self.reply_type)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            replies = call.__aiter__()
+            async with asyncio.timeout(_WELCOME_S):
+                await call.write(self._frame(hello=self._hello))
+                behind_welcome = await self._take_welcome(replies)
+            self._connection.reached = True
+            back_off.reset()
+            tasks += map(
+                asyncio.create_task,
+                (
+                    self._read(behind_welcome, replies),
+                    self._write(call),
+                    self._ping(),
+                    self._open_up(),
+                ),
+            )
+            running: set[asyncio.Task[None]] = set(tasks)
+            while running:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.exception() for task in done):
+                    # Writing fails before the broker's last words were read: they say why.
+                    await asyncio.wait(tasks[:1], timeout=_LAST_WORDS_S)
+                    done |= {each for each in tasks[:1] if each.done()}
+                for task in sorted(done, key=tasks.index):
+                    task.result()
+        finally:
+            self._ready = False
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            call.cancel()
+
+    async def _open_up(self) -> None:
+        await self._welcomed()
+        self._ready = True
+        self._news.set()
+
+    async def _take_welcome(self, replies: AsyncIterator[Any]) -> Sequence[Any]:
+        """Answers what came together with it."""
+        self.time.forget()  # it may be another broker, with another clock
+        async for reply in replies:
+            self._heard(reply)
+            if reply.WhichOneof("what") == "failure":
+                raise error_of(reply.failure)
+            if reply.WhichOneof("what") == "welcome":
+                self.name = reply.welcome.name
+                self.limits = reply.welcome.limits
+                return reply.more  # type: ignore[no-any-return]  # of either kind
+        raise BrokerUnavailable("the broker ended the stream before it said welcome")
+
+    def _heard(self, reply: Any) -> None:
+        self._unheard = 0
+        self.time.heard(reply.stamp.now_us, reply.stamp.epoch)
+
+    def _fail(self, error: ChronolineError) -> None:
+        self.failure = error
+        for part in self._unanswered():
+            part.request.refuse(error)
+        self._line.clear()
+        self._sent.clear()
+        self._rest_no_more()
+
+    def _interrupted(self, error: ChronolineError) -> None:
+        """Requests without an answer are asked again, where that does nothing twice."""
+        sent = [each for parts in self._sent.values() for each in parts]
+        for part in sent:
+            if not self._can_repeat(part):
+                self._leave_unknown(part, error)
+        self._line.add_first(each for each in sent if not each.request.done)
+        self._sent.clear()
+        self._frames.clear()
+        for part in self._line.parts:
+            part.request.last, part.request.was_told = error, False
+
+    # Writing
+
+    async def _write(self, call: aio.StreamStreamCall[Any, Any]) -> None:
+        with suppress(aio.AioRpcError, asyncio.InvalidStateError):  # the reader hears why it ended
+            await self._write_all(call)
+
+    async def _write_all(self, call: aio.StreamStreamCall[Any, Any]) -> None:
+        while True:
+            askable = self._ready and not self._closed and self._line
+            frames = self._next_frames() if askable else []
+            frames += self._frames[:_TOGETHER]
+            self._frames = self._frames[_TOGETHER:]
+            if frames:
+                frame, *more = frames
+                if more:
+                    frame.more.extend(more)
+                await call.write(frame)
+            elif self._closed:
+                await call.done_writing()  # the broker ends the stream, and with it the reader
+                return
+            elif not askable:
+                self._news.clear()
+                await self._news.wait()
+
+    def _say(self, frame: Any) -> None:
+        """Writes a frame that nobody answers."""
+        self._frames.append(frame)
+        self._news.set()
+
+    def _next_frames(self) -> list[Any]:
+        """As much of what waits as one frame takes; nothing if it could not be said."""
+        most_bytes = self.limits.frame_bytes
+        parts = self._line.take(
+            FrameLimits(
+                min(_FRAME_ITEMS, self.limits.batch), min(_FRAME_BYTES, most_bytes), most_bytes
+            )
+        )
+        if not parts:
+            return []
+        items = [item for part in parts for item in part.items]
+        try:
+            kind, again = parts[0].key
+            frame = self._request_frame(kind, items, self._seq + 1, again=again)
+        except Exception as error:  # what cannot be said must not end the stream for all others
+            for part in parts:
+                part.stay(InvalidInput(f"it cannot be sent: {error}"))
+            return []
+        self._seq += 1
+        self._sent[self._seq] = parts
+        for part in parts:
+            part.left()
+        return [frame]
+
+    async def _ping(self) -> None:
+        interval_s = max(self.limits.ping_interval_ms / 1000, _SHORTEST_PING_S)
+        timeout_s = self.limits.ping_timeout_ms / 1000
+        while True:
+            self.ping()
+            await asyncio.sleep(interval_s)
+            # Counted, and not measured: while our own loop is busy, nothing can be heard either.
+            self._unheard += 1
+            if timeout_s and self._unheard * interval_s > timeout_s:
+                raise TimeoutError
+
+    def ping(self) -> None:
+        ping = pb.Ping(
+            client_us=time.time_ns() // 1000,
+            sent_us=monotonic_us(),
+            round_trip_us=self._round_trip_us,
+            busy=self._busy,
+        )
+        self._say(self._frame(ping=ping))
+
+    # Reading
+
+    async def _read(self, first: Sequence[Any], replies: AsyncIterator[Any]) -> None:
+        self._leaving = BrokerUnavailable("the broker ended the stream")
+        for reply in first:
+            self._take_in(reply)
+        async for frame in replies:
+            self._heard(frame)
+            for reply in (frame, *frame.more):
+                self._take_in(reply)
+        raise self._leaving
+
+    def _take_in(self, reply: Any) -> None:
+        what = reply.WhichOneof("what")
+        if what == "pong":
+            self._round_trip_us = max(1, monotonic_us() - reply.pong.sent_us)
+            self._drifted(reply.pong)
+        elif what == "go_away":
+            self._leaving = _leaving(reply.go_away)  # what is under way is still answered
+            self._ready = False
+        elif reply.seq in self._sent:
+            self._answered(reply, self._sent.pop(reply.seq))
+        else:
+            self._told(reply)
+
+    def _drifted(self, pong: pb.Pong) -> None:
+        self.drift_us = pong.drift_us
+        began, self._drifting = pong.drifting and not self._drifting, pong.drifting
+        if began:
+            logger.warning(
+                "this machine's clock is %.3f s %s the broker's",
+                abs(pong.drift_us) / 1_000_000,
+                "ahead of" if pong.drift_us > 0 else "behind",
+            )
+
+    def _answered(self, reply: Any, parts: list[Part]) -> None:
+        if reply.WhichOneof("what") == "failure":
+            self._refused(reply.failure, parts)
+            return
+        answers = self._answers(reply, parts)
+        begin = 0
+        for part in parts:
+            count = part.end - part.begin
+            self._settle_part(part, answers[begin : begin + count])
+            begin += count
+
+    def _settle_part(self, part: Part, answers: Sequence[Any]) -> None:
+        """Asks again, one by one, for messages that other transactions hold; the others are answered."""
+        if not any(map(is_busy, answers)):
+            part.answered(answers)
+            return
+        loop = asyncio.get_running_loop()
+        for answer in answers:
+            alone = part.cut(1)
+            if not is_busy(answer):
+                alone.answered([answer])
+                continue
+            alone.turned_back()
+            alone.request.last = StoreBusy(REASONS[Refusal.BUSY])
+            alone.request.was_told = True
+            self._resting[alone] = loop.call_later(_BUSY_REST_S, self._again, alone)
+
+    def _refused(self, failure: pb.Failure, parts: list[Part]) -> None:
+        loop = asyncio.get_running_loop()
+        for part in parts:
+            error = error_of(failure)
+            if failure.kind == Kind.REFUSED.value:
+                part.refused(error)
+                continue
+            part.request.last, part.request.was_told = error, True
+            if failure.kind == Kind.TRY_AGAIN.value:
+                part.turned_back()
+            elif not self._can_repeat(part):
+                self._leave_unknown(part, error)
+                continue
+            rest_s = (failure.retry_after_ms or 100) / 1000
+            self._resting[part] = loop.call_later(rest_s, self._again, part)
+
+    @staticmethod
+    def _leave_unknown(part: Part, error: ChronolineError) -> None:
+        part.request.fail(
+            OutcomeUnknown(f"it may have happened or not, and is not asked again: {error}")
+        )
+
+    def _again(self, part: Part) -> None:
+        del self._resting[part]
+        if not part.request.done and not self._closed:
+            self._enqueue(part)
+
+
+def is_busy(answer: Any) -> bool:
+    """Whether a message was not changed since another transaction holds it; an answer may carry a moment."""
+    outcome = answer[0] if isinstance(answer, tuple) else answer
+    return isinstance(outcome, Outcome) and outcome.refusal is Refusal.BUSY
+
+
+def _leaving(go_away: pb.GoAway) -> ChronolineError:
+    if go_away.code == "replaced":
+        return ConsumerReplaced(go_away.message)
+    return BrokerUnavailable(go_away.message)

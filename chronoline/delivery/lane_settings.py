@@ -1,0 +1,68 @@
+"""What a publishing lane is set to, and what it reports of a window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
+from chronoline.core.errors import InvalidInput
+from chronoline.delivery.reservations import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS
+
+DEFAULT_POLL_MS = 100
+DEFAULT_MAX_IN_FLIGHT = 10_000
+MOST_AHEAD_MS = 60_000
+"""As far as a store reserves ahead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSettings:
+    """How a publishing lane serves. Raises `InvalidInput` for what makes no sense."""
+
+    hold_ms: int = DEFAULT_HOLD_MS
+    """How long it holds what it reserved: after a crash others serve it that much later."""
+    reserve_ahead_ms: int = DEFAULT_RESERVE_AHEAD_MS
+    poll_ms: int = DEFAULT_POLL_MS
+    """How often it reserves in dense traffic; never less often than every half of `reserve_ahead_ms`."""
+    retry_ms: int = DEFAULT_RETRY_MS
+    """When a message is tried again that the output refused."""
+    timing_advance_ms: int = 0
+    """So much before its due a message is published."""
+    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    """How many messages are held and in flight at most."""
+
+    def __post_init__(self) -> None:
+        reach_ms = self.reserve_ahead_ms + self.timing_advance_ms
+        problem = None
+        for name in ("reserve_ahead_ms", "poll_ms", "max_in_flight"):
+            if getattr(self, name) < 1:
+                problem = f"{name} must be at least 1, not {getattr(self, name)}"
+        if self.timing_advance_ms < 0:
+            problem = f"timing_advance_ms must be at least 0, not {self.timing_advance_ms}"
+        elif reach_ms > MOST_AHEAD_MS:
+            problem = (
+                "reserve_ahead_ms and timing_advance_ms must be at most"
+                f" {MOST_AHEAD_MS} together, not {reach_ms}"
+            )
+        if problem:
+            raise InvalidInput(problem)
+
+
+DEFAULT_LANE_SETTINGS = LaneSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneReport:
+    """What became of the messages of one window."""
+
+    fired: int = 0
+    """Acknowledged by the output."""
+    failed: int = 0
+    """Refused by the output, to be tried again or to go to the dead letters."""
+    given_back: int = 0
+    """Unreserved: the output was not available, or there was no time left for them."""
+    lapsed: int = 0
+    """Not published because their leases were over; they are served again."""
+    taken_over: int = 0
+    """Reserved from a holder whose lease had lapsed."""
+    skipped: bool = False
+    """The window was over before it began, and nothing was done."""

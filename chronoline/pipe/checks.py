@@ -1,0 +1,165 @@
+"""Whether a pipe could run: each part is tried, and what is wrong is said with what to do.
+
+Nothing is made: what is not there yet is not there afterwards, save for the tables of a PostgreSQL database.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra, StoreUnavailable
+from chronoline.pipe.clocks import Offset
+from chronoline.pipe.inputs import open_input
+from chronoline.pipe.local_files import check_log, missing_file
+from chronoline.pipe.outputs.factory import open_output
+from chronoline.pipe.places import Place
+from chronoline.pipe.settings import PipeSettings
+from chronoline.pipe.timeline import fixed_problem
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.message_ids import new_id
+from chronoline.stores.factory import open_store
+
+_OLDEST_JAVA = 17
+
+
+class _Bearable(ChronolineError):
+    """Something is wrong, and a pipe that runs would go on all the same."""
+
+
+class Finding(NamedTuple):
+    part: str
+    words: str
+    fine: bool
+    bearable: bool = False
+    """Not fine, but no reason not to start: a pipe waits for an output that is away, and warns of clocks."""
+
+
+def check_pipe(settings: PipeSettings, slots: Callable[[], str]) -> Iterator[Finding]:
+    """Tries everything, one finding after the other; `slots` looks at Spark."""
+    yield from _check_places(settings)
+    java = _try("Java", _check_java)
+    yield java
+    yield _try("Spark", slots) if java.fine else Finding("Spark", "not tried: it needs Java", False)
+
+
+def check_before_spark(settings: PipeSettings) -> Iterator[Finding]:
+    """Tries what can be tried in about a second: Spark takes many to start."""
+    yield from _check_places(settings)
+    yield _try("Java", _check_java)
+
+
+def _check_places(settings: PipeSettings) -> Iterator[Finding]:
+    yield _try("store", lambda: _check_store(settings))
+    yield _try("input", lambda: _check_input(settings))
+    yield _try("output", lambda: _check_output(settings, settings.output))
+    if settings.dead_letters is not None:
+        dead_letters = settings.dead_letters
+        yield _try("dead letters", lambda: _check_output(settings, dead_letters))
+    else:
+        yield Finding("dead letters", "no topic is set: they are kept in the store", True)
+
+
+def _try(part: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(part, check(), True)
+    except ChronolineError as error:
+        return Finding(part, str(error), False, isinstance(error, _Bearable))
+
+
+# The store
+
+
+def _check_store(settings: PipeSettings) -> str:
+    """A heartbeat shows that it can be written."""
+    missing = missing_file(settings.store)
+    if missing is not None:
+        return _to_be_made(missing)
+    with open_store(settings.store) as store:
+        now_ms = SystemClock().now_ms()
+        group, me = f"check of {settings.name}", new_id()
+        store.beat(group, me, until_ms=now_ms + 1_000, now_ms=now_ms)
+        store.leave(group, me)
+        topic = store.find_topic(settings.name)
+        if topic is not None and (problem := fixed_problem(settings, topic)):
+            raise InvalidInput(problem)
+        clock = Offset("the store", store.clock_ms, bound_ms=settings.clock_bound_ms)
+        offset_ms = clock.measure()
+        if clock.bad:
+            raise _Bearable(clock.words(offset_ms))
+        return "can be read and written" + (f", clock {offset_ms:+} ms" if offset_ms else "")
+
+
+def _to_be_made(file: Path) -> str:
+    there = next(folder for folder in file.parents if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise StoreUnavailable(f"{str(file)!r} cannot be made: {str(there)!r} cannot be written")
+    folder = "" if there == file.parent else ", and its folder"
+    return f"{str(file)!r} is not there yet: the pipe will make it{folder}"
+
+
+# Topics
+
+
+def _check_input(settings: PipeSettings) -> str:
+    check_log(settings.input)
+    with open_input(settings.input, settings.name) as source:
+        count = len(source.partitions())
+        source.earliest()
+    if settings.input.kind == "kafka":
+        _check_rights(settings.input, read=True)
+    return f"{settings.input.topic!r} has {count} {'partition' if count == 1 else 'partitions'}"
+
+
+def _check_output(settings: PipeSettings, place: Place) -> str:
+    check_log(place)
+    if place.kind == "kafka":
+        _check_rights(place, read=False)
+    try:
+        open_output(place, delivery_timeout_ms=settings.delivery_timeout_ms).close()
+    except StoreUnavailable as error:
+        raise _Bearable(str(error)) from error
+    return f"{place.topic!r} is there"
+
+
+def _check_rights(place: Place, *, read: bool) -> None:
+    from chronoline.pipe.kafka import (  # noqa: PLC0415 - its library is optional
+        KafkaTopic,
+        KafkaUnavailable,
+    )
+
+    try:
+        with KafkaTopic(place) as topic:
+            topic.partitions()
+            rights = topic.rights()
+    except KafkaUnavailable as error:
+        if read:
+            raise
+        raise _Bearable(str(error)) from error
+    if (rights.may_read if read else rights.may_write) is False:
+        what = "read" if read else "write"
+        raise InvalidInput(f"this user may not {what} the Kafka topic {place.topic!r}: grant it")
+
+
+# Java
+
+
+def _check_java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise MissingExtra(
+            f"Spark needs Java {_OLDEST_JAVA} or newer: install it, or set JAVA_HOME"
+        )
+    words = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = words.split('"')[1] if '"' in words else ""
+    major = version.split(".")[0]
+    if not major.isdecimal() or int(major) < _OLDEST_JAVA:
+        raise MissingExtra(
+            f"Spark needs Java {_OLDEST_JAVA} or newer, not {version or 'this one'}: set JAVA_HOME"
+        )
+    return version

@@ -1,0 +1,130 @@
+"""Claims on the partitions of an input: this pipe's share among those that live.
+
+Claims end by themselves, so a pipe that dies loses its partitions to the others. A share that changes is
+given up first and claimed by the others at their next look. The store refuses whatever comes in under a
+claim that was lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Literal
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.topic import Topic
+from chronoline.pipe.inputs import Input
+from chronoline.pipe.placement import deal_partitions
+from chronoline.pipe.settings import PipeSettings
+from chronoline.stores.contract import Store
+from chronoline.stores.inputs import InputClaim, Intake
+
+logger = logging.getLogger(__name__)
+
+Start = Literal["earliest", "latest"]
+
+
+def source_name(settings: PipeSettings, identity: str) -> str:
+    """The name of a pipe's input in the accounts of the store.
+
+    With the topic's identity in it, positions of a topic that was deleted and made anew do not count.
+    """
+    digest = sha256(f"{settings.name}/{settings.input.topic}".encode()).hexdigest()[:16]
+    return f"{digest}/{identity}"
+
+
+class Claiming:
+    """The claims of one pipe on one input."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic: Topic,
+        source: Input,
+        *,
+        name: str,
+        node: str,
+        start: Start,
+        claim_ms: int,
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self._input = source
+        self._source = name
+        self._node = node
+        self._start = start
+        self._claim_ms = claim_ms
+        self.claims: dict[int, InputClaim] = {}
+
+    def renew(self, now_ms: int) -> bool:
+        """Keeps the claims alive; false if some were lost: what runs under them must be started anew."""
+        held = list(self.claims.values())
+        renewed = self._store.renew_claims(held, until_ms=now_ms + self._claim_ms, now_ms=now_ms)
+        self.claims = {claim.partition: claim for claim in renewed}
+        return len(renewed) == len(held)
+
+    def share(self, live: Sequence[str], partitions: Sequence[int], now_ms: int) -> bool:
+        """Gives up what is not this pipe's share and claims what is; says whether anything changed."""
+        wanted = set(deal_partitions(live, self._node, partitions))
+        unwanted = [claim for each, claim in self.claims.items() if each not in wanted]
+        if unwanted:
+            self._store.release_claims(unwanted)
+            self.claims = {each: self.claims[each] for each in self.claims if each in wanted}
+        missing = wanted - self.claims.keys()
+        gained = self._claim(missing, now_ms) if missing else []
+        self.claims |= {claim.partition: claim for claim in gained}
+        return bool(unwanted or gained)
+
+    def skip_lost(self, now_ms: int) -> None:
+        """Goes on behind what the input has deleted meanwhile: whoever reads from there would fail.
+
+        Raises `InvalidInput` if a partition ends before its position: then it has lost records.
+        """
+        first, latest = self._input.earliest(), self._input.latest()
+        for each, claim in self.claims.items():
+            if claim.position > latest.get(each, claim.position):
+                raise InvalidInput(
+                    f"partition {each} of the input ends at offset {latest[each]}, and was taken in up to "
+                    f"{claim.position}: its end was lost. Give the pipe another name to begin anew"
+                )
+        self.claims = {
+            each: self._skip(claim, first.get(each, 0), now_ms)
+            for each, claim in self.claims.items()
+        }
+
+    def release(self) -> None:
+        self._store.release_claims(list(self.claims.values()))
+        self.claims = {}
+
+    def _claim(self, partitions: set[int], now_ms: int) -> list[InputClaim]:
+        first = self._input.earliest()
+        if self._start == "latest" and not self._store.input_accounts(self._source):
+            # All that is there now is begun here, also for others: what comes later came while the pipe was.
+            begun = self._ask_for(self._input.latest(), now_ms)
+            self._store.release_claims([each for each in begun if each.partition not in partitions])
+        gained = self._ask_for({each: first[each] for each in partitions}, now_ms)
+        return [self._skip(claim, first[claim.partition], now_ms) for claim in gained]
+
+    def _ask_for(self, starts: dict[int, int], now_ms: int) -> list[InputClaim]:
+        until_ms = now_ms + self._claim_ms
+        return self._store.claim_inputs(
+            self._source, starts, self._node, until_ms=until_ms, now_ms=now_ms
+        )
+
+    def _skip(self, claim: InputClaim, first: int, now_ms: int) -> InputClaim:
+        """Goes on behind what the input has deleted before the pipe came to it, and says so."""
+        if claim.position >= first:
+            return claim
+        logger.error(
+            "%d records of partition %d, from offset %d on, were deleted from the input before they were "
+            "taken in; they are lost. Keep the input's records for longer",
+            first - claim.position,
+            claim.partition,
+            claim.position,
+        )
+        intake = Intake(claim, [], first)
+        self._store.take_in(
+            self._topic.uid, [intake], producer_group=self._topic.name, now_ms=now_ms
+        )
+        return claim._replace(position=first)

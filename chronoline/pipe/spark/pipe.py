@@ -1,0 +1,404 @@
+"""A pipe: from an input topic to the timeline, and from there to an output topic at the millisecond.
+
+State. A pipe is a member of its group in the store: by its heartbeats the others know it, and by a flag
+there it is told to stop. Its share of the input's partitions is claimed in the store; its share of the
+buckets follows from who is alive. Nothing that decides anything is kept in this process or in Spark's
+checkpoints.
+
+Work. One streaming query takes records in; as many as there are lanes fire. One thread sends the heartbeats,
+one keeps the claims and starts queries again that failed, and one does the upkeep, which may take long: the
+relay of dead letters, purging, showing positions to the input's own tools, measuring clocks.
+
+Stopping. The flag in the store tells the tasks, which fire what is due or give it back; then the queries are
+ended, since that kills a task without clearing up; then the claims are released and the pipe leaves its
+group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from chronoline.core.closing import Closing
+from chronoline.core.errors import (
+    ChronolineError,
+    InvalidInput,
+    StoreError,
+    StoreUnavailable,
+    TopicNotFound,
+)
+from chronoline.core.topic import Topic
+from chronoline.delivery.lane_settings import LaneSettings
+from chronoline.pipe.claims import Claiming, source_name
+from chronoline.pipe.clocks import ReadClock
+from chronoline.pipe.counters import Counters, WindowCount
+from chronoline.pipe.inputs import open_input
+from chronoline.pipe.lane_work import LaneWork
+from chronoline.pipe.metrics import MetricsServer, PipeCollector
+from chronoline.pipe.settings import PipeSettings
+from chronoline.pipe.spark.enqueue import IntakeWork, start_enqueue
+from chronoline.pipe.spark.expressions import Contract
+from chronoline.pipe.spark.kafka_clock import KafkaClock
+from chronoline.pipe.spark.lane_query import start_lane
+from chronoline.pipe.spark.queries import SPARK_IS_GONE, KeptQuery, longest_stillness_s
+from chronoline.pipe.spark.session import build_session, is_stopped, session_problems, slots_needed
+from chronoline.pipe.spark.workers import warm_up
+from chronoline.pipe.status import read_status
+from chronoline.pipe.timeline import fixed_problem, topic_settings
+from chronoline.pipe.upkeep import PipeUpkeep
+from chronoline.runtime.clock import SystemClock
+from chronoline.spark import register
+from chronoline.stores.factory import open_store
+from chronoline.stores.members import Member, pipe_group, pipe_members
+
+logger = logging.getLogger(__name__)
+
+_BEATS_ALIVE = 4
+"""A pipe whose heartbeats fail so many times in a row is taken for dead."""
+_SHORTEST_LIFE_MS = 2_000
+_LOOK_AT_PARTITIONS_S = 30.0
+_LOOK_FOR_END_S = 0.05
+_PATIENCE_S = 10.0
+
+
+class Pipe(Closing):
+    """A running pipe. Everything is started by the constructor, and ended by `close`."""
+
+    def __init__(self, settings: PipeSettings, spark: SparkSession | None = None) -> None:
+        self.settings = settings
+        self.node = str(uuid.uuid4())
+        self.counters = Counters()
+        self.stopped = threading.Event()
+        """Set when somebody asked the pipe to stop, here or in the store, and when it failed for good."""
+        self.failed: str | None = None
+        """Why it cannot go on; then others serve its share, and it should be started again."""
+        self._clock = SystemClock()
+        self._starts = 0
+        self._threads: list[threading.Thread] = []
+        self._closing = threading.Lock()
+        self._ended = False
+        with contextlib.ExitStack() as opened:
+            self._open(opened, spark)
+            self._exits = opened.pop_all()
+        try:
+            self._start_threads()
+        except BaseException:  # an interrupt among them: lanes run, and nobody else could end them
+            self.close()
+            raise
+
+    def _open(self, opened: contextlib.ExitStack, spark: SparkSession | None) -> None:
+        settings = self.settings
+        self._folder = Path(tempfile.mkdtemp(prefix="chronoline-pipe-"))
+        opened.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._spark = spark or build_session(settings)
+        self._own_session = spark is None
+        if self._own_session:
+            opened.callback(self._stop_spark)
+        problems = session_problems(self._spark, settings)
+        if problems:
+            raise InvalidInput("Spark cannot serve this pipe: " + "; ".join(problems))
+        register(self._spark)
+        self._store = opened.enter_context(open_store(settings.store))
+        self.topic = self._store.ensure_topic(
+            settings.name, topic_settings(settings), now_ms=self._clock.now_ms()
+        )
+        if problem := fixed_problem(settings, self.topic):
+            raise InvalidInput(problem)
+        self._input = opened.enter_context(open_input(settings.input, settings.name))
+        self.counters.source = source_name(settings, self._input.identity())
+        self._partitions = self._input.partitions()
+        self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
+        self._longest_still_s = (
+            settings.lanes * settings.window_ms + 2 * settings.hold_ms
+        ) / 1000 + _PATIENCE_S
+        self._claiming = Claiming(
+            self._store,
+            self.topic,
+            self._input,
+            name=self.counters.source,
+            node=self.node,
+            start=settings.start,
+            claim_ms=2 * settings.hold_ms,
+        )
+        if settings.metrics:
+            opened.enter_context(self._serve_metrics(settings.metrics))
+        self._upkeep = PipeUpkeep(
+            settings,
+            self._store,
+            self.topic,
+            self._input,
+            node=self.node,
+            kafka_clock=self._kafka_clock(opened),
+        )
+        logger.info("pipe %r starts as node %s", settings.name, self.node)
+        warm_up(self._spark, self._work(0), slots_needed(settings) + 1)
+        self._members = self._beat()  # not before it can serve: the others give up its share now
+        opened.callback(self._leave)
+        self._enqueue = KeptQuery(f"the input of pipe {settings.name!r}", self._start_enqueue)
+        self._lanes = [
+            KeptQuery(f"lane {lane} of pipe {settings.name!r}", partial(self._start_lane, lane))
+            for lane in range(settings.lanes)
+        ]
+        self._windows = {lane: WindowCount(settings.lanes) for lane in self._lanes}
+        for lane in self._lanes:
+            opened.callback(lane.stop)
+            lane.start()
+
+    def _start_threads(self) -> None:
+        self._upkeep.start(self.counters)
+        for name, work in (
+            ("chronoline-heartbeat", self._show_life),
+            ("chronoline-supervisor", self._look_after),
+        ):
+            thread = threading.Thread(target=self._repeat, args=(work,), name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)  # not before: `close` waits for those that run
+
+    def close(self) -> None:
+        """Ends the pipe: what it holds is fired or given back. May be called twice."""
+        with self._closing:
+            self.stopped.set()
+            if self._ended:
+                return
+            self._ended = True
+            logger.info("pipe %r stops as node %s", self.settings.name, self.node)
+            with self._exits:
+                self._exits.callback(self._upkeep.stop)
+                for thread in self._threads:
+                    thread.join()
+                self._end_lanes()
+
+    # Starting
+
+    def _work(self, lane: int) -> LaneWork:
+        settings = self.settings
+        return LaneWork(
+            pipe=settings.name,
+            node=self.node,
+            store=settings.store,
+            topic_uid=self.topic.uid,
+            output=settings.output,
+            lane=lane,
+            lanes=settings.lanes,
+            ranges=settings.ranges,
+            window_ms=settings.window_ms,
+            look_ms=settings.failure_detection_interval_ms,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            settings=LaneSettings(
+                hold_ms=settings.hold_ms,
+                reserve_ahead_ms=settings.reserve_ahead_ms,
+                poll_ms=settings.poll_interval_ms,
+                timing_advance_ms=settings.timing_advance_ms,
+            ),
+        )
+
+    def _serve_metrics(self, address: str) -> MetricsServer:
+        host, _, port = address.rpartition(":")
+        collector = PipeCollector(
+            self.settings.name,
+            self.node,
+            self.counters,
+            lambda: read_status(self.settings, self._store, self._clock.now_ms()),
+        )
+        return MetricsServer(host.strip("[]"), int(port), collector)
+
+    def _kafka_clock(self, opened: contextlib.ExitStack) -> ReadClock:
+        if self.settings.input.kind != "kafka":
+            return lambda: None
+        clock = KafkaClock(self._spark, self.settings.input)
+        opened.callback(clock.close)
+        return clock
+
+    def _start_lane(self, lane: int) -> StreamingQuery:
+        folder = self._new_folder()
+        receipts = None
+        if self.settings.receipts:
+            # A folder for each start: a sink that finds what another query wrote passes over it.
+            receipts = f"{self.settings.receipts}/node={self.node}/run={folder.name}/lane={lane}"
+        return start_lane(
+            self._spark, self._work(lane), checkpoint=folder.as_uri(), receipts=receipts
+        )
+
+    def _start_enqueue(self) -> StreamingQuery:
+        settings = self.settings
+        self._claiming.skip_lost(self._clock.now_ms())
+        work = IntakeWork(
+            pipe=settings.name,
+            store=settings.store,
+            topic_uid=self.topic.uid,
+            input=settings.input,
+            claims=dict(self._claiming.claims),
+            contract=contract_of(settings, self.topic),
+            rows_per_trigger=settings.rows_per_trigger,
+            trigger_interval_ms=settings.trigger_interval_ms,
+        )
+        return start_enqueue(self._spark, work, checkpoint=self._new_folder().as_uri())
+
+    def _new_folder(self) -> Path:
+        """For a checkpoint, which nothing depends on."""
+        self._starts += 1
+        folder = self._folder / str(self._starts)
+        folder.mkdir()
+        return folder
+
+    # Supervising
+
+    def _repeat(self, work: Callable[[], None]) -> None:
+        while not self.stopped.is_set():
+            try:
+                work()
+            except StoreUnavailable as error:
+                logger.warning("the store cannot be reached, trying again: %s", error)
+            except SPARK_IS_GONE as error:
+                self._fail(f"Spark has died: {error}")
+            except ChronolineError as error:
+                logger.error("pipe %r: %s", self.settings.name, error)
+            except Exception:
+                logger.exception("pipe %r: supervising failed, trying again", self.settings.name)
+            self.stopped.wait(self.settings.failure_detection_interval_ms / 1000)
+
+    def _fail(self, why: str) -> None:
+        self.failed = why
+        logger.error("pipe %r ends: %s", self.settings.name, why)
+        self.stopped.set()
+
+    def _show_life(self) -> None:
+        """In a thread of its own: what else is asked may take longer than a life without a heartbeat.
+
+        A pipe whose lanes stand still does not live: others should serve its share.
+        """
+        still_s = self._still_s()
+        if still_s > self._longest_still_s:
+            logger.error("no heartbeat: the lanes have stood still for %d seconds", still_s)
+            self._members = pipe_members(self._store, self.topic)
+        else:
+            self._members = self._beat()
+        if any(member.name == self.node and member.stopping for member in self._members):
+            self.stopped.set()
+
+    def _still_s(self) -> float:
+        """For how long the lanes have stood still: asked anew each time, since both threads go by it, and
+        each may have been busy for a while."""
+        return longest_stillness_s(self._lanes, suspicious_s=self._longest_still_s)
+
+    def _look_after(self) -> None:
+        if is_stopped(self._spark):  # by its cluster, or by whoever made the session
+            self._fail("Spark was stopped")
+            return
+        try:
+            self._store.get_topic(self.topic.uid)
+        except TopicNotFound:
+            self._fail(f"its timeline {self.topic.name!r} was dropped")
+            return
+        for lane in self._lanes:
+            self._count(lane)  # before it is started again, which forgets them
+            lane.keep()
+        self.counters.restarts = sum(each.restarts for each in (*self._lanes, self._enqueue))
+        self._keep_input()
+        if time.monotonic() >= self._look_at_partitions_s:
+            self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
+            self._partitions = self._input.partitions()
+
+    def _count(self, lane: KeptQuery) -> None:
+        for observed in lane.observed():
+            self.counters.add_messages(observed)
+            self._windows[lane].add(observed, self.counters)
+
+    def _keep_input(self) -> None:
+        if self._still_s() > self._longest_still_s:
+            # Others have its share, and shall have the input too.
+            self._enqueue.stop()
+            self._claiming.release()
+            return
+        now_ms = self._clock.now_ms()
+        kept = self._claiming.renew(now_ms)
+        members = self._members
+        live = [each.name for each in members if each.alive(now_ms) and not each.stopping]
+        changed = self._claiming.share(live, self._partitions, now_ms)
+        if changed or not kept:
+            self._enqueue.stop()
+            self._claiming.renew(now_ms)  # what was taken in to the end counts
+            logger.info(
+                "node %s takes in the partitions %s", self.node, sorted(self._claiming.claims)
+            )
+        if self._claiming.claims:
+            self._enqueue.keep()
+
+    def _beat(self) -> list[Member]:
+        now_ms = self._clock.now_ms()
+        life_ms = max(_SHORTEST_LIFE_MS, _BEATS_ALIVE * self.settings.failure_detection_interval_ms)
+        self._store.beat(
+            pipe_group(self.topic),
+            self.node,
+            until_ms=now_ms + life_ms,
+            details=self.counters.to_json(),
+            now_ms=now_ms,
+        )
+        return pipe_members(self._store, self.topic)
+
+    # Ending
+
+    def _end_lanes(self) -> None:
+        """Tells the tasks through the store, waits until those that ran have ended, and ends the queries."""
+        self._enqueue.stop()
+        try:
+            self._store.ask_to_stop(pipe_group(self.topic), self.node)
+            self._claiming.release()
+        except StoreError as error:
+            logger.warning("what is held is left to lapse: %s", error)
+        if self.failed:
+            return
+        try:
+            if not is_stopped(self._spark):
+                self._await_lanes()
+        except SPARK_IS_GONE as error:
+            logger.warning("Spark ended first; what is held is left to lapse: %s", error)
+
+    def _await_lanes(self) -> None:
+        done = {lane: lane.done for lane in self._lanes}
+        give_up_s = time.monotonic() + (self.settings.window_ms + self.settings.hold_ms) / 1000
+        # The last that is known to have ended may not be the last that did: what ran when the flag was
+        # set is over when two more are known. Those behind it do nothing.
+        while any(lane.active and lane.done <= done[lane] + 1 for lane in self._lanes):
+            if time.monotonic() >= give_up_s:
+                logger.warning("some lanes did not end in time; what they hold is left to lapse")
+                break
+            time.sleep(_LOOK_FOR_END_S)  # Spark tells of progress only when it is asked
+        if self._own_session:
+            # Spark tells of every task that it interrupts, which is nobody's concern.
+            self._spark.sparkContext.setLogLevel("OFF")
+        for lane in self._lanes:
+            self._count(lane)
+            lane.stop()
+
+    def _stop_spark(self) -> None:
+        with contextlib.suppress(*SPARK_IS_GONE):  # then it has died before
+            self._spark.stop()
+
+    def _leave(self) -> None:
+        try:
+            self._store.leave(pipe_group(self.topic), self.node)
+        except StoreError as error:
+            logger.warning("the pipe is known as a member until its heartbeat is over: %s", error)
+
+
+def contract_of(settings: PipeSettings, topic: Topic) -> Contract:
+    """How the records of the input are read."""
+    return Contract(
+        id_header=settings.id_header,
+        deadline_header=settings.deadline_header,
+        action_header=settings.action_header,
+        delay_ms=settings.delay_ms,
+        largest_value_bytes=topic.settings.largest_body_bytes,
+    )

@@ -1,0 +1,133 @@
+"""A streaming query that is started again when it fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from chronoline.pipe.spark.lane_query import OBSERVED
+
+logger = logging.getLogger(__name__)
+
+SPARK_IS_GONE = (Py4JNetworkError, ConnectionError)
+"""What a call to a JVM that has died raises: the first one that, those after it this."""
+
+_FIRST_REST_S = 0.5
+_LONGEST_REST_S = 30.0
+_HEALTHY_S = 60.0
+"""A query that ran for so long begins with the shortest rest again."""
+
+
+class KeptQuery:
+    """One query and its successors. `start` makes a new one each time."""
+
+    def __init__(self, name: str, start: Callable[[], StreamingQuery]) -> None:
+        self._name = name
+        self._start = start
+        self._query: StreamingQuery | None = None
+        self._seen = -1  # the last micro-batch that was looked at
+        self._started_s = 0.0
+        self._moved_to = -1  # the last micro-batch that was known to have ended, and when
+        self._moved_s = time.monotonic()
+        self._rest_s = _FIRST_REST_S
+        self._start_at_s = 0.0
+        self.restarts = 0
+
+    def start(self) -> None:
+        self._query = self._start()
+        self._seen = self._moved_to = -1
+        self._started_s = time.monotonic()
+
+    @property
+    def still_s(self) -> float:
+        """For how long no micro-batch is known to have ended; starts do not count.
+
+        It grows while nobody looks: `look` asks Spark.
+        """
+        return time.monotonic() - self._moved_s
+
+    def look(self) -> float:
+        """Asks Spark for how long no micro-batch has ended. Any thread may."""
+        self._note(self._last())
+        return self.still_s
+
+    @property
+    def active(self) -> bool:
+        return self._query is not None and self._query.isActive
+
+    @property
+    def done(self) -> int:
+        """The last micro-batch that ended; -1 before the first."""
+        progress = self._last()
+        return -1 if progress is None else progress.batchId
+
+    def keep(self) -> None:
+        """Starts it again if it has failed, after a rest that grows."""
+        if self._query is not None and not self._query.isActive:
+            logger.error("%s failed and is started again: %s", self._name, self._why())
+            self._query = None
+            self.restarts += 1
+            if time.monotonic() - self._started_s > _HEALTHY_S:
+                self._rest_s = _FIRST_REST_S
+            self._start_at_s = time.monotonic() + self._rest_s
+            self._rest_s = min(_LONGEST_REST_S, self._rest_s * 2)
+        if self._query is None and time.monotonic() >= self._start_at_s:
+            self._start_at_s = time.monotonic() + self._rest_s  # should the start fail
+            self.start()
+
+    def observed(self) -> Iterator[dict[str, Any]]:
+        """What was observed of the micro-batches that have ended since the last call."""
+        last = self._last()
+        self._note(last)
+        for progress in self._since(last):
+            if progress.batchId > self._seen:
+                self._seen = progress.batchId
+                row = progress.observedMetrics.get(OBSERVED)
+                if row is not None:
+                    yield row.asDict()
+
+    def stop(self) -> None:
+        """Ends it at once: a task that runs is killed, without any clearing up of its own."""
+        query, self._query = self._query, None
+        if query is not None:
+            with suppress(Py4JError, *SPARK_IS_GONE):  # then it ended with Spark
+                query.stop()
+
+    def _last(self) -> StreamingQueryProgress | None:
+        query = self._query  # another thread may take it away
+        return query.lastProgress if query else None
+
+    def _note(self, last: StreamingQueryProgress | None) -> None:
+        if last is not None and last.batchId != self._moved_to:
+            self._moved_to, self._moved_s = last.batchId, time.monotonic()
+
+    def _since(self, last: StreamingQueryProgress | None) -> Sequence[StreamingQueryProgress]:
+        """All that Spark remembers are fetched only if there is more than one new: each costs a call."""
+        if last is None or last.batchId <= self._seen:
+            return ()
+        if last.batchId == self._seen + 1:
+            return (last,)
+        return self._query.recentProgress if self._query else ()
+
+    def _why(self) -> str:
+        error = self._query.exception() if self._query else None
+        return "unknown" if error is None else str(error).split("\n\n", 1)[0].strip()
+
+
+def longest_stillness_s(queries: Sequence[KeptQuery], *, suspicious_s: float) -> float:
+    """For how long the stillest of some queries has stood still.
+
+    Whoever looks at them may have been busy elsewhere: stillness is looked at before it is believed. If
+    Spark does not answer then neither does this.
+    """
+    known_s = max(query.still_s for query in queries)
+    if known_s <= suspicious_s:
+        return known_s
+    return max(query.look() for query in queries)

@@ -1,0 +1,47 @@
+"""What each of Spark's Python processes does before its first task for us."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from chronoline.pipe.lane_work import LaneWork
+from chronoline.runtime.gc_tuning import search_seldom
+
+_SWITCH_S = 0.0005
+_WARM_S = 1.0
+
+
+def prepare_worker() -> None:
+    """The firing thread must not wait for another's time slice; warnings are told with their origin."""
+    search_seldom()
+    sys.setswitchinterval(_SWITCH_S)
+    if not logging.getLogger().handlers:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+@dataclass(frozen=True, slots=True)
+class _WarmUp:
+    work: LaneWork
+    until_s: float
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_worker()
+        self.work.warm_up()
+        # So that the next task gets a process of its own: those that are free would be used again.
+        # The driver's clock may be another one.
+        time.sleep(min(_WARM_S, max(0.0, self.until_s - time.time())))
+        yield from batches
+
+
+def warm_up(spark: SparkSession, work: LaneWork, workers: int) -> None:
+    """Has so many processes open what they need. They are used in turn, so all of them must be warm."""
+    rows = spark.range(0, workers, 1, workers)
+    warm = _WarmUp(work, time.time() + _WARM_S)
+    rows.mapInArrow(warm, "id BIGINT").write.format("noop").mode("append").save()

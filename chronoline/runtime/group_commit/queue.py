@@ -1,0 +1,220 @@
+"""What waits for its commit: calls, by kind, and what the next commit takes of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreBusy
+from chronoline.runtime.group_commit.pace import MOST_ROWS, Pace
+
+_MOST_KINDS = 16
+"""In one commit. What a kind of one item costs, such as a reservation, nobody knows."""
+
+Result = TypeVar("Result")
+Write = Callable[[Sequence[Any], int], Sequence[Result]]
+"""Makes one commit of some items at a moment; answers one result for each."""
+ErrorOf = Callable[[Sequence[Any]], Exception | None]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One caller's items on their way through a lane, perhaps in several commits."""
+
+    items: Sequence[Any]
+    ends: list[int]
+    """How many bytes the items before each place have, and at last all of them."""
+    item_place: Callable[[Any], Any] = lambda _: None
+    """Where an item goes, for lanes whose commits go to so many places."""
+    future: Future[list[Any]] = field(default_factory=Future)
+    results: list[Any] | tuple[()] = ()
+    taken: int = 0
+    """How many of the items are on their way to the store, or answered."""
+    error_of: ErrorOf | None = None
+    """Whether the results of all parts together are an error."""
+
+    def __post_init__(self) -> None:
+        self.future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
+
+    def take(self, most: int, most_bytes: int, *, at_least: int) -> range:
+        """The places of the items that go on their way next."""
+        fitting = bisect_right(self.ends, self.ends[self.taken] + most_bytes) - 1
+        stop = max(fitting, self.taken + at_least)
+        part = range(self.taken, min(stop, self.taken + most, len(self.items)))
+        self.taken = part.stop
+        return part
+
+    def places(self) -> set[Any]:
+        """Where the items go that are not on their way yet, as far as that matters."""
+        return set(map(self.item_place, self.items[self.taken :])) - {None}
+
+    def left(self) -> int:
+        return len(self.items) - self.taken
+
+    def left_bytes(self) -> int:
+        return self.ends[-1] - self.ends[self.taken]
+
+    def settle(self, results: Sequence[Any], *, error_of: ErrorOf | None = None) -> None:
+        """Notes the results of a part. After the last one the call is answered, or fails by `error_of`."""
+        self.results = [*self.results, *results]
+        self.error_of = error_of or self.error_of
+        if len(self.results) < len(self.items):
+            return
+        error = None if self.error_of is None else self.error_of(self.results)
+        if error is None:
+            self.future.set_result(self.results)
+        else:
+            self.future.set_exception(error)
+
+    def fail(self, error: BaseException) -> None:
+        """After a part is done, no error may say that nothing was changed. What was answered stays so."""
+        if self.future.done():
+            return
+        cause = error
+        if self.results and isinstance(cause, ChronolineError):
+            error = OutcomeUnknown(f"a part of the batch is done, the rest is not: {cause}")
+            error.__cause__ = cause
+        self.future.set_exception(error)
+
+
+Part = tuple[Call, range]
+"""A call, and the places of its items that are in a commit."""
+
+
+def rows_of(parts: Sequence[Part]) -> int:
+    return sum(len(part) for _, part in parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much may wait in a queue, and how much a commit takes."""
+
+    most_items: int
+    most_bytes: int
+    commit_bytes: int
+    most_places: int | None
+    """None if calls may be cut."""
+
+
+class Queue:
+    """Calls that wait, by kind. Guarded by the lane's condition.
+
+    Kinds are served in the order in which they began to wait.
+    """
+
+    def __init__(self, bounds: Bounds, pace: Pace) -> None:
+        self.pace = pace
+        self.calls = 0
+        # While the lane waits for so many calls, fewer are no news.
+        self.expected_calls = 0
+        self._bounds = bounds
+        self._waiting = 0
+        self._waiting_bytes = 0
+        self._kinds: dict[Any, tuple[Write[Any], deque[Call]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Half of what may wait does. Whoever asks need not have the condition."""
+        bounds = self._bounds
+        return 2 * self._waiting > bounds.most_items or 2 * self._waiting_bytes > bounds.most_bytes
+
+    def put(self, kind: Any, write: Write[Any], call: Call) -> None:
+        items = self._waiting + call.left()
+        size = self._waiting_bytes + call.left_bytes()
+        bounds = self._bounds
+        if self._waiting and (items > bounds.most_items or size > bounds.most_bytes):
+            raise StoreBusy(
+                f"{self._waiting} items of {self._waiting_bytes} bytes wait for the store already;"
+                " nothing was changed. Try again"
+            )
+        self._kinds.setdefault(kind, (write, deque()))[1].append(call)
+        self._waiting, self._waiting_bytes = items, size
+        self.calls += 1
+
+    def take_all(self) -> Iterator[tuple[Write[Any], list[Part]]]:
+        """As `take`, of one kind after the other, as long as there is room in the commit."""
+        rows_left = self.pace.rows()
+        for _ in range(min(len(self._kinds), _MOST_KINDS)):
+            if rows_left <= 0:
+                return
+            write, parts = self.take(rows_left)
+            rows_left -= rows_of(parts)
+            yield write, parts
+
+    def take(self, most_rows: int | None = None) -> tuple[Write[Any], list[Part]]:
+        """The calls, or parts of calls, of the oldest kind that make up the next commit.
+
+        At least one item, however large, and at most `commit_bytes` if there are more.
+        """
+        kind, (write, calls) = next(iter(self._kinds.items()))
+        parts: list[Part] = []
+        rows_left = self.pace.rows() if most_rows is None else most_rows
+        bytes_left = self._bounds.commit_bytes
+        places: set[Any] = set()
+        done = 0
+        for call in calls:
+            if rows_left <= 0:
+                break
+            if self._bounds.most_places is not None:
+                if not parts:
+                    rows_left = max(rows_left, min(call.left(), MOST_ROWS))
+                places |= call.places()
+                if parts and not self._fits(call, rows_left, bytes_left, len(places)):
+                    break
+            before_bytes = call.left_bytes()
+            part = call.take(rows_left, bytes_left, at_least=0 if parts else 1)
+            if part or not call.left():
+                parts.append((call, part))
+            rows_left -= len(part)
+            bytes_left -= before_bytes - call.left_bytes()
+            self._waiting -= len(part)
+            if call.left():
+                break
+            done += 1
+        for _ in range(done):
+            calls.popleft()
+        self.calls -= done
+        self._waiting_bytes -= self._bounds.commit_bytes - bytes_left
+        del self._kinds[kind]
+        if calls:
+            self._kinds[kind] = (write, calls)
+        return write, parts
+
+    def _fits(self, call: Call, rows: int, size: int, places: int) -> bool:
+        """Whether the whole of a call joins others in a commit that has so much room."""
+        most_places = self._bounds.most_places
+        assert most_places is not None
+        return call.left() <= rows and call.left_bytes() <= size and places <= most_places
+
+    def is_complete(self) -> bool:
+        """All who are expected are here, or enough for a commit."""
+        return (
+            self.calls >= self.expected_calls
+            or self._waiting >= self.pace.rows()
+            or self._waiting_bytes >= self._bounds.commit_bytes
+        )
+
+    def drop(self, call: Call) -> None:
+        """Forgets the rest of a call that failed; it is looked for among all that wait."""
+        for kind, (_, calls) in list(self._kinds.items()):
+            if call in calls:
+                calls.remove(call)
+                self.calls -= 1
+                self._waiting -= call.left()
+                self._waiting_bytes -= call.left_bytes()
+                if not calls:
+                    del self._kinds[kind]
+
+    def clear(self) -> list[Call]:
+        """Forgets all that waits, and says what it was: after a `take` that failed, nothing is certain."""
+        waiting = [call for _, calls in self._kinds.values() for call in calls]
+        self._kinds.clear()
+        self.calls = self.expected_calls = self._waiting = self._waiting_bytes = 0
+        return waiting

@@ -1,0 +1,143 @@
+"""What the values of settings may be, and how people write them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, SecretStr
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
+from chronoline.runtime.store_url import SCHEMES
+
+_SQLITE = "sqlite:///"
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_LAST_PORT = 65_535
+_MOST_SHOWN = 40
+
+
+def _whole(value: object) -> int:
+    """A whole number, also as text, which is all that the environment has."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"must be a whole number, not {shown(value)}")
+
+
+def _duration_ms(value: object) -> int:
+    """Such as 250ms or 5s; a bare number counts milliseconds, as the setting's name says."""
+    try:
+        return _whole(value)
+    except ValueError:
+        return _timespan_ms(value)
+
+
+def _timespan_ms(value: object) -> int:
+    """Such as 250ms or 5s. Bare numbers are refused: nobody could tell seconds from milliseconds."""
+    try:
+        if isinstance(value, str):
+            return parse_duration_ms(value, "")
+        if value == 0 and not isinstance(value, bool):
+            return 0
+    except InvalidInput:
+        pass
+    bare = isinstance(value, int) or (isinstance(value, str) and _DIGITS.fullmatch(value))
+    what = "has no unit" if bare and not isinstance(value, bool) else "is not a duration"
+    raise ValueError(f"{shown(value)} {what}; write 250ms, 5s, 15m or 1.5h")
+
+
+def _size_bytes(value: object) -> int:
+    """Such as 64KiB or 16MiB; a bare number counts bytes, as the setting's name says."""
+    try:
+        return _whole(value)
+    except ValueError:
+        pass
+    try:
+        return parse_size_bytes(value if isinstance(value, str) else "", "")
+    except InvalidInput:
+        raise ValueError(f"{shown(value)} is not a size; write 4096, 64KiB or 16MiB") from None
+
+
+def _nothing(value: object) -> object:
+    """The environment cannot leave something out that the file says, but it can say it empty."""
+    return None if value == "" else value
+
+
+def _listed(value: object) -> object:
+    """A list, or text with commas between."""
+    if isinstance(value, str):
+        return [each.strip() for each in value.split(",") if each.strip()]
+    return value
+
+
+def check_address(text: str, *, example: str, least_port: int = 1) -> str:
+    """Raises `ValueError` unless it is host:port; IPv6 in brackets."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not least_port <= int(match[2]) <= _LAST_PORT:
+        raise ValueError(f"{shown(text)} is no address; write host:port, such as {example}")
+    return text
+
+
+def _address(text: str) -> str:
+    return check_address(text, example="127.0.0.1:9400") if text else text
+
+
+def scheme_of(url: str) -> str:
+    """Also of what is no URL in any other respect."""
+    return urlsplit(url[: url.find(":") + 1]).scheme
+
+
+def lasting_store(url: str) -> str:
+    """A store that is the same one for every process. A relative file is made absolute.
+
+    Raises `ValueError`, without the URL, which may hold a password.
+    """
+    scheme = scheme_of(url)
+    if scheme not in ("sqlite", "postgresql", "postgres"):
+        raise ValueError(
+            f"is not the URL of a store; write {SCHEMES['sqlite']} or {SCHEMES['postgresql']}"
+        )
+    if scheme != "sqlite":
+        return url
+    path = unquote(url[len(_SQLITE) :])
+    if not url.startswith(_SQLITE) or not path or path == ":memory:" or "?" in url:
+        raise ValueError(f"names no file; write {SCHEMES['sqlite']}")
+    return file_store(Path(path).absolute())
+
+
+def file_store(path: Path) -> str:
+    """The URL of a store in a file."""
+    return _SQLITE + str(path).replace("%", "%25")
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+DurationMs = Annotated[int, BeforeValidator(_duration_ms)]
+TimespanMs = Annotated[int, BeforeValidator(_timespan_ms)]
+OptionalTimespanMs = Annotated[
+    Annotated[int, BeforeValidator(_timespan_ms)] | None, BeforeValidator(_nothing)
+]
+SizeBytes = Annotated[int, BeforeValidator(_size_bytes)]
+OptionalText = Annotated[str | None, BeforeValidator(_nothing)]
+Secret = Annotated[SecretStr | None, BeforeValidator(_nothing)]
+"""Shown as stars, wherever it is shown."""
+Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Address = Annotated[str, AfterValidator(_address)]
+
+
+def shown(value: object) -> str:
+    """A value in an error: short. Never called with what may hold a password."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
+def without_password(url: str) -> str:
+    """A URL to be shown: without what stands before its host, and without options that are secret."""
+    head, at, tail = url.rpartition("@")
+    if at:
+        url = f"{head.partition('://')[0]}://…@{tail}"
+    return re.sub(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", r"\1…", url)

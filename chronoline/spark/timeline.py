@@ -1,0 +1,46 @@
+"""The format `chronoline`: a timeline as a table.
+
+Reading: the messages with their status (split by bucket ranges), the forecast (counted in the store), and
+the dead letters. Writing: messages that are to be scheduled, as a batch or as a stream.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from chronoline.runtime.clock import SystemClock
+from chronoline.spark.options import Options
+from chronoline.spark.timeline_reader import make_reader
+from chronoline.spark.timeline_schema import VIEWS, schema_of
+from chronoline.spark.timeline_writer import BatchWriter, StreamWriter, plan_writing
+
+NAME = "chronoline"
+
+
+class TimelineSource(DataSource):
+    """`spark.read.format("chronoline")`, `df.write.format("chronoline")` and `writeStream`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return schema_of(self._options().choice("view", tuple(VIEWS), "messages"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return make_reader(self._options(), schema, SystemClock().now_ms())
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return BatchWriter(plan_writing(self._options(), schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return StreamWriter(plan_writing(self._options(), schema, overwrite, streaming=True))
+
+    def _options(self) -> Options:
+        return Options(NAME, self.options)

@@ -1,0 +1,145 @@
+"""What of a timeline is wanted, and how conditions on columns narrow it.
+
+A condition only narrows what the store is asked for; Spark looks at every row again. So a condition that says
+nothing here, or only roughly, is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from chronoline.core.ids import bucket_of
+from chronoline.core.limits import MAX_TIME_MS
+from chronoline.core.ranges import BucketRange, merge_ranges
+from chronoline.core.status import Status
+from chronoline.runtime.clock import to_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A part of a timeline."""
+
+    buckets: int
+    """Of the topic."""
+    ranges: tuple[BucketRange, ...]
+    start: int = 0
+    end: int | None = None
+    """By `ts`; none is after everything."""
+    statuses: frozenset[Status] = frozenset(Status)
+
+    def within(self, ranges: Iterable[BucketRange]) -> Wanted:
+        """Only these buckets of it."""
+        cuts = [
+            BucketRange(max(one.start, other.start), min(one.stop, other.stop))
+            for one in self.ranges
+            for other in ranges
+        ]
+        real = [cut for cut in cuts if cut.start < cut.stop]
+        return replace(self, ranges=tuple(merge_ranges(real, self.buckets)))
+
+    def between(self, start: int = 0, end: int | None = None) -> Wanted:
+        """Only what lies there."""
+        ends = [
+            max(0, each) for each in (self.end, end) if each is not None and each <= MAX_TIME_MS
+        ]
+        return replace(self, start=max(self.start, start), end=min(ends, default=None))
+
+    def having(self, statuses: Iterable[Status], now_ms: int) -> Wanted:
+        """Only what is in these statuses, which also says where it lies."""
+        left = self.statuses & frozenset(statuses)
+        narrowed = replace(self, statuses=left)
+        if Status.AVAILABLE not in left:
+            return narrowed.between(start=now_ms + 1)
+        return narrowed.between(end=now_ms + 1) if left == {Status.AVAILABLE} else narrowed
+
+    @property
+    def is_empty(self) -> bool:
+        over = self.end is not None and self.end <= self.start
+        return not self.ranges or not self.statuses or over or self.start > MAX_TIME_MS
+
+
+def split(ranges: Sequence[BucketRange], parts: int) -> list[tuple[BucketRange, ...]]:
+    """The same buckets in so many parts of about the same size, or fewer if there are fewer buckets."""
+    total = sum(stop - start for start, stop in ranges)
+    parts = min(parts, total)
+    borders = [total * part // parts for part in range(parts + 1)] if parts else []
+    return [tuple(_cut(ranges, low, high)) for low, high in pairwise(borders)]
+
+
+def _cut(ranges: Sequence[BucketRange], low: int, high: int) -> Iterable[BucketRange]:
+    """The buckets of the ranges from the one in place `low` up to the one in place `high`."""
+    passed = 0
+    for start, stop in ranges:
+        first, last = max(low - passed, 0), min(high - passed, stop - start)
+        if first < last:
+            yield BucketRange(start + first, start + last)
+        passed += stop - start
+
+
+def narrow(wanted: Wanted, condition: Filter, now_ms: int) -> Wanted:
+    """What is left of it under a condition."""
+    match condition:
+        case EqualTo((column,), value) | EqualNullSafe((column,), value):
+            return _narrow_equal(wanted, column, [value], now_ms)
+        case In((column,), values):
+            return _narrow_equal(wanted, column, list(values), now_ms)
+        case GreaterThanOrEqual((column,), value) | LessThan((column,), value):
+            above = isinstance(condition, GreaterThanOrEqual)
+            return _narrow_order(wanted, column, value, above=above, inclusive=above)
+        case GreaterThan((column,), value) | LessThanOrEqual((column,), value):
+            above = isinstance(condition, GreaterThan)
+            return _narrow_order(wanted, column, value, above=above, inclusive=not above)
+    return wanted
+
+
+def _narrow_equal(wanted: Wanted, column: str, values: list[object], now_ms: int) -> Wanted:
+    if not values:
+        return wanted
+    match column:
+        case "id" if all(isinstance(each, str) for each in values):
+            buckets = {bucket_of(str(each), wanted.buckets) for each in values}
+            return wanted.within(BucketRange(each, each + 1) for each in buckets)
+        case "bucket" if all(isinstance(each, int) for each in values):
+            real = [int(each) for each in values if isinstance(each, int)]
+            return wanted.within(BucketRange(each, each + 1) for each in real)
+        case "status" if all(isinstance(each, str) for each in values):
+            return wanted.having([each for each in Status if each.value in values], now_ms)
+        case "ts" | "due":
+            times = [each for each in values if isinstance(each, datetime) and each.tzinfo]
+            if len(times) == len(values):
+                low = _narrow_order(wanted, column, min(times), above=True, inclusive=True)
+                return _narrow_order(low, column, max(times), above=False, inclusive=True)
+    return wanted
+
+
+def _narrow_order(
+    wanted: Wanted, column: str, value: object, *, above: bool, inclusive: bool
+) -> Wanted:
+    if column == "bucket" and isinstance(value, int):
+        cut = max(0, min(wanted.buckets, value if above is inclusive else value + 1))
+        kept = BucketRange(cut, wanted.buckets) if above else BucketRange(0, cut)
+        return wanted.within([kept])
+    if column not in ("ts", "due") or not isinstance(value, datetime) or value.tzinfo is None:
+        return wanted
+    up_ms = to_ms(value)
+    down_ms = up_ms if value.microsecond % 1_000 == 0 else up_ms - 1
+    if above:
+        # A message never lies before its due.
+        return wanted.between(start=up_ms if inclusive else down_ms + 1)
+    if column == "due":
+        return wanted  # a lease moves ts behind it
+    return wanted.between(end=down_ms + 1 if inclusive else up_ms)

@@ -1,0 +1,336 @@
+"""Reading a timeline: what is asked for is settled on the driver, each task pages through its bucket ranges.
+
+All tasks tell the status by one moment, that of the planning. A message that is moved while its range is
+read may come twice, under different versions, or not at all; what keeps its place comes once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from chronoline.core.errors import InvalidInput, TopicNotFound
+from chronoline.core.message import DeadLetter, Header, Message
+from chronoline.core.permissions import System
+from chronoline.core.ranges import BucketRange, merge_ranges
+from chronoline.core.status import Status, status_of
+from chronoline.core.topic import Topic
+from chronoline.spark.locality import check_local
+from chronoline.spark.options import Options
+from chronoline.spark.timeline_filters import Wanted, narrow, split
+from chronoline.spark.timeline_schema import VIEWS, check_read
+from chronoline.stores.contract import ForecastStep, Page, Store
+from chronoline.stores.factory import open_store
+
+PAGE_ROWS = 10_000
+_FIRST_PAGE_ROWS = 200
+_PAGE_BYTES = 16 * 1024 * 1024
+"""About so many of bodies are held at once."""
+_MINUTE_MS = 60_000
+_HOUR_MS = 60 * _MINUTE_MS
+_RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_STAMP = pa.timestamp("ms", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A topic of a store, as tasks find it."""
+
+    url: str
+    topic: Topic
+
+    def open(self) -> Store:
+        """Opens the store inside a task."""
+        if self.url.startswith("sqlite:"):
+            check_local(f"the store {self.url}", "use postgresql://…")
+        return open_store(self.url)
+
+
+def find_target(options: Options) -> Target:
+    """The topic that the options name, looked up once on the driver."""
+    url = options.required("store", "postgresql://user@host/database")
+    name = options.required("topic", "reminders")
+    if url.startswith("memory:"):
+        raise InvalidInput(
+            "a store in memory lives in one process, and tasks run in others:"
+            " use sqlite:///… or postgresql://…"
+        )
+    with open_store(url) as store:
+        topic = store.find_topic(name)
+    if topic is None:
+        raise TopicNotFound(f"the store has no topic {name!r}: create it before its messages")
+    return Target(url=url, topic=topic)
+
+
+def make_reader(options: Options, schema: StructType, now_ms: int) -> DataSourceReader:
+    """The reader of the view that the options ask for."""
+    view = options.choice("view", tuple(VIEWS), "messages")
+    check_read(schema, view)
+    target = find_target(options)
+    wanted = _chosen_buckets(options, target.topic)
+    if view == "dead":
+        options.finish()
+        return DeadReader(target, schema, now_ms)
+    if view == "forecast":
+        start = options.moment_ms("from", now_ms, now_ms=now_ms)
+        end = options.moment_ms("to", now_ms + _HOUR_MS, now_ms=now_ms)
+        step_ms = options.duration_ms("step", _MINUTE_MS, low_ms=1)
+        options.finish()
+        if end < start:
+            raise InvalidInput("option 'to' lies before option 'from'")
+        return ForecastReader(
+            target, schema, wanted.between(start, end), step_ms=step_ms, now_ms=now_ms
+        )
+    wanted = wanted.between(
+        options.moment_ms("start", 0, now_ms=now_ms),
+        options.moment_ms("end", None, now_ms=now_ms),
+    )
+    wanted = wanted.having(_statuses(options), now_ms)
+    partitions = options.whole("partitions", max(2, os.cpu_count() or 1), low=1, high=65_536)
+    options.finish()
+    return MessagesReader(target, schema, wanted, partitions=partitions, now_ms=now_ms)
+
+
+def _chosen_buckets(options: Options, topic: Topic) -> Wanted:
+    buckets = topic.settings.buckets
+    text = options.optional("buckets")
+    if text is None:
+        return Wanted(buckets=buckets, ranges=topic.all_buckets)
+    found = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        first = int(match[1]) if match else 1
+        last = int(match[2] or first) if match else 0
+        if not first <= last < buckets:
+            raise options.problem(
+                "buckets",
+                text,
+                f"write the first and the last, such as 0-31 or 0-7,16-23; there are {buckets}",
+            )
+        found.append(BucketRange(first, last + 1))
+    return Wanted(buckets=buckets, ranges=tuple(merge_ranges(found, buckets)))
+
+
+def _statuses(options: Options) -> list[Status]:
+    text = options.optional("status")
+    names = [each.strip().lower() for each in text.split(",")] if text else list(Status)
+    known = {each.value: each for each in Status}
+    if not all(name in known for name in names):
+        raise options.problem("status", text or "", f"write one or several of: {', '.join(known)}")
+    return [known[name] for name in names]
+
+
+class RangesPartition(InputPartition):
+    """Some bucket ranges, for one task."""
+
+    def __init__(self, ranges: tuple[BucketRange, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+class _Pushing:
+    """`pushFilters` of a reader, whether Spark pushes filters or not.
+
+    Spark refuses a reader that implements it while `spark.sql.python.filterPushdown.enabled` is off, and does
+    not tell readers how that is set. It looks at `__func__` to see whether the method is its own.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: MessagesReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        """All are left for Spark to look at again."""
+        for each in filters:
+            self._reader.wanted = narrow(self._reader.wanted, each, self._reader.now_ms)
+        return filters
+
+
+class MessagesReader(DataSourceReader):
+    """The messages on the timeline, bodies only if they are asked for."""
+
+    def __init__(
+        self, target: Target, schema: StructType, wanted: Wanted, *, partitions: int, now_ms: int
+    ) -> None:
+        self.wanted = wanted
+        self.now_ms = now_ms
+        self.pushFilters = _Pushing(self)  # type: ignore[method-assign]  # see there
+        self._target = target
+        self._schema = schema
+        self._partitions = partitions
+
+    def partitions(self) -> Sequence[InputPartition]:
+        if self.wanted.is_empty:
+            return []
+        return [RangesPartition(part) for part in split(self.wanted.ranges, self._partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, RangesPartition):
+            return  # Spark's way to say that there are no partitions
+        with_bodies = "value" in self._schema.fieldNames()
+        limit = _FIRST_PAGE_ROWS if with_bodies else PAGE_ROWS
+        last: Message | None = None
+        more = True
+        with self._target.open() as store:
+            while more:
+                page = self._page(store, partition.ranges, last, limit)
+                kept = [
+                    each for each in page.messages if self._status(each) in self.wanted.statuses
+                ]
+                rows = _with_bodies(store, self._target.topic, kept, self.now_ms, with_bodies)
+                if rows:
+                    yield _batch(self._schema, rows, self._columns())
+                if with_bodies:
+                    limit = _next_limit(limit, rows)
+                last, more = (page.messages or (None,))[-1], page.more
+
+    def _page(
+        self, store: Store, ranges: tuple[BucketRange, ...], after: Message | None, limit: int
+    ) -> Page:
+        start, end = self.wanted.start, self.wanted.end
+        return store.scan(
+            self._target.topic.uid, ranges, start=start, end=end, after=after, limit=limit
+        )
+
+    def _status(self, message: Message) -> Status:
+        return status_of(message.ts, message.lock_consumer is not None, self.now_ms)
+
+    def _columns(self) -> dict[str, Callable[[_Row], Any]]:
+        return {
+            **_MESSAGE_COLUMNS,
+            "ts": lambda row: row.message.ts,
+            "status": lambda row: self._status(row.message).value,
+            "lock_consumer": lambda row: row.message.lock_consumer,
+        }
+
+
+class ForecastReader(DataSourceReader):
+    """The future load, counted in the store: one row for each step."""
+
+    def __init__(
+        self, target: Target, schema: StructType, wanted: Wanted, *, step_ms: int, now_ms: int
+    ) -> None:
+        self._target = target
+        self._schema = schema
+        self._wanted = wanted
+        self._step_ms = step_ms
+        self._now_ms = now_ms
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [RangesPartition(self._wanted.ranges)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with self._target.open() as store:
+            steps = store.forecast(
+                self._target.topic.uid,
+                self._wanted.ranges,
+                start=self._wanted.start,
+                end=self._wanted.end or 0,
+                step_ms=self._step_ms,
+                now_ms=self._now_ms,
+            )
+        if steps:
+            yield _batch(self._schema, steps, _FORECAST_COLUMNS)
+
+
+class DeadReader(DataSourceReader):
+    """The dead letters, oldest first, by one task."""
+
+    def __init__(self, target: Target, schema: StructType, now_ms: int) -> None:
+        self._target = target
+        self._schema = schema
+        self._now_ms = now_ms
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [RangesPartition(self._target.topic.all_buckets)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        topic, last = self._target.topic, None
+        with_bodies = "value" in self._schema.fieldNames()
+        with self._target.open() as store:
+            while letters := store.dead_letters(topic.uid, after=last, limit=_FIRST_PAGE_ROWS):
+                last = letters[-1]
+                dead = {each.message.id: each for each in letters}
+                messages = [each.message for each in letters]
+                rows = _with_bodies(store, topic, messages, self._now_ms, with_bodies)
+                if rows:
+                    yield _batch(self._schema, rows, _dead_columns(dead))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    message: Message
+    body: bytes | None = None
+
+
+def _with_bodies(
+    store: Store, topic: Topic, messages: Sequence[Message], now_ms: int, with_bodies: bool
+) -> list[_Row]:
+    """The messages as rows; what has left the timeline since it was seen has no body, and is left out."""
+    if not with_bodies:
+        return [_Row(each) for each in messages]
+    ids = [each.id for each in messages]
+    found = store.bodies(topic.uid, ids, actor=System(), now_ms=now_ms).found
+    return [_Row(each, found[each.id]) for each in messages if each.id in found]
+
+
+def _next_limit(limit: int, rows: Sequence[_Row]) -> int:
+    """How many rows the next page may have, if their bodies are like these."""
+    mean_bytes = sum(len(row.body or b"") for row in rows) / len(rows) if rows else 0
+    fitting = int(_PAGE_BYTES / mean_bytes) if mean_bytes else PAGE_ROWS
+    return max(1, min(fitting, 4 * limit, PAGE_ROWS))
+
+
+def _batch(
+    schema: StructType, rows: Sequence[Any], columns: dict[str, Callable[[Any], Any]]
+) -> pa.RecordBatch:
+    """The rows as Spark wants them: the columns of the schema, and times in UTC."""
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrays = []
+    for field in arrow:
+        values = [columns[field.name](row) for row in rows]
+        if pa.types.is_timestamp(field.type):
+            arrays.append(pa.array(values, _STAMP).cast(field.type))
+        else:
+            arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def _shown_headers(headers: Sequence[Header]) -> list[dict[str, object]]:
+    return [{"key": name, "value": value} for name, value in headers]
+
+
+_MESSAGE_COLUMNS: dict[str, Callable[[_Row], Any]] = {
+    "id": lambda row: row.message.id,
+    "due": lambda row: row.message.due,
+    "key": lambda row: row.message.key,
+    "value": lambda row: row.body,
+    "headers": lambda row: _shown_headers(row.message.headers),
+    "bucket": lambda row: row.message.bucket,
+    "attempts": lambda row: row.message.attempts,
+    "producer_group": lambda row: row.message.producer_group,
+    "version": lambda row: row.message.version,
+}
+_FORECAST_COLUMNS: dict[str, Callable[[ForecastStep], Any]] = {
+    "start": lambda step: step.start,
+    "available": lambda step: step.counts.available,
+    "processing": lambda step: step.counts.processing,
+    "waiting": lambda step: step.counts.waiting,
+}
+
+
+def _dead_columns(dead: dict[str, DeadLetter]) -> dict[str, Callable[[_Row], Any]]:
+    return {
+        **_MESSAGE_COLUMNS,
+        "died": lambda row: dead[row.message.id].died,
+        "reason": lambda row: dead[row.message.id].reason,
+    }

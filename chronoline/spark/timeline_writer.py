@@ -1,0 +1,325 @@
+"""Writing to a timeline: every Arrow batch is one bulk create.
+
+State: the plan travels to the tasks, each opens the store for itself. What a task has written stays, whatever
+becomes of the job: there is nothing to roll back to, and a repeated task meets its own messages.
+
+Repetition: Spark repeats a task that failed, and a stream repeats a batch that was not committed. An id
+makes that harmless: a message that is there already, the same, is `repeated`, and no refusal. So an id
+comes with each row; where Chronoline is to make them, they are made of the row's place and content, and
+are the same the next time.
+
+Refusals: the others of a batch are done. The job fails on the driver when all tasks are through, and says how
+many were refused and why; or the refused rows are kept as Parquet in a folder, each with its reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from chronoline.core.errors import ChronolineError, InvalidInput, OutcomeUnknown, StoreUnavailable
+from chronoline.core.limits import name_problem
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
+from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.permissions import System
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.gc_tuning import searched_seldom
+from chronoline.runtime.message_ids import new_id
+from chronoline.spark.options import Options
+from chronoline.spark.timeline_reader import Target, find_target
+from chronoline.spark.timeline_refusals import Refusals, RefusedRows, find_folder
+from chronoline.spark.timeline_rows import MadeIds, Rows, read_rows
+from chronoline.spark.timeline_schema import check_written
+from chronoline.stores.contract import MAX_BATCH, Store
+
+logger = logging.getLogger(__name__)
+IfExists = Literal["refuse", "replace", "ignore"]
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.05
+_MOST_SHOWN = 5
+_MAY_BE_REPEATED = (Refusal.EXISTS, Refusal.LEASED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How messages are to be written."""
+
+    target: Target
+    if_exists: IfExists
+    producer_group: str
+    delay_ms: int | None
+    makes_ids: bool
+    refusals: Refusals | None
+    """Where refused rows go; without a place the job fails."""
+    streaming: bool
+    write: str
+    """The name of this write, for what a repeated task must find again. A stream has one for each batch."""
+    now_ms: int
+    """When the write began: delays of a batch are counted from here, and are the same in a repeated task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written(WriterCommitMessage):
+    """What a task did."""
+
+    created: int = 0
+    repeated: int = 0
+    ignored: int = 0
+    refused: int = 0
+    shown: tuple[Outcome, ...] = ()
+    """A few of those that were refused."""
+
+
+def plan_writing(
+    options: Options, schema: StructType, overwrite: bool, *, streaming: bool = False
+) -> Plan:
+    """Checks everything that can be known before a task runs."""
+    if overwrite:
+        raise InvalidInput(
+            "a timeline is not overwritten: write with mode('append'), and"
+            " .option('ifExists', 'replace') to replace messages by their ids"
+        )
+    target = find_target(options)
+    group = options.optional("producerGroup", DEFAULT_PRODUCER_GROUP) or DEFAULT_PRODUCER_GROUP
+    problem = name_problem("option 'producerGroup'", group)
+    if problem:
+        raise InvalidInput(problem)
+    if_exists = options.choice("ifExists", ("refuse", "replace", "ignore"), "refuse")
+    delay_ms = options.duration_ms("delay", None)
+    makes_ids = options.choice("ids", ("given", "made"), "given") == "made"
+    refusals = find_folder(options.optional("refusals", "fail") or "fail")
+    options.finish("checkpointLocation", "path")
+    check_written(schema, needs_id=not makes_ids, needs_due=delay_ms is None)
+    clock = SystemClock()
+    return Plan(
+        target=target,
+        if_exists=if_exists,  # type: ignore[arg-type]  # one of the choices
+        producer_group=group,
+        delay_ms=delay_ms,
+        makes_ids=makes_ids,
+        refusals=refusals,
+        streaming=streaming,
+        write=new_id(clock),
+        now_ms=clock.now_ms(),
+    )
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """`df.write`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return write_task(self._plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        conclude(self._plan, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        report_abort(self._plan, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return write_task(self._plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        conclude(self._plan, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        report_abort(self._plan, messages)
+
+
+class Attempt(NamedTuple):
+    """Which part of which write a task does."""
+
+    write: str
+    partition: int
+    name: str
+    """Another for each attempt."""
+    repeats: bool
+    """An earlier attempt may have written the same rows."""
+
+
+def this_attempt(plan: Plan) -> Attempt:
+    """What Spark says of the task in which this is called."""
+    task = TaskContext.get()
+    if task is None:
+        return Attempt(plan.write, 0, "0", False)
+    write = plan.write
+    if plan.streaming:
+        query, batch = (
+            task.getLocalProperty(each)
+            for each in ("sql.streaming.queryId", "streaming.sql.batchId")
+        )
+        write = f"{query}-{batch}" if query and batch else write
+    again = task.attemptNumber() > 0
+    return Attempt(write, task.partitionId(), str(task.taskAttemptId()), again or plan.streaming)
+
+
+def write_task(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Written:
+    """Writes one partition."""
+    attempt = this_attempt(plan)
+    done = Written()
+    with (
+        searched_seldom(),
+        plan.target.open() as store,
+        RefusedRows(plan.refusals, attempt.write, attempt.partition, attempt.name) as refused,
+    ):
+        writing = _Writing(plan, attempt, store, refused)
+        for batch in batches:
+            for first in range(0, batch.num_rows, MAX_BATCH):
+                done = _sum([done, writing.write(batch.slice(first, MAX_BATCH))])
+        refused.keep()
+    return done
+
+
+class _Writing:
+    """A partition that is being written."""
+
+    def __init__(self, plan: Plan, attempt: Attempt, store: Store, refused: RefusedRows) -> None:
+        self._plan = plan
+        self._store = store
+        self._refused = refused
+        self._uid = plan.target.topic.uid
+        self._repeats = attempt.repeats
+        made = MadeIds(f"{attempt.write}/{attempt.partition}") if plan.makes_ids else None
+        self._rows = Rows(producer_group=plan.producer_group, made=made)
+
+    def write(self, batch: pa.RecordBatch) -> Written:
+        plan = self._plan
+        default_due = None
+        if plan.delay_ms is not None:
+            begun_ms = SystemClock().now_ms() if plan.streaming else plan.now_ms
+            default_due = begun_ms + plan.delay_ms
+        messages = read_rows(self._rows, batch, default_due)
+        outcomes = self._create(messages)
+        left = [place for place, outcome in enumerate(outcomes) if not outcome.done]
+        created = len(messages) - len(left)
+        if not left:
+            return Written(created=created)
+        ignored = 0
+        if plan.if_exists == "ignore":
+            existing = [p for p in left if outcomes[p].refusal is Refusal.EXISTS]
+            ignored, left = len(existing), sorted(set(left) - set(existing))
+        repeated = self._repeated(messages, outcomes, left)
+        left = [place for place in left if place not in repeated]
+        if left:
+            self._refused.add(batch, left, [outcomes[place] for place in left])
+        return Written(
+            created=created,
+            repeated=len(repeated),
+            ignored=ignored,
+            refused=len(left),
+            shown=tuple(outcomes[place] for place in left[:_MOST_SHOWN]),
+        )
+
+    def _create(self, messages: Sequence[NewMessage]) -> list[Outcome]:
+        """Asks again while the store is away or another holds it; the ids make that harmless."""
+        if_exists: Literal["refuse", "replace"] = (
+            "replace" if self._plan.if_exists == "replace" else "refuse"
+        )
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._store.create(
+                    self._uid, messages, if_exists=if_exists, now_ms=SystemClock().now_ms()
+                )
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                self._repeats = self._repeats or isinstance(error, OutcomeUnknown)
+                if time.monotonic() > give_up_s:
+                    raise
+                time.sleep(_PAUSE_S)  # nothing tells when a store is back
+
+    def _repeated(
+        self, messages: Sequence[NewMessage], outcomes: Sequence[Outcome], left: Sequence[int]
+    ) -> set[int]:
+        """The places of those that are refused because an earlier attempt has written them.
+
+        A message that has left the timeline cannot be compared: it was delivered or cancelled within the
+        dedupe time. That is a repetition if there can have been an earlier attempt at all.
+        """
+        asked = [place for place in left if outcomes[place].refusal in _MAY_BE_REPEATED]
+        if not asked:
+            return set()
+        ids = [messages[place].id for place in asked]
+        there = self._store.lookup(self._uid, ids)
+        now_ms = SystemClock().now_ms()
+        bodies = self._store.bodies(self._uid, list(there), actor=System(), now_ms=now_ms).found
+        found = set()
+        for place in asked:
+            new = messages[place]
+            old = there.get(new.id)
+            if old is None:
+                same = self._repeats
+            else:
+                moved = self._repeats or self._plan.delay_ms is not None
+                same = (old.producer_group, old.key, old.headers, bodies.get(new.id)) == (
+                    new.producer_group,
+                    new.key,
+                    new.headers,
+                    new.body,
+                ) and (moved or old.due == new.due)
+            if same:
+                found.add(place)
+        return found
+
+
+def conclude(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """On the driver, when all tasks are through: fails if something was refused and has no place to go."""
+    done = _sum([each for each in messages if isinstance(each, Written)])
+    logger.info("written to %s: %s", plan.target.topic.name, _words(done))
+    if plan.refusals is not None:
+        plan.refusals.make_readable()
+    elif done.refused:
+        shown = "; ".join(f"{each.id!r}: {each.reason}" for each in done.shown[:_MOST_SHOWN])
+        more = done.refused - min(len(done.shown), _MOST_SHOWN)
+        raise ChronolineError(
+            f"refused: {shown}{f'; and {more} more' if more else ''}. The others are on the timeline"
+            f" ({_words(done)}), and writing them again is harmless. To keep refused rows instead of"
+            " failing: .option('refusals', folder)"
+        )
+
+
+def report_abort(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """What was written stays."""
+    done = _sum([each for each in messages if isinstance(each, Written)])
+    logger.warning("writing to %s was aborted: %s", plan.target.topic.name, _words(done))
+
+
+def _sum(parts: Sequence[Written]) -> Written:
+    return Written(
+        created=sum(each.created for each in parts),
+        repeated=sum(each.repeated for each in parts),
+        ignored=sum(each.ignored for each in parts),
+        refused=sum(each.refused for each in parts),
+        shown=tuple(shown for each in parts for shown in each.shown)[:_MOST_SHOWN],
+    )
+
+
+def _words(done: Written) -> str:
+    counts = {
+        "created": done.created,
+        "repeated": done.repeated,
+        "ignored": done.ignored,
+        "refused": done.refused,
+    }
+    return ", ".join(f"{number} {name}" for name, number in counts.items())

@@ -1,0 +1,183 @@
+"""Every request comes in here, and every error goes out here.
+
+Requests are told apart by hand: there are few, and a router would cost more than the rest of a request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from http import HTTPStatus
+
+from aiohttp import web
+
+from chronoline.core.addresses import is_loopback
+from chronoline.core.errors import InvalidInput, NodeBusy, StoreError
+from chronoline.runtime.admission import Admission, client_key
+from chronoline.runtime.listener import CappedListener, listen
+from chronoline.timers.http.admin import ONE, ForLookers
+from chronoline.timers.http.clients import ForClients
+from chronoline.timers.http.nodes import MOST_BYTES, ForNodes
+from chronoline.timers.http.responses import TIMERS, Handlers, Refusal, refuse
+from chronoline.timers.node import TimerNode
+from chronoline.timers.resync import Resync
+
+logger = logging.getLogger(__name__)
+
+_PING = "/ping"
+"""Answered to everybody: whoever watches over nodes needs no token."""
+_METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS")
+
+
+class TimersEdge:
+    """What a node answers."""
+
+    def __init__(
+        self,
+        node: TimerNode,
+        resync: Resync,
+        *,
+        reload: Callable[[], Awaitable[None]],
+        admits: Callable[[web.BaseRequest], None] = lambda _: None,
+        admission: Admission | None = None,
+        most_timers: int = 5_000_000,
+        most_body_bytes: int = 1024 * 1024,
+    ) -> None:
+        """`reload` reads the list of nodes again; `admits` raises `Refusal` for a client that is not let in.
+
+        `admission` bounds what all who ask have under way.
+        """
+        clients = ForClients(node, most_timers=most_timers, most_body_bytes=most_body_bytes)
+        nodes = ForNodes(node)
+        lookers = ForLookers(node, resync, reload=reload)
+        all_timers = {**clients.of_all(), **nodes.of_all()}
+        self._by_path = {
+            TIMERS: all_timers,
+            f"{TIMERS}/": all_timers,
+            **nodes.by_path(),
+            **lookers.by_path(),
+            _PING: {"GET": _answer_ping},
+        }
+        self._of_nodes = nodes.by_path()
+        self._by_prefix = {f"{TIMERS}/": clients.of_one(), ONE: lookers.of_one()}
+        self._metrics = node.metrics
+        self._admits = admits
+        self._admission = admission or Admission()
+        self._most_body_bytes = most_body_bytes
+        self._listeners: list[CappedListener] = []
+
+    def listen(self, host: str, port: int, *, most: int) -> Iterator[CappedListener]:
+        """Sockets at all addresses of a host, of which each keeps at most `most` connections."""
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for address in dict.fromkeys(str(each[4][0]) for each in found):
+            listener = listen(address, port, most=most)
+            self._listeners.append(listener)
+            yield listener
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answers every request; an error of ours is told as such and ends nothing."""
+        descriptor = _descriptor_of(request)
+        for listener in self._listeners:
+            listener.begin(descriptor)
+        try:
+            return await self._handle(request)
+        finally:
+            for listener in self._listeners:
+                listener.end(descriptor)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == _PING and request.method in ("GET", "HEAD"):
+            return await _answer_ping(request)
+        try:
+            response = await self._answer(request)
+        except Refusal as error:
+            response = refuse(error.status, str(error), error.headers)
+        except InvalidInput as error:
+            response = refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except StoreError as error:
+            response = refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        except ConnectionError:
+            response = refuse(HTTPStatus.BAD_REQUEST, "whoever asked is gone")
+        except Exception:
+            logger.exception("%s %s failed", request.method, request.path)
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            response = refuse(status, "the node failed; its log says how")
+        if self._is_of_client(request):
+            self._metrics.asked(_known(request.method), response.status)
+        return response
+
+    def _is_of_client(self, request: web.BaseRequest) -> bool:
+        path = request.path
+        return path.startswith(TIMERS) and path not in self._of_nodes and request.method != "GET"
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        if any(each.is_over for each in self._listeners):
+            self._metrics.refused("connections")
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "as many connections as this node takes have a request under way; try again",
+                {"Connection": "close"},
+            )
+        try:
+            self._admits(request)
+        except Refusal:
+            self._metrics.refused("not_admitted")
+            raise
+        handlers = self._handlers(request.path)
+        handler = handlers.get(request.method)
+        if handler is None:
+            allowed = ", ".join(handlers)
+            raise Refusal(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"{_known(request.method)} is not for this address; there is {allowed}",
+                {"Allow": allowed},
+            )
+        try:
+            admitted = await self._admission.admit(_client_of(request), self._size_bytes(request))
+        except NodeBusy as error:
+            self._metrics.refused("node_busy")
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
+        with admitted:
+            return await handler(request)
+
+    def _size_bytes(self, request: web.BaseRequest) -> int:
+        """Of the largest body that is read for a request: nothing of it has been read yet."""
+        most_bytes = MOST_BYTES if request.path in self._of_nodes else self._most_body_bytes
+        if request.content_length is None or "Content-Encoding" in request.headers:
+            return most_bytes if request.can_read_body else 0
+        return min(request.content_length, most_bytes)
+
+    def _handlers(self, path: str) -> Handlers:
+        if (handlers := self._by_path.get(path)) is not None:
+            return handlers
+        for prefix, of_one in self._by_prefix.items():
+            if path.startswith(prefix):
+                return of_one
+        raise Refusal(HTTPStatus.NOT_FOUND, f"there is nothing at {path[:200]}")
+
+
+def _descriptor_of(request: web.BaseRequest) -> int:
+    found = None if request.transport is None else request.transport.get_extra_info("socket")
+    return -1 if found is None else int(found.fileno())
+
+
+def _client_of(request: web.BaseRequest) -> str:
+    """Whose share of the node a request takes."""
+    host, port = ((request.transport and request.transport.get_extra_info("peername")) or ("", 0))[
+        :2
+    ]
+    shown = hashlib.sha256(request.headers.get("Authorization", "").encode()).hexdigest()
+    return client_key(shown, f"{host}:{port}", is_local=is_loopback(host))
+
+
+async def _answer_ping(_: web.BaseRequest) -> web.Response:
+    return web.Response(text="OK")
+
+
+def _known(method: str) -> str:
+    """For metrics, which must not have as many labels as somebody makes up."""
+    return method if method in _METHODS else "other"

@@ -1,0 +1,177 @@
+"""Moving timers after the list of nodes has changed, without waiting until they pop.
+
+A node asks every other for the timers that it is to keep by the new list, a hundred at a time, does with each
+what the three rules allow, and tells the nodes that leave which ones it has dealt with. Before that it does
+the same with those of its own whose first replica it is and stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from chronoline.callbacks.caller import words_of
+from chronoline.core.errors import InvalidInput, StoreError
+from chronoline.timers.node import TimerNode
+from chronoline.timers.peers import PROBLEMS, Peer
+from chronoline.timers.records import to_record
+from chronoline.timers.replica import Offer
+
+logger = logging.getLogger(__name__)
+
+BATCH = 100
+_MOST_LOOKED_AT = 200
+"""Timers that are gone through at once, so that it holds up nobody."""
+_REST = 1.0
+"""After each step it rests so many times as long as the step took."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a resync has come."""
+
+    is_running: bool = False
+    asked: int = 0
+    of: int = 0
+    offered: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class Resync:
+    """The resyncs of one node, one at a time."""
+
+    def __init__(self, node: TimerNode) -> None:
+        self._node = node
+        self.progress = Progress()
+
+    async def run(self) -> Progress:
+        """Asks everybody, and again if the list of nodes changed meanwhile.
+
+        One that is running already goes on, and its progress is answered.
+        """
+        if self.progress.is_running:
+            return self.progress
+        replica, view = self._node.replica, ""
+        try:
+            while view != replica.membership.view:
+                view = replica.membership.view
+                await self._go_through()
+        finally:
+            self.progress.is_running = False
+        return self.progress
+
+    async def _go_through(self) -> None:
+        peers = list(self._node.peers.values())
+        self.progress = Progress(is_running=True, of=len(peers))
+        await self._try(self._node.me, self._take_own())
+        for peer in peers:
+            await self._try(peer.address, self._ask(peer))
+            self.progress.asked += 1
+
+    async def _try(self, address: str, step: Awaitable[None]) -> None:
+        try:
+            await step
+        except (*PROBLEMS, StoreError) as error:
+            self._note(address, error)
+
+    def _note(self, address: str, error: Exception) -> None:
+        problem = f"{address}: {words_of(error)}"
+        if problem not in self.progress.problems:
+            self.progress.problems = (*self.progress.problems, problem)
+            logger.warning("resync: %s", problem, extra={"action": "resync_failed"})
+
+    async def _take_own(self) -> None:
+        node = self._node
+        ids = node.replica.ids()
+        for at in range(0, len(ids), _MOST_LOOKED_AT):
+            async with _resting():
+                own = node.replica.take_own(ids[at : at + _MOST_LOOKED_AT], node.now_ms())
+                await self._dismiss(own)
+
+    async def _ask(self, peer: Peer) -> None:
+        view = self._node.replica.membership.view
+        cursor: int | None = 0
+        while cursor is not None:
+            async with _resting():
+                cursor = await self._take_page(peer, view, cursor)
+
+    async def _take_page(self, peer: Peer, view: str, cursor: int) -> int | None:
+        """Deals with a page of what a peer offers; answers where to go on."""
+        node = self._node
+        params = {"node-for-replicas": node.me, "cluster-view-id": view, "cursor": str(cursor)}
+        answer = await peer.link.ask("GET", "/timers", params=params)
+        taken, offers = [], []
+        old = {each["TimerID"]: tuple(each["OldReplicas"]) for each in answer["timers"]}
+        timers, refused = node.intake.read(
+            (each["Timer"] for each in answer["timers"]), peer.address
+        )
+        for each in refused:
+            self._note(peer.address, InvalidInput(f"a record was refused: {each.reason}"))
+        for timer in timers:
+            offers.append(Offer(timer, old[timer.id]))
+            level = node.replica.take_offer(offers[-1], node.now_ms())
+            if level is not None:
+                taken.append({"ID": timer.id, "ReplicaIndex": level})
+        self.progress.offered += len(answer["timers"])
+        node.metrics.offered(len(answer["timers"]))
+        await self._dismiss(offers)
+        await self._dealt_with(taken)
+        return None if answer["cursor"] is None else int(answer["cursor"])
+
+    async def _dismiss(self, offers: list[Offer]) -> None:
+        """Tells those that keep the timers no more, once this node has them on disk and has told the others.
+
+        Before that, one node that dies could be the only one that has them.
+        """
+        node = self._node
+        node.act()
+        await node.told()
+        for offer in offers:
+            node.replica.dismiss(offer)
+        node.act()
+        await node.told()
+
+    async def _dealt_with(self, taken: list[dict[str, int]]) -> None:
+        """All nodes that leave are told, not only the one that was asked: each of them may hold the timer.
+
+        One that is dead keeps nobody else from being asked.
+        """
+        leaving = [
+            each
+            for address in self._node.replica.membership.leaving
+            if (each := self._node.peers.get(address))
+        ]
+        for peer in leaving if taken else ():
+            await self._try(
+                peer.address, peer.link.ask("DELETE", "/timers/references", {"IDs": taken})
+            )
+
+
+@asynccontextmanager
+async def _resting() -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    yield
+    await asyncio.sleep(_REST * (loop.time() - begun_s))  # what is due meanwhile comes first
+
+
+def page_of_offers(node: TimerNode, asker: str, ids: list[int], cursor: int) -> dict[str, Any]:
+    """What a node that resyncs is told: at most a hundred timers, and where to go on."""
+    now_ms = node.now_ms()
+    offers: list[dict[str, Any]] = []
+    end = min(len(ids), cursor + _MOST_LOOKED_AT)
+    while cursor < end and len(offers) < BATCH:
+        for offer in node.replica.offers(asker, ids[cursor : cursor + 1]):
+            offers.append(
+                {
+                    "TimerID": offer.timer.id,
+                    "OldReplicas": offer.old,
+                    "Timer": to_record(offer.timer, now_ms),
+                }
+            )
+        cursor += 1
+    return {"timers": offers, "cursor": cursor if cursor < len(ids) else None}

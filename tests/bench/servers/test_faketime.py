@@ -1,0 +1,103 @@
+"""A process whose wall clock is moved while it runs; and where the library comes from."""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chronoline.core.errors import MissingExtra
+from chronoline_bench.servers.faketime import FakeTime, find_library
+from tests.conftest import miss
+from tests.testing.debian_programs import stand_in, write
+
+# For each line, what its two clocks say.
+GLANCING = """
+import sys, time
+for _ in sys.stdin:
+    print(time.time(), time.monotonic(), flush=True)
+"""
+_ROUNDED_S = 0.001
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> FakeTime:
+    try:
+        return FakeTime(tmp_path)
+    except MissingExtra as error:
+        miss("libfaketime", error)
+
+
+@pytest.fixture
+def process(moved: FakeTime) -> Iterator["subprocess.Popen[str]"]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", GLANCING]
+    with subprocess.Popen(
+        command, env=os.environ | moved.environment, stdin=pipe, stdout=pipe, text=True
+    ) as process:
+        yield process
+
+
+def glance(process: "subprocess.Popen[str]") -> list[float]:
+    """What its wall clock says, and the one that only counts."""
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return [float(each) for each in process.stdout.readline().split()]
+
+
+def test_the_wall_clock_is_moved_while_it_runs_and_nothing_else(
+    moved: FakeTime, process: "subprocess.Popen[str]"
+) -> None:
+    for by_s in (0, 1_000, -1_000, 0.5):
+        moved.move(by_s)
+        before_s, counted_before_s = time.time(), time.monotonic()
+        wall_s, counted_s = glance(process)
+        assert before_s - _ROUNDED_S <= wall_s - by_s <= time.time() + _ROUNDED_S
+        assert counted_before_s <= counted_s <= time.monotonic()
+
+
+def test_what_is_preloaded_already_stays(moved: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = moved.environment["LD_PRELOAD"]
+    monkeypatch.setenv("LD_PRELOAD", "/lib/other.so")
+    assert moved.environment["LD_PRELOAD"] == f"{alone}:/lib/other.so"
+
+
+# Where the library comes from, with programs of the test's own
+
+LIBRARY = "usr/lib/some-machine/faketime/libfaketimeMT.so.1"
+APT_GET = """#!/bin/sh
+echo package > libfaketime_1.deb
+"""
+DPKG_DEB = """#!/bin/sh
+mkdir -p "$3/$(dirname {library})" && cp "$2" "$3/{library}"
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return stand_in(
+        tmp_path, monkeypatch, apt_get=APT_GET, dpkg_deb=DPKG_DEB.format(library=LIBRARY)
+    )
+
+
+def test_the_machines_own_comes_first(programs: Path, tmp_path: Path) -> None:
+    write(tmp_path / "root" / LIBRARY, "")
+    assert find_library(tmp_path / "root") == tmp_path / "root" / LIBRARY
+    assert not (tmp_path / "cache").exists()
+
+
+def test_debians_package_is_fetched(programs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / f"libfaketime-{platform.machine()}"
+    assert find_library(tmp_path) == find_library(tmp_path) == folder / LIBRARY
+
+
+def test_what_cannot_be_had_is_told_with_the_remedy(programs: Path, tmp_path: Path) -> None:
+    (programs / "apt-get").unlink()
+    with pytest.raises(MissingExtra, match=r"there is no apt-get; install libfaketime$"):
+        find_library(tmp_path)

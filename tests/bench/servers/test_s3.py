@@ -1,0 +1,170 @@
+"""A real S3 server that starts, stops, crashes and hangs on demand."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import psutil  # type: ignore[import-untyped]  # it ships no types
+import pytest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from chronoline.core.errors import ChronolineError, MissingExtra
+from chronoline.log.objects.address import BucketAddress
+from chronoline_bench.servers import s3
+from chronoline_bench.servers.s3 import S3Server
+
+# Starts a server, says what it is, survives the exit of a fork, and waits to be killed.
+OWNER = """
+import os, sys
+from chronoline_bench.servers.s3 import S3Server
+
+server = S3Server()
+server.start()
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+server.create_bucket("after-the-fork")
+server.pause()
+print(server.pid, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: S3Server) -> S3Server:
+    """One that runs, whatever the test before did to it."""
+    shared.resume()
+    shared.start()
+    return shared
+
+
+def client(server: S3Server) -> Any:
+    given = server.environment
+    return boto3.client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name=given["AWS_REGION"],
+        aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
+        config=Config(connect_timeout=10, read_timeout=10, retries={"total_max_attempts": 1}),
+    )
+
+
+def is_over(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_it_keeps_objects_and_creates_once(server: S3Server) -> None:
+    server.create_bucket("bucket")
+    client(server).put_object(Bucket="bucket", Key="a", Body=b"one", IfNoneMatch="*")
+    with pytest.raises(ClientError, match="PreconditionFailed"):
+        client(server).put_object(Bucket="bucket", Key="a", Body=b"two", IfNoneMatch="*")
+    answer = client(server).get_object(Bucket="bucket", Key="a", Range="bytes=1-2")
+    assert answer["Body"].read() == b"ne"
+
+
+def test_a_bucket_has_a_url(server: S3Server) -> None:
+    url = server.create_bucket("bucket-2")
+    assert server.create_bucket("bucket-2") == url
+    assert BucketAddress.parse(url).endpoint == server.endpoint
+    assert BucketAddress.parse(server.url("bucket-2", "a b/ä")).prefix == "a b/ä"
+    with pytest.raises(ChronolineError, match="InvalidBucketName"):
+        server.create_bucket("B")
+
+
+def test_it_can_refuse_credentials(server: S3Server) -> None:
+    server.create_bucket("bucket-3")
+    server.check_credentials(True)
+    with pytest.raises(ClientError, match="InvalidAccessKeyId"):
+        client(server).list_objects_v2(Bucket="bucket-3")
+    server.check_credentials(False)
+    client(server).list_objects_v2(Bucket="bucket-3")
+
+
+def test_it_starts_again_empty_on_the_same_port(server: S3Server) -> None:
+    server.create_bucket("bucket-4")
+    endpoint, pid = server.endpoint, server.pid
+    server.start()
+    assert server.pid == pid
+    server.stop()
+    server.stop()
+    assert server.pid is None
+    with pytest.raises(BotoCoreError):
+        client(server).list_buckets()
+    server.start()
+    assert server.endpoint == endpoint
+    assert client(server).list_buckets()["Buckets"] == []
+
+
+def test_it_can_be_killed_and_paused(server: S3Server) -> None:
+    process = psutil.Process(server.pid)
+    server.pause()
+    with pytest.raises(BotoCoreError):
+        client(server).list_buckets()
+    server.resume()
+    client(server).list_buckets()
+    server.pause()
+    server.kill()
+    server.kill()
+    assert is_over(process)
+    server.start()
+    client(server).list_buckets()
+
+
+def test_before_the_start_everything_is_fine() -> None:
+    server = S3Server()
+    server.stop()
+    server.kill()
+    server.pause()
+    server.resume()
+    assert server.pid is None
+
+
+def test_a_port_that_was_taken_meanwhile_is_left_to_the_other() -> None:
+    server = S3Server()
+    taken = urlsplit(server.endpoint).port
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", taken))
+        other.listen()
+        with server:
+            assert urlsplit(server.endpoint).port != taken
+            server.create_bucket("bucket")
+    endpoint = server.endpoint
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", urlsplit(endpoint).port))
+        other.listen()
+        with pytest.raises(ChronolineError, match=r"did not start(.|\n)*in use"):
+            server.start()
+    assert server.endpoint == endpoint
+
+
+def test_it_ends_with_the_process_that_started_it() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout
+        server = psutil.Process(int(owner.stdout.readline()))
+        owner.kill()
+    give_up = time.monotonic() + 60
+    while not is_over(server):
+        assert time.monotonic() < give_up, "the server outlives its owner"
+        time.sleep(0.01)
+
+
+def test_missing_packages_are_answered_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'moto\[s3\]'"):
+        S3Server()

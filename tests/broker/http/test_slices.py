@@ -1,0 +1,40 @@
+"""Long lists are worked through piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fastapi.exceptions import RequestValidationError
+
+from chronoline.broker.http.requests import AskedLease
+from chronoline.broker.http.slices import checked, in_slices
+
+
+def test_others_have_their_turn_in_between() -> None:
+    async def play() -> None:
+        seen: list[int] = []
+        done: list[int] = []
+
+        async def other() -> None:
+            while True:
+                seen.append(len(done))
+                await asyncio.sleep(0)  # its turn is over
+
+        turning = asyncio.ensure_future(other())
+        assert await in_slices(range(350), done.append) == [None] * 350
+        turning.cancel()
+        assert seen == [100, 200, 300]
+
+    asyncio.run(play())
+
+
+def test_items_are_given_their_shape_and_a_fault_its_place() -> None:
+    async def play() -> None:
+        items = [{"id": "a", "version": 1}, {"id": "b", "version": 2.0}]
+        assert [each.version for each in await checked(AskedLease, items, "leases")] == [1, 2]
+        with pytest.raises(RequestValidationError) as told:
+            await checked(AskedLease, [*items, {"id": "c"}], "leases")
+        assert told.value.errors()[0]["loc"] == ("body", "leases", 2, "version")
+
+    asyncio.run(play())

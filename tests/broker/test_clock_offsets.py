@@ -1,0 +1,122 @@
+"""The broker's stamps: a clock that was set back is noticed, and reading it is not taken for that."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronoline.broker.clock_offsets import Measured, Timekeeper
+from chronoline.client.broker_time import BrokerTime
+
+_HERE_US = 1_700_000_000_000_000
+
+
+class _Machine:
+    """Its clock, and the one that only counts. Who reads one of them may be interrupted after that."""
+
+    def __init__(self) -> None:
+        self.passed_us = 0
+        self.moved_us = 0
+        self.interrupted_us = 0
+        """For so long after the next reading."""
+
+    def wall_us(self) -> int:
+        return self._read(_HERE_US + self.passed_us + self.moved_us)
+
+    def whole_ms(self) -> int:
+        """Its clock, if that tells milliseconds."""
+        return self.wall_us() // 1000 * 1000
+
+    def monotonic_us(self) -> int:
+        return self._read(self.passed_us)
+
+    def _read(self, found_us: int) -> int:
+        self.passed_us += self.interrupted_us
+        self.interrupted_us = 0
+        return found_us
+
+
+@pytest.mark.parametrize("back_ms", [5, 50, 450, 600])
+def test_no_client_is_ahead_of_a_clock_that_was_set_back(back_ms: int) -> None:
+    machine = _Machine()
+    keeper = Timekeeper(machine.wall_us, machine.monotonic_us)
+    client = BrokerTime(machine.monotonic_us)
+    client.heard(*keeper.stamp())
+    machine.passed_us += 1_000_000
+    machine.moved_us -= back_ms * 1000
+    client.heard(*keeper.stamp())
+    assert client.now_us() == machine.wall_us()
+
+
+def test_a_clock_that_was_set_forward_and_back_is_noticed_too() -> None:
+    machine = _Machine()
+    keeper = Timekeeper(machine.wall_us, machine.monotonic_us)
+    client = BrokerTime(machine.monotonic_us)
+    client.heard(*keeper.stamp())
+    for moved_us in (300_000, 0):
+        machine.moved_us = moved_us
+        client.heard(*keeper.stamp())
+        assert client.now_us() == machine.wall_us()
+
+
+def test_a_clock_that_was_set_forward_by_little_goes_on() -> None:
+    machine = _Machine()
+    keeper = Timekeeper(machine.wall_us, machine.monotonic_us)
+    machine.moved_us = 300_000
+    assert keeper.stamp() == (machine.wall_us(), 0)
+    machine.moved_us += 501_000
+    assert keeper.stamp() == (machine.wall_us(), 1)
+
+
+@pytest.mark.parametrize("interrupted_us", [10_000, 400_000, 5_000_000])
+def test_who_is_interrupted_while_reading_does_not_find_the_clock_moved(
+    interrupted_us: int,
+) -> None:
+    machine = _Machine()
+    machine.interrupted_us = interrupted_us
+    keeper = Timekeeper(machine.wall_us, machine.monotonic_us)
+    assert keeper.stamp()[1] == 0
+    machine.interrupted_us = interrupted_us
+    assert keeper.stamp()[1] == 0
+    assert keeper.stamp()[1] == 0
+
+
+@given(st.lists(st.integers(0, 5_000)), st.integers(0, 999))
+def test_a_clock_that_tells_milliseconds_is_not_found_moved(
+    pauses_us: list[int], begin_us: int
+) -> None:
+    machine = _Machine()
+    machine.passed_us = begin_us
+    keeper = Timekeeper(machine.whole_ms, machine.monotonic_us)
+    for pause_us in pauses_us:
+        machine.passed_us += pause_us
+        assert keeper.stamp() == (machine.whole_ms(), 0)
+
+
+def test_a_ping_that_was_held_up_on_its_way_is_not_taken_for_a_clock_that_is_late() -> None:
+    measured = Measured(bound_ms=1_000)
+    for held_up_us in (0, 8_000_000, 0, 9_000_000, 9_000_000):
+        told = measured.pinged(client_us=_HERE_US, round_trip_us=200, now_us=_HERE_US + held_up_us)
+        assert not told.drifting
+    late = [
+        measured.pinged(client_us=_HERE_US, round_trip_us=200, now_us=_HERE_US + 2_000_000)
+        for _ in range(3)
+    ]
+    assert late[-1].drifting
+    assert late[-1].drift_us == pytest.approx(-2_000_000, abs=1_000)
+
+
+def test_a_clock_that_is_ahead_is_seen_by_the_first_ping() -> None:
+    measured = Measured(bound_ms=1_000)
+    told = measured.pinged(client_us=_HERE_US + 3_000_000, round_trip_us=200, now_us=_HERE_US)
+    assert told.drifting
+
+
+@pytest.mark.parametrize(
+    ("one_way_ms", "advance_ms"), [(0, 10), (20, 30), (100, 110), (5_000, 250)]
+)
+def test_a_push_leaves_early_by_what_the_way_takes(one_way_ms: int, advance_ms: int) -> None:
+    measured = Measured(bound_ms=1_000)
+    measured.pinged(client_us=0, round_trip_us=2 * one_way_ms * 1_000, now_us=0)
+    assert measured.advance_ms == advance_ms

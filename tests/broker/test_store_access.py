@@ -1,0 +1,215 @@
+"""The store as the broker sees it: what is late is unknown if it was a change, else unavailable."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.store_access import StoreAccess
+from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
+from chronoline.runtime.clock import SystemClock
+from chronoline.stores.contract import Store
+from chronoline.stores.memory import MemoryStore
+from tests.waiting import run_scene, until
+
+_MANY = 50
+_SHORT_S = 0.05
+
+
+class _SlowStore(MemoryStore):
+    """Has a clock of its own. Questions that wait begin, and are answered when the gate is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.begun = 0
+        self.ended = 0
+
+    def clock_ms(self) -> int | None:
+        return SystemClock().now_ms()
+
+    def wait(self, _: Store | None = None) -> None:
+        self.begun += 1
+        self.gate.wait(60)
+        self.ended += 1
+
+
+@asynccontextmanager
+async def _slow(patience_s: float = 60) -> AsyncIterator[tuple[_SlowStore, StoreAccess]]:
+    with _SlowStore() as store:
+        access = StoreAccess(store, SystemClock(), BrokerMetrics(), patience_s=patience_s)
+        try:
+            yield store, access
+        finally:
+            store.gate.set()
+            await access.stop()
+
+
+def test_what_is_late_is_unknown_only_if_it_was_a_change() -> None:
+    async def play() -> None:
+        async with _slow(_SHORT_S) as (store, access):
+            with pytest.raises(StoreUnavailable):
+                await access.look("topics", store.wait)
+            with pytest.raises(OutcomeUnknown, match="may have happened or not"):
+                await access.look("drop_topic", store.wait, changes=True)
+            never: Future[None] = Future()
+            with pytest.raises(OutcomeUnknown):
+                await access.change("ack", lambda _: never)
+
+    run_scene(play)
+
+
+# The broker's own looks
+
+
+@pytest.mark.parametrize("own", ["next_ts", "held", "members", "topic", "purge", "ready"])
+def test_the_brokers_own_looks_are_not_behind_those_of_clients(own: str) -> None:
+    async def play() -> None:
+        answered: list[str] = []
+
+        async def ask(query: str, read: Callable[[Store], Any]) -> None:
+            await access.look(query, read)
+            answered.append(query)
+
+        async with _slow() as (store, access):
+            counts = [asyncio.ensure_future(ask("count", store.wait)) for _ in range(_MANY)]
+            await until(lambda: store.begun > 0)
+            await ask(own, lambda _: None)
+            await access.compare_clocks()
+            assert access.clock.ahead_ms is not None
+            store.gate.set()
+            await asyncio.gather(*counts)
+            assert answered == [own] + ["count"] * _MANY
+
+    run_scene(play)
+
+
+def test_clients_whose_questions_fill_the_queue_are_refused_and_the_broker_goes_on() -> None:
+    async def play() -> None:
+        async with _slow() as (store, access):
+            asking: list[asyncio.Future[None]] = []
+
+            async def flood() -> bool:
+                asking.extend(
+                    asyncio.ensure_future(access.look("count", store.wait)) for _ in range(100)
+                )
+                await asyncio.sleep(0)  # they have their turn
+                return any(each.done() for each in asking)
+
+            await until(flood)
+            assert await access.look("next_ts", lambda _: 1) == 1
+            store.gate.set()
+            answers = await asyncio.gather(*asking, return_exceptions=True)
+            refused = [each for each in answers if each is not None]
+            assert 0 < len(refused) < len(answers)
+            assert {type(each) for each in refused} == {StoreBusy}
+
+    run_scene(play)
+
+
+def test_questions_that_nobody_waits_for_any_more_are_not_asked() -> None:
+    async def play() -> None:
+        async with _slow(_SHORT_S) as (store, access):
+            many = (access.look("count", store.wait) for _ in range(_MANY))
+            late = await asyncio.gather(*many, return_exceptions=True)
+            assert {type(each) for each in late} == {StoreUnavailable}
+            begun = store.begun
+            store.gate.set()
+            await access.stop()
+            assert store.begun == begun < _MANY
+
+    run_scene(play)
+
+
+# Whether the store is away
+
+
+def test_a_store_that_answers_others_is_not_away_while_clients_ask_what_takes_long() -> None:
+    async def play() -> None:
+        async with _slow(1) as (store, access):
+            many = (access.look("count", store.wait) for _ in range(_MANY))
+            counts = asyncio.gather(*many, return_exceptions=True)
+            await asyncio.sleep(0)  # all of them have begun to wait
+            await access.compare_clocks()
+            assert {type(each) for each in await counts} == {StoreUnavailable}
+            assert access.problem == ""
+
+    run_scene(play)
+
+
+@pytest.mark.parametrize("query", ["count", "next_ts"])
+def test_a_store_that_answers_nobody_is_away(query: str) -> None:
+    async def play() -> None:
+        async with _slow(_SHORT_S) as (store, access):
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable):
+                    await access.look(query, store.wait)
+            assert "did not answer" in access.problem
+
+    run_scene(play)
+
+
+# The end
+
+
+def test_stopping_finishes_what_waits_beside_the_event_loop() -> None:
+    async def play() -> None:
+        async with _slow() as (store, access):
+            counts = [asyncio.ensure_future(access.look("count", store.wait)) for _ in range(_MANY)]
+            await until(lambda: store.begun > 0)
+            stopping = asyncio.ensure_future(access.stop())
+            await asyncio.wait([stopping], timeout=_SHORT_S)  # the loop goes on meanwhile
+            assert not stopping.done()
+            store.gate.set()
+            await asyncio.gather(stopping, *counts)
+            await access.stop()
+
+    run_scene(play)
+
+
+@pytest.mark.parametrize("query", ["count", "next_ts"])
+def test_a_store_that_hangs_is_left_behind(query: str) -> None:
+    async def play() -> None:
+        async with _slow(_SHORT_S) as (store, access):
+            with pytest.raises(StoreUnavailable):
+                await access.look(query, store.wait)
+            await access.stop()
+            assert (store.begun, store.ended) == (1, 0)
+
+    run_scene(play)
+
+
+_HANGING = """
+import asyncio, threading
+from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.runtime.clock import SystemClock
+from chronoline.core.errors import StoreUnavailable
+from chronoline.stores.memory import MemoryStore
+
+async def play():
+    access = StoreAccess(MemoryStore(), SystemClock(), BrokerMetrics(), patience_s=0.05)
+    try:
+        await access.look("count", lambda _: threading.Event().wait())
+    except StoreUnavailable:
+        await access.stop()
+        print("stopped")
+
+asyncio.run(play())
+"""
+
+
+def test_a_process_ends_although_its_store_hangs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _HANGING], stdout=subprocess.PIPE, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "stopped\n"

@@ -1,0 +1,65 @@
+"""Which addresses may be called."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronoline.callbacks.address_guard import LOOPBACK, Guard
+
+_REFUSED = [
+    "127.0.0.1",
+    "127.8.8.8",
+    "0.0.0.0",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "192.0.2.1",
+    "198.18.0.1",
+    "224.0.0.1",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fc00::1",
+    "fd12::1",
+    "ff02::1",
+    "2001:db8::1",
+    "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1",
+    "64:ff9b::7f00:1",
+    "64:ff9b:1::a00:1",
+    "2002:7f00:1::",
+    "not an address",
+    "",
+]
+
+
+@pytest.mark.parametrize("address", _REFUSED)
+def test_special_addresses_are_refused(address: str) -> None:
+    assert not Guard().lets_out(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+)
+def test_the_public_internet_is_not(address: str) -> None:
+    assert Guard().lets_out(address)
+
+
+def test_what_is_allowed_is_let_out() -> None:
+    guard = Guard([*LOOPBACK, "10.1.0.0/16"])
+    assert guard.lets_out("127.0.0.1")
+    assert guard.lets_out("::1")
+    assert guard.lets_out("::ffff:127.0.0.1")
+    assert guard.lets_out("10.1.2.3")
+    assert not guard.lets_out("10.2.0.1")
+    assert not guard.lets_out("169.254.169.254")
+
+
+def test_what_is_no_network_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"10\.0\.0\.0/99"):
+        Guard(["10.0.0.0/99"])

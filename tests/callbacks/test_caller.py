@@ -1,0 +1,371 @@
+"""Calls to a real server on loopback that answers well, badly, slowly, or never ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from chronoline.callbacks import caller as calling
+from chronoline.callbacks.address_guard import LOOPBACK, Guard
+from chronoline.callbacks.caller import Caller, CallLimits, Lookup, Verdict
+from chronoline.runtime.descriptors import SHORTAGES
+from tests.descriptors import no_descriptors
+from tests.waiting import run_scene, until
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def serving(handler: Handler, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[int]:
+    runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port)
+    await site.start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def answers_with(*addresses: str) -> Lookup:
+    async def look_up(_: str, __: int) -> list[str]:
+        return list(addresses)
+
+    return look_up
+
+
+def test_what_is_sent_arrives() -> None:
+    async def scene() -> None:
+        got = []
+
+        async def handle(request: web.BaseRequest) -> web.Response:
+            got.append((request.method, request.path_qs, request.headers, await request.read()))
+            return web.Response(status=202)
+
+        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+            uri = f"http://localhost:{port}/pop/%2Fraw?x=%20"
+            answer = await caller.post(uri, b"hello", {"X-Sequence-Number": "1"})
+        assert answer.verdict is Verdict.succeeded
+        ((method, path, headers, body),) = got
+        assert (method, path, body) == ("POST", "/pop/%2Fraw?x=%20", b"hello")
+        assert headers["X-Sequence-Number"] == "1"
+        assert headers["Host"] == f"localhost:{port}"
+        assert headers["Content-Length"] == "5"
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        (200, Verdict.succeeded),
+        (299, Verdict.succeeded),
+        (302, Verdict.redirected),
+        (404, Verdict.answered_badly),
+        (500, Verdict.answered_badly),
+        (503, Verdict.answered_badly),
+    ],
+)
+def test_only_2xx_is_success(status: int, verdict: Verdict) -> None:
+    async def scene() -> None:
+        asked = []
+
+        async def handle(request: web.BaseRequest) -> web.Response:
+            asked.append(request.path)
+            return web.Response(status=status, headers={"Location": "/elsewhere"})
+
+        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+            answer = await caller.post(f"http://127.0.0.1:{port}/", b"", {})
+        assert answer.verdict is verdict
+        assert asked == ["/"]
+
+    run_scene(scene)
+
+
+def test_a_server_that_does_not_answer_is_left() -> None:
+    async def scene() -> None:
+        done = asyncio.Event()
+
+        async def handle(_: web.BaseRequest) -> web.Response:
+            await done.wait()
+            return web.Response()
+
+        limits = CallLimits(timeout_ms=100)
+        async with serving(handle) as port, Caller(Guard(LOOPBACK), limits=limits) as caller:
+            answer = await caller.post(f"http://127.0.0.1:{port}/", b"", {})
+            done.set()
+        assert answer.verdict is Verdict.timed_out
+
+    run_scene(scene)
+
+
+def test_an_answer_that_never_ends_counts_by_its_status() -> None:
+    async def scene() -> None:
+        done = asyncio.Event()
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            while not done.is_set():
+                await response.write(b"x" * 1_000)
+                await asyncio.sleep(0.01)  # so that it goes on and on
+            return response
+
+        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+            answers = [await caller.post(f"http://127.0.0.1:{port}/", b"", {}) for _ in range(3)]
+            done.set()
+        assert [answer.verdict for answer in answers] == [Verdict.succeeded] * 3
+
+    run_scene(scene)
+
+
+def test_a_closed_port_and_an_unknown_host_are_told_apart() -> None:
+    async def scene() -> None:
+        async def handle(_: web.BaseRequest) -> web.Response:
+            return web.Response()
+
+        async with serving(handle) as port:
+            pass
+        async with Caller(Guard(LOOPBACK)) as caller:
+            closed = await caller.post(f"http://127.0.0.1:{port}/", b"", {})
+            unknown = await caller.post("http://nobody.invalid/", b"", {})
+        assert closed.verdict is Verdict.unreachable
+        assert unknown.verdict is Verdict.unknown_host
+
+    run_scene(scene)
+
+
+def test_a_name_that_points_inside_gets_nowhere() -> None:
+    """Also one that did not when it was asked for: every call looks it up and goes to what it was told."""
+
+    async def scene() -> None:
+        asked = []
+
+        async def handle(request: web.BaseRequest) -> web.Response:
+            asked.append(request.path)
+            return web.Response()
+
+        async with (
+            serving(handle) as port,
+            Caller(Guard(), lookup=answers_with("127.0.0.1", "10.0.0.1")) as caller,
+        ):
+            answer = await caller.post(f"http://innocent.example:{port}/", b"", {})
+        assert answer.verdict is Verdict.not_allowed
+        assert "callbacks.allow" in answer.reason
+        assert asked == []
+
+    run_scene(scene)
+
+
+def test_the_next_attempt_goes_to_the_next_address() -> None:
+    async def scene() -> None:
+        async def broken(_: web.BaseRequest) -> web.Response:
+            return web.Response(status=500)
+
+        async def healthy(_: web.BaseRequest) -> web.Response:
+            return web.Response()
+
+        async with serving(broken, "127.0.0.1") as port, serving(healthy, "127.0.0.2", port):
+            lookup = answers_with("127.0.0.1", "127.0.0.2")
+            async with Caller(Guard(LOOPBACK), lookup=lookup) as caller:
+                uri = f"http://cluster.example:{port}/"
+                verdicts = [(await caller.post(uri, b"", {}, attempt=n)).verdict for n in range(3)]
+        assert verdicts == [Verdict.answered_badly, Verdict.succeeded, Verdict.answered_badly]
+
+    run_scene(scene)
+
+
+def test_a_slow_server_delays_no_other() -> None:
+    async def scene() -> None:
+        done = asyncio.Event()
+        taken = asyncio.Event()
+        under_way = most = 0
+
+        async def slow(_: web.BaseRequest) -> web.Response:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            if under_way == 3:
+                taken.set()
+            await done.wait()
+            under_way -= 1
+            return web.Response()
+
+        async def quick(_: web.BaseRequest) -> web.Response:
+            return web.Response()
+
+        limits = CallLimits(for_each_host=3, timeout_ms=20_000)
+        async with (
+            serving(slow) as slow_port,
+            serving(quick) as quick_port,
+            Caller(Guard(LOOPBACK), limits=limits) as caller,
+        ):
+            waiting = [
+                asyncio.create_task(caller.post(f"http://127.0.0.1:{slow_port}/", b"", {}))
+                for _ in range(10)
+            ]
+            await taken.wait()
+            answer = await caller.post(f"http://127.0.0.1:{quick_port}/", b"", {})
+            assert answer.succeeded
+            assert not any(task.done() for task in waiting)
+            done.set()
+            assert all(answer.succeeded for answer in await asyncio.gather(*waiting))
+        assert most == 3
+
+    run_scene(scene)
+
+
+def test_a_call_whose_turn_does_not_come_is_not_begun() -> None:
+    async def scene() -> None:
+        done, taken = asyncio.Event(), asyncio.Event()
+        asked = []
+
+        async def slow(request: web.BaseRequest) -> web.Response:
+            asked.append(request.path)
+            taken.set()
+            await done.wait()
+            return web.Response()
+
+        limits = CallLimits(for_each_host=1, timeout_ms=60_000)
+        async with serving(slow) as port, Caller(Guard(LOOPBACK), limits=limits) as caller:
+            uri = f"http://127.0.0.1:{port}"
+            first = asyncio.create_task(caller.post(f"{uri}/first", b"", {}))
+            await taken.wait()
+            second = await caller.post(f"{uri}/second", b"", {}, turn_within_s=0.01)
+            assert second.verdict is Verdict.no_turn
+            unwanted = asyncio.create_task(
+                caller.post(f"{uri}/unwanted", b"", {}, may_begin=lambda: False)
+            )
+            done.set()
+            assert (await unwanted).verdict is Verdict.no_turn
+            assert (await first).succeeded
+            assert (await caller.post(f"{uri}/third", b"", {}, turn_within_s=30)).succeeded
+        assert asked == ["/first", "/third"]
+
+    run_scene(scene)
+
+
+def test_call_that_was_wanted_until_its_name_was_looked_up_is_not_made() -> None:
+    async def scene() -> None:
+        asked = []
+        wanted = True
+
+        async def handle(request: web.BaseRequest) -> web.Response:
+            asked.append(request.path)
+            return web.Response()
+
+        async def look_up(_: str, __: int) -> list[str]:
+            nonlocal wanted
+            wanted = False
+            return ["127.0.0.1"]
+
+        async with serving(handle) as port, Caller(Guard(LOOPBACK), lookup=look_up) as caller:
+            uri = f"http://slow.example:{port}/"
+            answer = await caller.post(uri, b"", {}, may_begin=lambda: wanted)
+        assert answer.verdict is Verdict.no_turn
+        assert asked == []
+
+    run_scene(scene)
+
+
+@pytest.mark.parametrize("size_bytes", [0, 64 * 1024, 64 * 1024 + 1, 3 * 1024 * 1024])
+def test_bodies_of_any_size_arrive(size_bytes: int) -> None:
+    async def scene() -> None:
+        got = []
+
+        async def handle(request: web.BaseRequest) -> web.Response:
+            body = b"".join([each async for each in request.content.iter_any()])
+            got.append((request.headers["Content-Length"], request.content_type, body))
+            return web.Response()
+
+        body = bytes(size_bytes)
+        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+            uri = f"http://127.0.0.1:{port}/"
+            assert (await caller.post(uri, body, {"Content-Type": "text/x"})).succeeded
+        assert got == [(str(size_bytes), "text/x", body)]
+
+    run_scene(scene)
+
+
+# Shortages of our own
+
+
+def test_a_call_without_a_descriptor_is_made_when_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calling, "_REST_S", 0.01)
+
+    async def scene() -> None:
+        async def handle(_: web.BaseRequest) -> web.Response:
+            return web.Response()
+
+        asked = 0
+
+        def may_begin() -> bool:
+            nonlocal asked
+            asked += 1
+            return True
+
+        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+            uri = f"http://127.0.0.1:{port}/"
+            with no_descriptors():
+                posting = asyncio.create_task(caller.post(uri, b"", {}, may_begin=may_begin))
+                await until(lambda: asked > 2)
+                assert not posting.done()
+            assert (await posting).verdict is Verdict.succeeded
+            assert SHORTAGES.counted["descriptors"] > 1
+
+    run_scene(scene)
+
+
+def test_a_call_without_a_descriptor_ends_with_its_turn_or_when_it_is_not_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calling, "_REST_S", 0.01)
+
+    async def scene() -> None:
+        wanted = iter([True, False])
+        async with Caller(Guard(LOOPBACK)) as caller:
+            with no_descriptors():
+                late = await caller.post("http://127.0.0.1:9/", b"", {}, turn_within_s=0.05)
+                dropped = await caller.post(
+                    "http://127.0.0.1:9/", b"", {}, may_begin=lambda: next(wanted)
+                )
+        assert (late.verdict, late.reason) == (
+            Verdict.no_turn,
+            "the node is short of descriptors",
+        )
+        assert (dropped.verdict, dropped.reason) == (Verdict.no_turn, "it is not wanted any more")
+
+    run_scene(scene)
+
+
+def test_a_name_that_no_thread_looks_up_is_looked_up_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calling, "_REST_S", 0.01)
+    start = threading.Thread.start
+    failed: list[threading.Thread] = []
+
+    def start_at_the_third(thread: threading.Thread) -> None:
+        if thread.name == "chronoline-lookup" and len(failed) < 2:
+            failed.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def scene() -> None:
+        async def handle(_: web.BaseRequest) -> web.Response:
+            return web.Response()
+
+        async with serving(handle) as port, Caller(Guard(LOOPBACK)) as caller:
+            monkeypatch.setattr(threading.Thread, "start", start_at_the_third)
+            answer = await caller.post(f"http://localhost:{port}/", b"", {})
+        assert answer.verdict is Verdict.succeeded
+        assert len(failed) == 2
+
+    run_scene(scene)

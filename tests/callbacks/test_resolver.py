@@ -1,0 +1,92 @@
+"""Names are looked up beside each other: one that nobody answers for delays no other."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from chronoline.callbacks.resolver import Lookups
+from tests.waiting import run_scene
+
+
+def test_a_name_that_hangs_takes_one_thread_however_many_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_go = threading.Event()
+    asked: Counter[str] = Counter()
+
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        asked[host] += 1
+        if host == "hangs.example":
+            let_go.wait(60)
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(2, 1, 6, "", (address, port)) for address in ("192.0.2.1", "192.0.2.1", "::1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+    async def scene() -> None:
+        lookups = Lookups()
+        try:
+            hanging = [asyncio.create_task(lookups("hangs.example", 80)) for _ in range(200)]
+            given_up = asyncio.create_task(lookups("hangs.example", 80))
+            await asyncio.sleep(0)  # they have all begun
+            given_up.cancel()
+            assert await lookups("quick.example", 80) == ["192.0.2.1", "::1"]
+            assert not any(each.done() for each in hanging)
+            let_go.set()
+            failed = await asyncio.gather(*hanging, return_exceptions=True)
+            assert {type(each) for each in failed} == {socket.gaierror}
+            assert await lookups("quick.example", 80) == ["192.0.2.1", "::1"]
+        finally:
+            let_go.set()
+        assert asked == {"hangs.example": 1, "quick.example": 2}
+
+    run_scene(scene)
+
+
+def test_names_that_hang_are_bounded_and_the_end_of_a_process_waits_for_none() -> None:
+    program = """
+import asyncio, socket, threading
+from chronoline.callbacks.resolver import Lookups
+
+async def main():
+    socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
+    lookups = Lookups(most_at_once=2)
+    hanging = [asyncio.create_task(lookups(f"{number}.example", 80)) for number in range(2)]
+    await asyncio.sleep(0)  # they have begun
+    try:
+        await lookups("another.example", 80)
+    except OSError as error:
+        print(error.strerror)
+
+asyncio.run(main())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout == "too many names are being looked up\n"
+
+
+def test_an_address_needs_no_thread() -> None:
+    async def scene() -> None:
+        lookups = Lookups()
+        assert await lookups("127.0.0.1", 80) == ["127.0.0.1"]
+        assert await lookups("::1", 80) == ["::1"]
+
+    run_scene(scene)
+
+
+def test_what_can_be_no_name_is_said() -> None:
+    async def scene() -> None:
+        lookups = Lookups()
+        with pytest.raises(UnicodeError):
+            await lookups("a..b", 80)
+
+    run_scene(scene)

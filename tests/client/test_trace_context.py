@@ -1,0 +1,179 @@
+"""`traceparent` from who sends to who handles: with OpenTelemetry, with one that is made up, and without."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from chronoline.client import trace_context as tracing
+from chronoline.client.aio import AsyncClient, ToSend
+from chronoline.client.leases import AsyncLease
+from chronoline.client.sync import Lease
+from chronoline.client.worker import Worker
+from chronoline.core.message import Header
+
+_PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+_current: ContextVar[dict[str, str]] = ContextVar("current")
+
+
+class _Propagator:
+    """As OpenTelemetry's: the current context is written into a carrier, and read from one."""
+
+    def inject(self, carrier: dict[str, str]) -> None:
+        carrier |= _current.get({})
+
+    def extract(self, carrier: dict[str, str]) -> dict[str, str]:
+        return dict(carrier)
+
+
+def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules: dict[str, dict[str, Any]] = {
+        "opentelemetry": {},
+        "opentelemetry.trace": {},
+        "opentelemetry.trace.propagation": {},
+        "opentelemetry.trace.propagation.tracecontext": {
+            "TraceContextTextMapPropagator": _Propagator
+        },
+        "opentelemetry.context": {"attach": _current.set, "detach": _current.reset},
+    }
+    for name, members in modules.items():
+        module = ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def _remove(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.split(".")[0] == "opentelemetry"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+
+
+@pytest.fixture(params=["made up", "absent"])
+def telemetry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether it is there."""
+    there = request.param == "made up"
+    (_fake if there else _remove)(monkeypatch)
+    tracing._telemetry.cache_clear()
+    yield there
+    tracing._telemetry.cache_clear()
+
+
+@pytest.fixture
+def span() -> Iterator[None]:
+    token = _current.set({"traceparent": _PARENT, "tracestate": "a=b"})
+    yield
+    _current.reset(token)
+
+
+async def _sent(address: str, *messages: ToSend) -> list[tuple[Header, ...]]:
+    """The headers with which they come."""
+    async with AsyncClient(address) as client:
+        await client.create_topic("t")
+        await client.send_many("t", messages)
+        leases = client.consume("t")
+        came = [await anext(leases) for _ in messages]
+        await leases.aclose()
+        return [each.headers for each in sorted(came, key=lambda each: each.id)]
+
+
+@pytest.mark.usefixtures("span")
+def test_the_current_span_is_sent_along(chronoline_broker: str, telemetry: bool) -> None:
+    (headers,) = asyncio.run(_sent(chronoline_broker, ToSend(headers={"a": "b"})))
+    span = (("traceparent", _PARENT.encode()), ("tracestate", b"a=b"))
+    assert headers == (("a", b"b"), *(span if telemetry else ()))
+
+
+@pytest.mark.usefixtures("span")
+def test_one_that_is_given_stays_as_it_is(chronoline_broker: str, telemetry: bool) -> None:
+    given = {"traceparent": "mine"}
+    (headers,) = asyncio.run(_sent(chronoline_broker, ToSend(headers=given)))
+    assert headers == (("traceparent", b"mine"),), telemetry
+
+
+def test_without_a_span_nothing_is_added(chronoline_broker: str, telemetry: bool) -> None:
+    (headers,) = asyncio.run(_sent(chronoline_broker, ToSend()))
+    assert headers == (), telemetry
+
+
+def test_a_handler_works_in_the_trace_of_its_message(
+    chronoline_broker: str, telemetry: bool
+) -> None:
+    async def play() -> None:
+        async with AsyncClient() as client:
+            for topic in ("plain", "awaited"):
+                await client.create_topic(topic)
+                await client.send(topic, headers={"traceparent": _PARENT})
+                await client.send(topic)
+            async with asyncio.timeout(20):
+                await worker.serve()
+
+    def note(lease: AsyncLease | Lease) -> None:
+        seen.append((lease.topic, lease.traceparent, _current.get({}).get("traceparent")))
+        if len(seen) == 4:
+            worker.stop()
+
+    seen: list[tuple[str, str | None, str | None]] = []
+    worker = Worker(chronoline_broker)
+
+    @worker.handler("plain")
+    def plain(lease: Lease) -> None:
+        note(lease)
+
+    @worker.handler("awaited")
+    async def awaited(lease: AsyncLease) -> None:
+        note(lease)
+
+    asyncio.run(play())
+    current = _PARENT if telemetry else None
+    assert sorted(seen, key=str) == sorted(
+        [
+            (topic, each, each and current)
+            for topic in ("plain", "awaited")
+            for each in (_PARENT, None)
+        ],
+        key=str,
+    )
+    assert _current.get({}) == {}
+
+
+def test_nobody_imports_it_for_a_sender_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    _remove(monkeypatch)
+    tracing._telemetry.cache_clear()
+    assert tracing.traced((("a", b"b"),)) == (("a", b"b"),)
+    assert tracing._telemetry.cache_info().misses == 0
+
+
+def test_the_real_one(chronoline_broker: str) -> None:
+    trace: Any = pytest.importorskip(
+        "opentelemetry.trace",
+        reason="OpenTelemetry is NOT tested: opentelemetry-api is not installed",
+    )
+    tracing._telemetry.cache_clear()
+    ids = int(_PARENT[3:35], 16), int(_PARENT[36:52], 16)
+    sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+    context = trace.SpanContext(*ids, is_remote=False, trace_flags=sampled)
+
+    async def play() -> None:
+        async with AsyncClient() as client:
+            await client.create_topic("t")
+            with trace.use_span(trace.NonRecordingSpan(context)):
+                await client.send("t")
+            async with asyncio.timeout(20):
+                await worker.serve()
+
+    worker = Worker(chronoline_broker)
+    seen = []
+
+    @worker.handler("t")
+    def work(lease: Lease) -> None:
+        seen.append((lease.traceparent, trace.get_current_span().get_span_context().trace_id))
+        worker.stop()
+
+    asyncio.run(play())
+    assert seen == [(_PARENT, ids[0])]

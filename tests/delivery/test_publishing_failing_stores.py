@@ -1,0 +1,190 @@
+"""A store that fails, or does not answer, costs a publishing lane no message."""
+
+from collections import Counter
+
+import pytest
+
+from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
+from chronoline.core.topic import Topic, TopicSettings
+from chronoline.delivery.lane_settings import LaneReport
+from chronoline.testing import ManualClock
+from tests.delivery.inbox import HOUR_MS, create, now_ms, remaining, times, wait_until, waiting
+from tests.delivery.outlet import MINUTE_MS, Outlet, Serving, lane_of, publishing, put
+from tests.delivery.stores import Tap
+
+UNANSWERED = OutcomeUnknown("the answer was lost")
+
+
+def gone(_: str) -> None:
+    raise StoreUnavailable("the store is gone")
+
+
+def healthy(_: str) -> None:
+    pass
+
+
+@pytest.fixture
+def outlet() -> Outlet:
+    return Outlet()
+
+
+def test_a_store_that_fails_for_a_while_is_survived(tap: Tap, topic: Topic, outlet: Outlet) -> None:
+    left = Counter({"reserve": 2, "ack": 2})
+
+    def fail(name: str) -> None:
+        if left[name]:
+            left[name] -= 1
+            raise StoreUnavailable("the store is gone")
+
+    tap.fail = fail
+    create(tap.store, topic, "a", "b", in_ms=0)
+    with publishing(tap, topic, outlet) as window:
+        outlet.wait_for("a", "b")
+        wait_until(lambda: remaining(tap.store, topic) == 0)
+        create(tap.store, topic, "c", in_ms=50)
+        outlet.wait_for("c")
+        assert window.stop() == LaneReport(fired=3)
+    assert not +left
+    assert outlet.counts() == {"a": 1, "b": 1, "c": 1}
+    assert outlet.early == []
+
+
+def test_what_is_held_is_published_while_the_store_is_gone(
+    tap: Tap, topic: Topic, outlet: Outlet
+) -> None:
+    ids = [f"m{number}" for number in range(20)]
+    create(tap.store, topic, *ids, in_ms=400)
+    with publishing(tap, topic, outlet, reserve_ahead_ms=1_000, hold_ms=HOUR_MS) as window:
+        wait_until(lambda: waiting(tap.store, topic) == 0)
+        tap.fail = gone
+        outlet.wait_for(*ids)
+        assert remaining(tap.store, topic) == 20
+        tap.fail = healthy
+        wait_until(lambda: remaining(tap.store, topic) == 0)
+        assert window.stop() == LaneReport(fired=20)
+    assert outlet.counts() == dict.fromkeys(ids, 1)
+    assert outlet.early == []
+
+
+def test_after_an_outage_longer_than_a_lease_messages_come_again_and_none_is_dead(
+    tap: Tap, chronoline_clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = chronoline_clock
+    outlet = Outlet(clock)
+    settings = TopicSettings(max_attempts=2)
+    topic = tap.store.create_topic("again", settings, now_ms=clock.now_ms())
+    put(tap.store, topic, "a", clock=clock)
+    once = times(1, "ack", StoreUnavailable("the store is gone"))
+
+    def long_outage(name: str) -> None:
+        if tap.commits.count(("ack", 1)) == 1 and name == "ack":
+            clock.advance(2_000)
+        once(name)
+
+    tap.fail = long_outage
+    with publishing(tap, topic, outlet, hold_ms=2_000, clock=clock) as window:
+        wait_until(lambda: tap.commits.count(("ack", 1)) == 2)  # the second one is too late
+        clock.advance(1_000)  # it has rested
+        wait_until(lambda: remaining(tap.store, topic) == 0)
+        assert window.stop() == LaneReport(fired=2)
+    assert outlet.counts() == {"a": 2}
+    assert [each.redelivered for each in outlet.messages] == [False, True]
+    assert tap.store.dead_letters(topic.uid, limit=10) == []
+    assert any("the ack of message 'a' came too late" in each for each in caplog.messages)
+    assert not any("suspected" in each for each in caplog.messages)  # it was the lane itself
+
+
+def test_what_an_unanswered_reservation_took_is_published_without_waiting_for_its_lease(
+    tap: Tap, topic: Topic, outlet: Outlet
+) -> None:
+    outlet.patient = True
+    create(tap.store, topic, "in flight", in_ms=0)
+    with publishing(tap, topic, outlet, hold_ms=HOUR_MS) as window:
+        outlet.wait_for("in flight")
+        version = tap.store.lookup(topic.uid, ["in flight"])["in flight"].version
+        tap.lose = times(2, "reserve", UNANSWERED)
+        create(tap.store, topic, "a", "b", in_ms=0)
+        outlet.wait_for("a", "b")
+        assert tap.store.lookup(topic.uid, ["in flight"])["in flight"].version == version
+        outlet.confirm()
+        wait_until(lambda: remaining(tap.store, topic) == 0)
+        report = window.stop()
+    assert report.fired == 3
+    assert outlet.counts() == {"in flight": 1, "a": 1, "b": 1}
+    assert {each.message.attempts for each in outlet.messages} == {0}
+
+
+def test_what_went_into_flight_meanwhile_is_not_given_back_by_an_unanswered_reservation(
+    tap: Tap, topic: Topic, outlet: Outlet
+) -> None:
+    outlet.patient = True
+    lost = times(1, "reserve", UNANSWERED)
+
+    def lose(name: str) -> None:
+        taken = tap.store.lookup(topic.uid, ["lost"]).get("lost")
+        if name == "reserve" and taken is not None and taken.lock_consumer is not None:
+            outlet.wait_for("held")
+            lost(name)
+
+    create(tap.store, topic, "held", in_ms=500)
+    with publishing(tap, topic, outlet, reserve_ahead_ms=1_000, hold_ms=HOUR_MS) as window:
+        wait_until(lambda: waiting(tap.store, topic) == 0)
+        version = tap.store.lookup(topic.uid, ["held"])["held"].version
+        tap.lose = lose
+        create(tap.store, topic, "lost", in_ms=0)
+        outlet.wait_for("held", "lost")
+        assert tap.store.lookup(topic.uid, ["held"])["held"].version == version
+        outlet.confirm()
+        wait_until(lambda: remaining(tap.store, topic) == 0)
+        assert window.stop() == LaneReport(fired=2, given_back=1)
+    assert outlet.counts() == {"held": 1, "lost": 1}
+
+
+def test_a_window_begins_although_the_store_cannot_be_watched_yet(
+    tap: Tap, topic: Topic, outlet: Outlet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, failures = tap.store.watch, iter([StoreUnavailable("gone"), StoreUnavailable("gone")])
+
+    def fail_twice() -> object:
+        for failure in failures:
+            raise failure
+        return watch()
+
+    monkeypatch.setattr(tap.store, "watch", fail_twice)
+    create(tap.store, topic, "a", in_ms=0)
+    with publishing(tap, topic, outlet):
+        outlet.wait_for("a")
+    assert remaining(tap.store, topic) == 0
+
+
+def test_a_window_ends_although_the_store_never_comes_back(
+    tap: Tap, topic: Topic, outlet: Outlet
+) -> None:
+    create(tap.store, topic, "a", in_ms=0)
+    now = now_ms()
+    with lane_of(tap, topic, outlet, hold_ms=1_000) as lane:
+        window = Serving(lane, now, now + MINUTE_MS)
+        outlet.wait_for("a")
+        tap.fail = gone
+        report = window.stop()
+    assert report.fired == 1
+    assert remaining(tap.store, topic) == 1
+
+
+def test_what_could_not_be_said_in_one_window_is_said_in_the_next(
+    tap: Tap, topic: Topic, outlet: Outlet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tap.store, topic, "a", in_ms=0)
+    with lane_of(tap, topic, outlet, hold_ms=2_000) as lane:
+        now = now_ms()
+        first = Serving(lane, now, now + MINUTE_MS)
+        outlet.wait_for("a")
+        tap.fail = gone
+        monkeypatch.setattr(lane, "_is_done", lambda: lane._ending)  # as if its time were over
+        assert first.stop().fired == 1
+        monkeypatch.undo()
+        tap.fail = healthy
+        second = Serving(lane, now, now + MINUTE_MS)
+        wait_until(lambda: remaining(tap.store, topic) == 0)
+        second.stop()
+    assert outlet.counts() == {"a": 1}

@@ -1,0 +1,69 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from chronoline.runtime.control import Control
+
+
+def test_it_measures_how_late_it_woke() -> None:
+    with Control(longest_sleep_ms=1) as control:
+        during = control.values_ms
+    after = control.values_ms
+    assert after[: len(during)] == during
+    assert during
+    assert all(late_ms >= 0 for late_ms in after)
+    assert control.lateness.count == len(after)
+    assert control.lateness.max_ms == max(after)
+
+
+def test_stopping_twice_or_before_the_start_is_fine() -> None:
+    control = Control()
+    control.stop()
+    assert control.lateness.count == 0
+    control.start()
+    control.stop()
+    control.stop()
+    assert control.lateness.count > 0
+
+
+def test_another_start_begins_anew() -> None:
+    control = Control(longest_sleep_ms=0.1)
+    with control:
+        while len(control.values_ms) < 100:
+            os.sched_yield()
+    with control:
+        begun = len(control.values_ms)
+    assert 0 < begun < 100
+
+
+PARENT = """
+import os
+from chronoline.runtime.control import Control
+control = Control()
+control.start()
+print(control._sleeper._process.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_it_ends_with_its_parent() -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert parent.returncode == -signal.SIGKILL
+    pid = int(parent.stdout)
+    give_up = time.monotonic() + 30
+    while _lives(pid) and time.monotonic() < give_up:
+        time.sleep(0.01)  # nobody is told of another's child
+    assert not _lives(pid)
+
+
+def _lives(pid: int) -> bool:
+    """Whether it runs; a zombie that nobody reaps does not."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,144 @@
+"""A capped listener: idle connections give way, busy ones stay, and nothing is lost count of."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from chronoline.runtime import listener as listeners
+from chronoline.runtime.listener import CappedListener, listen
+from tests.certificates import make_certificate
+from tests.waiting import run_scene, until
+
+
+class _Echo(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+@asynccontextmanager
+async def _serving(most: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[CappedListener]:
+    listener = listen("127.0.0.1", 0, most=most)
+    server = await asyncio.get_running_loop().create_server(_Echo, sock=listener, ssl=tls)
+    async with server:
+        yield listener
+
+
+async def _connect(listener: CappedListener) -> socket.socket:
+    client = socket.socket()
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
+    return client
+
+
+def test_the_longest_idle_connection_gives_way() -> None:
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        async with _serving(2) as listener:
+            first, second = await _connect(listener), await _connect(listener)
+            await until(lambda: listener.connections == 2)
+            third = await _connect(listener)
+            assert await loop.sock_recv(first, 1) == b""
+            for each in (second, third):
+                await loop.sock_sendall(each, b"x")
+                assert await loop.sock_recv(each, 1) == b"x"
+            for each in (first, second, third):
+                each.close()
+            await until(lambda: listener.connections == 0)
+
+    run_scene(scene)
+
+
+def test_connections_that_do_not_begin_with_tls_give_way(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    own.load_cert_chain(certificate, key)
+    trusting = ssl.create_default_context(cafile=certificate)
+
+    async def scene() -> None:
+        async with _serving(2, own) as listener:
+            idle = [await _connect(listener) for _ in range(5)]
+            host, port = listener.getsockname()
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=trusting, server_hostname="127.0.0.1"
+            )
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+            writer.transport.abort()
+            for each in idle:
+                each.close()
+
+    run_scene(scene)
+
+
+def test_busy_connections_stay_and_those_beyond_the_margin_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listeners, "_MARGIN", 1)
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        async with _serving(1) as listener:
+            clients = []
+            for number in range(1, 3):
+                clients.append(await _connect(listener))
+                await until(lambda number=number: listener.connections == number)
+                for descriptor in list(listener._idle):
+                    listener.begin(descriptor)
+            assert listener.is_over
+            beyond = await _connect(listener)
+            with suppress(ConnectionResetError):  # which is an end too
+                assert await loop.sock_recv(beyond, 1) == b""
+            assert (listener.refused, listener.connections) == (1, 2)
+            for each in (*clients, beyond):
+                each.close()
+
+    run_scene(scene)
+
+
+def test_a_process_without_descriptors_drops_connections_and_goes_on() -> None:
+    program = """
+import asyncio, resource, socket
+from chronoline.runtime.listener import listen
+
+async def main():
+    listener = listen("127.0.0.1", 0, most=1000)
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=listener)
+    print(listener.getsockname()[1], flush=True)
+    while not listener.refused:
+        await asyncio.sleep(0.01)
+    print("refused", flush=True)
+    while listener.connections:
+        await asyncio.sleep(0.01)
+    server.close()
+
+asyncio.run(main())
+"""
+    with subprocess.Popen(
+        ["sh", "-c", 'ulimit -n 40; exec "$0" -c "$1"', sys.executable, program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
+        assert process.stdout.readline() == "refused\n"
+        for each in clients:
+            each.close()
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+    assert errors.count("short of descriptors") == 1

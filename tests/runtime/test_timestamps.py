@@ -1,0 +1,64 @@
+"""Moments, as people write and read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import MAX_TIME_MS
+from chronoline.runtime.timestamps import parse_moment_ms, parse_when_ms, show_moment
+
+NOW_MS = 1_767_225_600_000
+
+
+def test_a_moment_is_shown_to_the_millisecond() -> None:
+    assert show_moment(NOW_MS + 1) == "2026-01-01T00:00:00.001Z"
+    assert show_moment(MAX_TIME_MS + 1) == "9999-12-31T23:59:59.999Z"
+
+
+@pytest.mark.parametrize("moment_ms", [0, 1, 999, NOW_MS, NOW_MS + 7, MAX_TIME_MS])
+def test_a_moment_that_was_shown_is_read_as_it_was(moment_ms: int) -> None:
+    assert parse_moment_ms(show_moment(moment_ms), "due") == moment_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "moment_ms"),
+    [
+        ("2026-01-01T00:00:00Z", NOW_MS),
+        ("2026-01-01t01:00:00+01:00", NOW_MS),
+        ("2025-12-31 23:59:59.9991z", NOW_MS),
+    ],
+)
+def test_a_moment_is_read_with_its_zone_and_rounded_up(text: str, moment_ms: int) -> None:
+    assert parse_moment_ms(text, "due") == moment_ms
+    assert parse_when_ms(text, "from", 0) == moment_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "soon", "+", "-", "+1", "2026-01-01", "20260131T12Z", "2026-01-01T00:00:00"),
+        *("2026-13-01T00:00:00Z", "2026-02-30T00:00:00Z", "1969-12-31T00:00:00Z"),
+    ],
+)
+def test_what_is_no_moment_is_told(text: str) -> None:
+    with pytest.raises(InvalidInput, match="due"):
+        parse_moment_ms(text, "due")
+    with pytest.raises(InvalidInput, match=r"write now, \+1h, -10m"):
+        parse_when_ms(text, "due", NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment_ms"),
+    [
+        ("now", NOW_MS),
+        ("+1h", NOW_MS + 3_600_000),
+        (" 1h", NOW_MS + 3_600_000),  # as + comes out of a URL
+        ("250ms", NOW_MS + 250),
+        ("-10m", NOW_MS - 600_000),
+        ("-9000w", 0),
+        ("+418000w", MAX_TIME_MS),
+    ],
+)
+def test_a_moment_may_be_near(text: str, moment_ms: int) -> None:
+    assert parse_when_ms(text, "from", NOW_MS) == moment_ms
