@@ -1,0 +1,184 @@
+"""Measures the house: the size of the wheel, its names, its repetitions, and the way of a message through it.
+
+python -m scripts.house                                        a table: before and now
+python -m scripts.house --write                                puts it into docs/architecture.md
+python -m scripts.house --json > now.json                      the figures alone
+
+`scripts/house_before.json` has the figures of the commit before the house was rebuilt, counted the same way.
+`--operation COMMIT` counts the files of a commit that adds an operation; `--test-seconds N` is the time of
+`make test` on an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("chronoline", "pyspark_chronoline", "pyspark_chronoline_log")
+BEFORE = ROOT / "scripts" / "house_before.json"
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- house: begin -->", "<!-- house: end -->"
+
+_SMALL_LINES = 30
+_RUN_LINES = 6
+_MADE = ("_pb2.py", "client/sync.py")
+_ING = re.compile(r"ing$")
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_NOUNS = {"string", "ring", "setting"}
+
+FIGURES = {
+    "files": "files in the wheel",
+    "lines": "lines in the wheel",
+    "ing": "modules named in *-ing*",
+    "small": f"files under {_SMALL_LINES} lines",
+    "repeated": f"lines in runs of {_RUN_LINES} that stand elsewhere too",
+    "names": "names at the top level",
+    "library": "path of the library: files / functions",
+    "broker": "path of the broker: files / functions",
+    "timers": "path of the timers: files / functions",
+    "log": "path of the log: files / functions",
+    "pipe": "path of the pipe: files / functions",
+    "operation": "files to touch for an operation",
+    "test_seconds": "seconds of `make test`",
+}
+
+
+def modules(root: Path) -> Iterator[Path]:
+    """The hand-written modules of the wheel, without `__init__`."""
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            if path.name != "__init__.py" and not path.as_posix().endswith(_MADE):
+                yield path
+
+
+def code_lines(path: Path) -> list[str]:
+    """Lines of code as they are compared: no comments, imports, docstrings or lone punctuation."""
+    text = path.read_text("utf-8")
+    passed_over: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.stmt) and (is_text or isinstance(node, _IMPORTS)):
+            passed_over.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines = (
+        re.sub(r"\s+#.*", "", line).strip()
+        for number, line in enumerate(text.splitlines(), 1)
+        if number not in passed_over
+    )
+    return [line for line in lines if re.search(r"\w", line) and not line.startswith("#")]
+
+
+def repeated_lines(files: list[list[str]]) -> int:
+    """Lines that belong to a run of `_RUN_LINES` which stands in a second place."""
+    runs: Counter[tuple[str, ...]] = Counter()
+    for lines in files:
+        runs.update(tuple(lines[at : at + _RUN_LINES]) for at in range(len(lines) - _RUN_LINES + 1))
+    count = 0
+    for lines in files:
+        marked: set[int] = set()
+        for at in range(len(lines) - _RUN_LINES + 1):
+            if runs[tuple(lines[at : at + _RUN_LINES])] > 1:
+                marked.update(range(at, at + _RUN_LINES))
+        count += len(marked)
+    return count
+
+
+def top_level_names(root: Path) -> int:
+    tree = ast.parse((root / "chronoline" / "__init__.py").read_text("utf-8"))
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            assert isinstance(node, ast.Assign)
+            return len([name for name in ast.literal_eval(node.value) if not name.startswith("__")])
+    return 0
+
+
+def static_figures(root: Path) -> dict[str, object]:
+    paths = list(modules(root))
+    lengths = [len(path.read_text("utf-8").splitlines()) for path in paths]
+    return {
+        "files": len(paths),
+        "lines": sum(lengths),
+        "ing": sum(bool(_ING.search(path.stem)) and path.stem not in _NOUNS for path in paths),
+        "small": sum(length < _SMALL_LINES for length in lengths),
+        "repeated": repeated_lines([code_lines(path) for path in paths]),
+        "names": top_level_names(root),
+    }
+
+
+def path_figures() -> dict[str, object]:
+    """Files and functions of each path: the fewest of three runs, since other work runs beside."""
+    command = [sys.executable, "-m", "scripts.message_paths"]
+    runs = [
+        json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
+        for _ in range(3)
+    ]
+    return {
+        name: [min(run[name][kind] for run in runs) for kind in ("files", "functions")]
+        for name in runs[0]
+    }
+
+
+def operation_files(commit: str) -> int:
+    """The hand-written files of the product that a commit touches."""
+    shown = subprocess.run(
+        ["git", "show", "--name-only", "--format=", commit],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    return sum(name.startswith(PACKAGES) and not name.endswith(_MADE) for name in shown)
+
+
+def table(before: dict[str, object], now: dict[str, object]) -> str:
+    rows = ["| | before | now |", "| --- | ---: | ---: |"]
+    rows += [
+        f"| {title} | {_shown(before.get(key))} | {_shown(now.get(key))} |"
+        for key, title in FIGURES.items()
+    ]
+    return "\n".join(rows)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return " / ".join(str(each) for each in value)
+    return f"{value:,}" if isinstance(value, int) else "–"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="the figures as JSON")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table into docs/architecture.md"
+    )
+    parser.add_argument("--operation", metavar="COMMIT", help="a commit that adds an operation")
+    parser.add_argument("--test-seconds", type=int, metavar="N", help="the time of `make test`")
+    asked = parser.parse_args()
+    now = static_figures(ROOT) | path_figures()
+    if asked.operation:
+        now["operation"] = operation_files(asked.operation)
+    if asked.test_seconds:
+        now["test_seconds"] = asked.test_seconds
+    if asked.json:
+        print(json.dumps(now, indent=2))
+        return
+    made = table(json.loads(BEFORE.read_text("utf-8")), now)
+    if asked.write:
+        head, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+        tail = rest.partition(END)[2]
+        PAGE.write_text(f"{head}{BEGIN}\n{made}\n{END}{tail}", "utf-8")
+    print(made)
+
+
+if __name__ == "__main__":
+    main()

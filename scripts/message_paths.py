@@ -1,0 +1,280 @@
+"""The way of one message through each part: the files and functions of Chronoline that it passes.
+
+`python -m scripts.message_paths` prints them as JSON; with the name of a path, it prints each function.
+
+Everything runs in this process, and a profile function records the calls of all its threads. Each path is
+warm: one message has passed before. The record includes work that happens to run beside the message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import aiohttp
+import pyarrow as pa
+
+import chronoline
+from chronoline.client import Client
+from chronoline.core.message import NewMessage
+from chronoline.core.topic import TopicSettings
+from chronoline.delivery.lane_settings import LaneSettings
+from chronoline.log import Log
+from chronoline.pipe.intake import Taker
+from chronoline.pipe.lane_work import LaneWork
+from chronoline.pipe.places import Place
+from chronoline.pipe.warm import close_all
+from chronoline.stores.factory import open_store
+from chronoline.stores.members import pipe_group
+from chronoline.testing.broker import LocalBroker
+from chronoline.timers.service import ServiceOptions, TimerService
+
+_ROOT = Path(chronoline.__file__).parent
+_GENERATED = "_pb2.py"
+_SOON_MS = 50
+_HOUR_MS = 3_600_000
+_PATIENCE_S = 20
+
+
+class Recorder:
+    """The code of Chronoline that ran while it was switched on, in every thread."""
+
+    def __init__(self) -> None:
+        self.codes: set[CodeType] = set()
+        self._is_on = False
+
+    def install(self) -> None:
+        """Before any other thread begins: a thread takes the profile function with which it starts."""
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        if self._is_on and event == "call":
+            self.codes.add(frame.f_code)
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        self.codes.clear()
+        self._is_on = True
+        try:
+            yield
+        finally:
+            self._is_on = False
+
+    def functions(self) -> list[str]:
+        """`file:function` for each, sorted; comprehensions and lambdas belong to their function."""
+        found = set()
+        for code in list(self.codes):
+            path = Path(code.co_filename)
+            if path.is_relative_to(_ROOT) and not path.name.endswith(_GENERATED):
+                name = code.co_qualname.partition(".<locals>")[0]
+                if not name.startswith("<"):
+                    found.add(f"{path.relative_to(_ROOT)}:{name}")
+        return sorted(found)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def library(recorder: Recorder, folder: Path) -> None:
+    """Create, reserve and ack, in a SQLite store."""
+    with open_store(f"sqlite:///{folder}/library.db") as store:
+        topic = store.create_topic("t", now_ms=_now_ms())
+
+        def passes(name: str) -> None:
+            now_ms = _now_ms()
+            store.create(topic.uid, [NewMessage(id=name, due=now_ms, body=b"x")], now_ms=now_ms)
+            (leased,) = store.reserve(
+                topic.uid, topic.all_buckets, consumer="c", lease_ms=30_000, limit=1, now_ms=now_ms
+            ).leased
+            store.ack(topic.uid, [leased.lease], now_ms=now_ms)
+
+        passes("warm")
+        with recorder.on():
+            passes("message")
+
+
+def broker(recorder: Recorder, folder: Path) -> None:
+    """Send, push and ack, with the SDK and a broker on SQLite."""
+    with (
+        open_store(f"sqlite:///{folder}/broker.db") as store,
+        LocalBroker(store) as node,
+        Client(node.address) as client,
+    ):
+        client.create_topic("t")
+        leases = client.consume("t")
+
+        def passes() -> None:
+            client.send("t", b"x", delay=_SOON_MS / 1000)
+            next(leases).ack()
+
+        passes()
+        with recorder.on():
+            passes()
+
+
+def timers(recorder: Recorder, folder: Path) -> None:
+    """POST of a timer, its callback, and the tombstone that it leaves."""
+    called = threading.Semaphore(0)
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(200)
+            self.end_headers()
+            called.release()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    receiver = HTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    uri = f"http://127.0.0.1:{receiver.server_port}/"
+
+    async def serve() -> None:
+        service = TimerService(ServiceOptions(port=0, data=folder, allow=("127.0.0.0/8",)))
+        await service.start()
+        timer = {
+            "timing": {"interval": 1, "repeat-for": 1},
+            "callback": {"http": {"uri": uri, "opaque": "x"}},
+        }
+        async with aiohttp.ClientSession() as session:
+
+            async def passes() -> None:
+                async with session.post(f"http://{service.me}/timers", json=timer) as answer:
+                    answer.raise_for_status()
+                await asyncio.to_thread(called.acquire, timeout=_PATIENCE_S)
+
+            await passes()
+            with recorder.on():
+                await passes()
+        await service.stop()
+
+    asyncio.run(serve())
+    receiver.shutdown()
+
+
+def log(recorder: Recorder, folder: Path) -> None:
+    """Append and read for a group, in files with an index in SQLite."""
+    with Log((folder / "log").as_uri()) as opened:
+        opened.create_topic("t", partitions=1)
+
+        events = opened.read("t", group="g")
+
+        def passes() -> None:
+            opened.append("t", value=b"x")
+            next(events)
+
+        passes()
+        with recorder.on():
+            passes()
+        events.close()
+
+
+_COLUMNS = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("action", pa.string()),
+        ("id", pa.string()),
+        ("due", pa.int64()),
+        ("reason", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def pipe(recorder: Recorder, folder: Path) -> None:
+    """Intake of a record into SQLite and its publication on a log, without Spark around them."""
+    url, output = f"sqlite:///{folder}/pipe.db", (folder / "out").as_uri()
+    with open_store(url) as store, Log(output) as out:
+        out.create_topic("out", partitions=1)
+        topic = store.create_topic("p", TopicSettings(buckets=8, dedupe_ms=0), now_ms=_now_ms())
+        until_ms = _now_ms() + _HOUR_MS
+        store.beat(pipe_group(topic), "node", until_ms=until_ms, now_ms=_now_ms())
+        claims = store.claim_inputs("p/in", {0: 0}, "node", until_ms=until_ms, now_ms=_now_ms())
+        taker = Taker(
+            store,
+            topic.uid,
+            {claim.partition: claim for claim in claims},
+            producer_group="pipe",
+            source_topic="in",
+            now_ms=_now_ms,
+        )
+        work = LaneWork(
+            pipe="p",
+            node="node",
+            store=url,
+            topic_uid=topic.uid,
+            output=Place.of_log("out", output),
+            lane=0,
+            lanes=1,
+            ranges=1,
+            window_ms=400,
+            look_ms=10,
+            delivery_timeout_ms=4_000,
+            settings=LaneSettings(),
+        )
+
+        def passes(offset: int) -> None:
+            row = [0, offset, "create", f"m{offset}", _now_ms() + _SOON_MS, None, None, b"x", None]
+            columns = [
+                pa.array([value], field.type) for value, field in zip(row, _COLUMNS, strict=True)
+            ]
+            taker.take_in(pa.RecordBatch.from_arrays(columns, schema=_COLUMNS))
+            deadline = time.monotonic() + _PATIENCE_S
+            while time.monotonic() < deadline:
+                if work.serve(0, "a").num_rows > 1:
+                    return
+            raise TimeoutError("no window published the record")
+
+        passes(0)
+        with recorder.on():
+            passes(1)
+    close_all()
+
+
+PATHS: dict[str, Callable[[Recorder, Path], None]] = {
+    path.__name__: path for path in (library, broker, timers, log, pipe)
+}
+
+
+def measure() -> dict[str, list[str]]:
+    """The functions that a message passes, by path."""
+    recorder = Recorder()
+    recorder.install()
+    found = {}
+    for name, path in PATHS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path(recorder, Path(folder))
+        found[name] = recorder.functions()
+    return found
+
+
+def main() -> None:
+    found = measure()
+    if len(sys.argv) > 1:
+        print("\n".join(found[sys.argv[1]]))
+        return
+    counts = {
+        name: {"files": len({each.partition(":")[0] for each in names}), "functions": len(names)}
+        for name, names in found.items()
+    }
+    print(json.dumps(counts, indent=2))
+
+
+if __name__ == "__main__":
+    main()
