@@ -1,4 +1,4 @@
-"""The domain: what a message, a lease and a topic are, and what may be done to them.
+"""The domain: messages, leases and topics, and the rules for changing them.
 
 Standard library only, no I/O, no clock: time, randomness and storage are arguments.
 

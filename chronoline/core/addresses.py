@@ -1,4 +1,4 @@
-"""Addresses of servers: which of them others can reach, and where a token may be sent without TLS."""
+"""Server addresses: which hosts are loopback, and where a token may travel without TLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_insecure_allowed(environ: Mapping[str, str]) -> bool:
 def check_token_in_clear(address: str, *, allow: str) -> None:
     """Raises `InvalidInput` for an address that a token would reach over a network without TLS.
 
-    `allow` says how that is allowed nevertheless.
+    `allow` names the option that permits it nevertheless.
     """
     host = address.rpartition(":")[0]
     if address.startswith(_LOCAL_SCHEMES) or is_loopback(host):

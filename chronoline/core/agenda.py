@@ -1,6 +1,6 @@
 """The one place that decides *when*: what to deliver, when to reserve, when to wake.
 
-An agenda holds what was reserved ahead, at most `capacity` messages and `most_bytes`, and answers for a given
+An agenda holds reserved messages, at most `capacity` of them and `most_bytes`, and answers for a given
 `now`. It does no I/O and reads no clock; a shell (a firing lane, a broker's loader) acts on its answers:
 
     reserve when `reserve_at(now) <= now`, `reach_ms(now)` ahead and up to `room()`; tell `reserved(...)`
@@ -19,9 +19,9 @@ holds, and it reserves at once.
 A window. An agenda that serves one begins to reserve `reserve_ahead_ms` before its start, covers nothing that
 falls due at its end or later, and does not reserve after the end.
 
-Bytes. Nobody knows how large a message is before it was reserved. So there is room for as many as would
-fit if each were as large as the topic allows (`largest_bytes`); what is held counts as what it is. An empty
-agenda takes one of any size. What was delivered counts too, for as long as its shell says that it is `away`.
+Bytes. The size of a message is unknown before its reservation. So there is room for as many as would fit if
+each had the largest size that the topic allows (`largest_bytes`); a held message counts with its real size.
+An empty agenda takes one of any size. A delivered message counts too while its shell says that it is `away`.
 
 Delivering. Nothing leaves before its `due` (less `timing_advance_ms`) or after it expired, and only while
 its lease lives with `margin_ms` to spare.
@@ -60,12 +60,12 @@ class Agenda:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         self.reserve_ahead_ms = reserve_ahead_ms
-        # How large one message may be, which its shell knows; 0 means that bytes do not count.
+        # The largest size of a message, given by the shell; 0 means that bytes do not count.
         self.largest_bytes = 0
         self._capacity = capacity
         self._most_bytes = most_bytes
         self._held_bytes = 0
-        # Delivered, and not done with: they take room as if they were held. Its shell keeps the count.
+        # Delivered and not settled: they take room as if they were held. The shell keeps the count.
         self.away = 0
         self.away_bytes = 0
         self._timing_advance_ms = timing_advance_ms
@@ -79,11 +79,11 @@ class Agenda:
         self._order = 0
         self._lapsed: list[Lease] = []
         self._expired: list[Lease] = []
-        # When what follows was known; at an earlier moment the clock has been put back.
+        # The moment of the last reservation; an earlier `now` means that the clock was put back.
         self._known_at = 0
         # Everything with ts <= this has been asked for; a notice below it cannot wait for the tick.
         self._horizon = -1
-        # What lies beyond it need not be asked for before this moment.
+        # Messages beyond the horizon need no reservation before this moment.
         self._tick_at = 0
         # The next reservation, as far as is known; None means at once.
         self._reserve_at: int | None = None
@@ -115,11 +115,11 @@ class Agenda:
         return self._held_bytes
 
     def leases(self) -> list[Lease]:
-        """Of everything that is held, in no order."""
+        """The leases of all held messages, in no order."""
         return [entry[2].lease for entry in self._heap]
 
     def serve(self, start_ms: int, end_ms: int) -> None:
-        """From now on for this window: the first reservation of it is due at its start."""
+        """Serve this window from now on: its first reservation is due at its start."""
         self._start_ms, self._end_ms = start_ms, end_ms
         self._horizon = -1
         self._reserve_at = None
@@ -132,7 +132,7 @@ class Agenda:
     def reserved(
         self, leased: Iterable[LeasedMessage], *, next_ts: int | None, more: bool, now_ms: int
     ) -> None:
-        """Takes in what a reservation at `now_ms` was given, and when the store's next one falls due.
+        """Takes in what a reservation at `now_ms` was granted, and when the next message falls due.
 
         `more` says that the reservation met its limit, so that its horizon was not reached.
         """
@@ -155,7 +155,7 @@ class Agenda:
             self._reserve_at = min(latest, max(self._in_reach_at(next_ts), self._tick_at))
 
     def noticed(self, due: int | None) -> None:
-        """Someone put a message at `due`; None if nobody knows where, so that one must look."""
+        """A message was put at `due`; None if its time is unknown, so that the store must be asked."""
         if due is None or due <= self._horizon:
             self._reserve_at = None
         elif self._reserve_at is not None and not self._is_of_another_window(due):
@@ -223,7 +223,7 @@ class Agenda:
     def ending(self, until_ms: int) -> list[Lease]:
         """Takes out what is held under a lease that ends by a moment; the leases are to be unreserved.
 
-        Nothing is, as long as deliveries go on; whoever delivers is stuck, and others should get it.
+        Only a stuck shell holds messages for that long; other consumers should get them.
         """
         return self._take_out(lambda message: message.lease.until <= until_ms)
 

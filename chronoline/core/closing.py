@@ -1,4 +1,4 @@
-"""What is closed at the end of its block."""
+"""Objects that are closed at the end of their `with` block."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Holds something until `close`, which the end of a `with` block calls, whatever happened in it."""
+    """Holds a resource until `close`, which the end of a `with` block calls."""
 
     @abstractmethod
     def close(self) -> None:
-        """Gives back what is held. May be called twice."""
+        """Releases the resource. May be called twice."""
 
     def __enter__(self) -> Self:
         return self

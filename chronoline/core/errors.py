@@ -13,7 +13,7 @@ class ChronolineError(Exception):
     """Chronoline failed."""
 
     retry_after_ms: int | None = None
-    """When it is worth trying again, if whoever raised it knows."""
+    """When a repetition is worth trying, if known."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (self.__doc__ or "").strip())
@@ -49,7 +49,7 @@ class Refused(ChronolineError):
         super().__init__(f"refused: {shown}" + (f"; and {more} more" if more > 0 else ""))
 
     def __reduce__(self) -> tuple[type[Refused], tuple[tuple[Outcome, ...]]]:
-        """It travels between processes by its outcomes, not by its message."""
+        """Pickled by its outcomes, from which the message is made again."""
         return type(self), (self.outcomes,)
 
 

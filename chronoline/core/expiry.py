@@ -1,4 +1,4 @@
-"""When a message goes to the dead letters instead of to a handler."""
+"""Expiry: when a message goes to the dead letters instead of to a handler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chronoline.core.topic import TopicSettings
 
 
 class DeathReason(StrEnum):
-    """What the store says of a death. Of a message that is buried, its consumer says why."""
+    """Why the store made a message a dead letter. A consumer that buries one gives its own reason."""
 
     ATTEMPTS = "attempts"
     """Too many attempts failed."""
@@ -18,7 +18,7 @@ class DeathReason(StrEnum):
     MAX_LATENESS = "max_lateness"
     """Later than the topic's `max_lateness_ms` allows."""
     REJECTED = "rejected"
-    """It came in as a record that could be no message."""
+    """It came in as a record from which no message can be made."""
 
 
 def death_of(

@@ -1,4 +1,4 @@
-"""How late messages were, as a histogram."""
+"""Lateness as a histogram."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 LATENESS_BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 60_000)
-"""The bounds of the histogram: so many were at most so late."""
+"""The upper bounds of the buckets."""
 
 
 @dataclass(slots=True)
@@ -15,9 +15,9 @@ class LatenessHistogram:
     """A histogram of lateness that can be added to, and asked for percentiles."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_BOUNDS_MS) + 1))
-    """How many lie within each bound and above the one before; the last are later than all bounds."""
+    """The count of each bucket; the last one lies above all bounds."""
     sum_ms: float = 0.0
-    """The lateness of all of them together."""
+    """The sum of all latenesses."""
 
     def add(self, counts: Sequence[int], sum_ms: float) -> None:
         self.counts = [mine + more for mine, more in zip(self.counts, counts, strict=True)]
@@ -35,7 +35,7 @@ class LatenessHistogram:
         return sum(self.counts)
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """As Prometheus wants it: how many were at most so many seconds late."""
+        """Cumulative counts by upper bound in seconds, as Prometheus wants them."""
         bounds = [*(str(bound / 1000) for bound in LATENESS_BOUNDS_MS), "+Inf"]
         total = 0
         buckets = []

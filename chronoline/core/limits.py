@@ -14,9 +14,9 @@ CLOCK_BOUND_MS = 1_000
 A `now_ms` that reaches the store long after it was read is a clock that is behind, too.
 """
 WRITE_BOUND_MS = 2_000
-"""A create takes effect at most so long after its `now_ms` was given to the store."""
+"""A create takes effect at most this long after the store was given its `now_ms`."""
 TURN_BOUND_MS = 1_000
-"""A create waits at most so long for its turn, then the store is busy: the first half of `WRITE_BOUND_MS`."""
+"""A create waits at most this long for its turn, then the store is busy: half of `WRITE_BOUND_MS`."""
 SETTLED_AFTER_MS = CLOCK_BOUND_MS + WRITE_BOUND_MS
 """No create begins at a version that lies further back, whichever process makes it."""
 MAX_TIME_MS = 253_402_300_799_999
@@ -87,7 +87,7 @@ def reason_problem(value: object) -> str | None:
 
 
 def message_problem(message: NewMessage, largest_body_bytes: int) -> str | None:
-    """What is wrong with a message that is to be created."""
+    """The problem of a message that is to be created."""
     return (
         id_problem(message.id)
         or time_problem("due", message.due)

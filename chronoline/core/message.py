@@ -14,7 +14,7 @@ DEFAULT_PRODUCER_GROUP = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """What a producer puts on a timeline. It is validated when it is created, not here."""
+    """A message to create. The store validates it."""
 
     id: str
     due: int
@@ -25,11 +25,11 @@ class NewMessage:
     expires: int | None = None
     """From this moment on it goes to the dead letters instead of to a handler."""
     producer_group: str = DEFAULT_PRODUCER_GROUP
-    """The owner: whoever names this group may reschedule and cancel it."""
+    """The owner: a producer that names this group may reschedule and cancel it."""
 
 
 def content_bytes(body: bytes | None, key: bytes | None, headers: Iterable[Header]) -> int:
-    """What the content of a message or an event weighs; its other fields are small."""
+    """The size of the content of a message or an event; its other fields are small."""
     named = sum(len(name) + len(value or b"") for name, value in headers)
     return len(body or b"") + len(key or b"") + named
 
@@ -69,7 +69,7 @@ class Lease:
     until: int
     """At this millisecond the lease is over."""
     session: str = field(default="", compare=False)
-    """Which session it was granted to (`core.session`): a repeated change of its is recognized."""
+    """The session that it was granted to (`core.session`), by which a repeated change is recognized."""
     since: int = field(default=0, compare=False)
     """The version at which it was granted. Extensions of the lease keep it."""
 

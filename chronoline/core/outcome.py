@@ -1,4 +1,4 @@
-"""What a batch answers: an outcome for each id, done or a named refusal."""
+"""Outcomes of a batch: for each id done, refused for a named reason, or unknown."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LEASE_IS_OVER = frozenset(
         Refusal.STALE,
     }
 )
-"""Refusals that say so to the holder of a lease; others leave the lease as it was."""
+"""Refusals that tell the holder of a lease that it is lost; others leave the lease as it was."""
 
 
 _UNKNOWN = "an earlier attempt was not answered, and what the store holds does not tell whether it was done"
@@ -93,12 +93,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a request for leases was given."""
+    """The answer to a request for leases."""
 
     leased: tuple[LeasedMessage, ...] = ()
     """In order of `due`."""
     refused: tuple[Outcome, ...] = ()
-    """Ids that were asked for and not given, and messages that went to the dead letters instead."""
+    """Requested ids without a lease, and messages that went to the dead letters instead."""
     more: bool = False
     """The limit was reached, so there may be more to lease right now."""
     at: int = 0

@@ -1,4 +1,4 @@
-"""Who may do what to a message in which state: the whole table, as data.
+"""Permissions: the table of role, operation and state of a message, as data.
 
 Every engine keeps this table in the write itself. The memory engine asks it directly; the SQL engines
 say the same in their conditions, and use it to name the reason of a refusal. One test walks the whole
@@ -44,14 +44,14 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """Someone who acts as a producer of this group."""
+    """A caller in the role of a producer of this group."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """Someone who acts as this consumer."""
+    """A caller in the role of this consumer."""
 
     name: str
 
@@ -126,7 +126,7 @@ PERMISSIONS = _parse(_TABLE)
 
 
 def role_of(actor: Actor, row: Row | None) -> Role:
-    """What an actor is to a message. Whoever creates a message that is not there is its owner."""
+    """The role of an actor towards a message. The creator of a message that is not there is its owner."""
     match actor:
         case Producer(group):
             owns = row is None or row.producer_group == group

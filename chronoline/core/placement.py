@@ -1,4 +1,4 @@
-"""Who serves which buckets: the same everywhere that sees the same members.
+"""Placement of buckets among members: the same wherever the same members are seen.
 
 Views may differ for a moment. Then two members reach for the same messages, and the store gives each to one
 of them.

@@ -1,4 +1,4 @@
-"""Where a message stands at a moment."""
+"""The status of a message at a moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Status(StrEnum):
 
 
 class Life(IntEnum):
-    """What a stored row is. Its `ts` means something else in each."""
+    """The kind of a stored row, which says what its `ts` means."""
 
     LIVE = 0
     """A message on its timeline, at `ts`."""
@@ -26,7 +26,7 @@ class Life(IntEnum):
 
 
 class State(StrEnum):
-    """What an operation can meet.
+    """The states that an operation can meet.
 
     RELEASED reads like WAITING, and like AVAILABLE once it is due again: the rows do not differ.
     """
@@ -46,7 +46,7 @@ class State(StrEnum):
 
 
 class Row(Protocol):
-    """The part of a stored row that the rules look at."""
+    """The columns of a stored row that the rules need."""
 
     @property
     def life(self) -> Life: ...

@@ -19,17 +19,17 @@ class TopicSettings:
     """
 
     buckets: int = 64
-    """Into how many buckets its messages fall: the most consumers that can share it."""
+    """The number of buckets of its messages: the most consumers that can share it."""
     window_ms: int = 2_000
     """Changes of membership take effect at the next window of this length."""
     default_lease_ms: int = 30_000
     """The lease of a consumer that asks for none in particular."""
     max_attempts: int = 20
-    """After so many failed attempts a message goes to the dead letters."""
+    """After this number of failed attempts a message goes to the dead letters."""
     max_lateness_ms: int | None = None
     """A message that is later than this goes to the dead letters instead of to a handler."""
     dedupe_ms: int = 300_000
-    """For so long after an ack or a cancel its id stays taken."""
+    """How long the id stays taken after an ack or a cancel."""
     dead_letters: bool = True
     """Keep dead letters until someone puts them back or discards them; if not, purge them."""
     largest_body_bytes: int = 1024 * 1024

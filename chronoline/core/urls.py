@@ -1,4 +1,4 @@
-"""Which URLs can be called: read once, at the edge. Whether their address may be called is seen later."""
+"""URLs of callbacks: their syntax. Whether an address may be called is checked when it is resolved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 
 
 def url_problem(what: str, value: object) -> str | None:
-    """What is wrong with a URL that is to be called, or None: http or https, a host, and no user."""
+    """The problem of a callback URL, or None: it needs http or https, a host, and no user."""
     if not isinstance(value, str):
         return f"{what} must be text, not {type(value).__name__}"
     if len(value) > MAX_URL_CHARACTERS:

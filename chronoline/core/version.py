@@ -1,3 +1,3 @@
-"""Which Chronoline this is; `pyproject.toml` says the same."""
+"""The version of Chronoline; `pyproject.toml` has the same."""
 
 VERSION = "0.1.0"

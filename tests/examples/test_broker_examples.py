@@ -30,6 +30,14 @@ def test_every_example_of_the_broker_has_a_test() -> None:
         assert f'"{path.name}"' in source or f'"{path.stem}:app"' in source, path.name
 
 
+def test_first_program_of_the_readme(tmp_path: Path) -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (tmp_path / "first.py").write_text(program)
+    (line,) = run(str(tmp_path / "first.py"), tmp_path)
+    assert re.fullmatch(r"The tea is ready\. Due \d\d:\d\d:\d\d\.\d{6}, \d+\.\d ms late\.", line)
+
+
 def test_reminders_come_at_their_moments_and_a_moved_one_once(tmp_path: Path) -> None:
     for _ in range(2):
         lines = run("broker_reminders.py", tmp_path)

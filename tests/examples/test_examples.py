@@ -166,12 +166,3 @@ def test_the_commands_of_the_guide_to_the_log(tmp_path: Path) -> None:
     values = [json.loads(line)["value"] for line in lines[3:9]]
     assert sorted(values[:4]) == ["1", "2", "3", "a table"]
     assert sum(line.startswith("│ billing") for line in lines[9:]) == 8
-
-
-def test_the_first_program_of_the_readme(tmp_path: Path) -> None:
-    readme = (EXAMPLES.parent / "README.md").read_text()
-    programs = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    assert len(programs) == 1
-    (tmp_path / "first.py").write_text(programs[0])
-    (line,) = run(str(tmp_path / "first.py"), tmp_path)
-    assert re.fullmatch(r"The tea is ready\. \d+\.\d ms late", line)
