@@ -35,9 +35,9 @@ except ModuleNotFoundError as error:
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
-"""For so long a statement is waited for; then its outcome is unknown."""
+"""How long to wait for the answer to a statement; after that its outcome is unknown."""
 DEFAULT_LOCK_TIMEOUT_MS = 5_000
-"""For so long a statement waits for a lock; then nothing was changed."""
+"""How long a statement waits for a lock; after that it fails and nothing was changed."""
 _LOOK_EVERY_S = 0.1
 _MOST_CONNECTIONS = 8
 _TRIES = 5
@@ -62,7 +62,7 @@ _SESSION_SETTINGS = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "max_parallel_workers_per_gather": "0",
-    # Whoever takes longer is told: nothing was changed. It ends before the answer is given up.
+    # A longer statement fails, with nothing changed, before the client gives up on its answer.
     "statement_timeout": "50s",
     "default_transaction_isolation": "read committed",
 }
@@ -78,10 +78,10 @@ class RowsLocked(StoreBusy):
 
 
 class _ImpatientConnection(psycopg.Connection[tuple[Any, ...]]):
-    """Gives up on a server that holds the line and says nothing."""
+    """Gives up on a server that keeps the connection and does not answer."""
 
     patience_s: float | None = None
-    """For so long an answer is waited for; None: as long as for any statement."""
+    """How long to wait for an answer; None means the time for any statement."""
     local: dict[str, str] | None = None
     """Settings that each transaction needs anew, since a pooler may give it another session."""
 
@@ -104,15 +104,15 @@ class PostgresDatabase:
     ) -> None:
         self.url = url
         self._lock_timeout_ms = lock_timeout_ms
-        # The server did not answer, and no connection was had since.
+        # The server did not answer, and no connection succeeded since.
         self._is_lost = False
         self._process = os.getpid()
         self.keeps_sessions = True
-        """False behind a pooler in transaction mode: LISTEN, and whatever a session keeps, is lost there."""
+        """False behind a pooler in transaction mode: LISTEN and all session state are lost there."""
         try:
             psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError as error:
-            # The driver's words quote the part that is wrong, which may be the password.
+            # The driver's message quotes the invalid part, which may be the password.
             raise InvalidInput(
                 "the URL of the PostgreSQL database is not valid; write postgresql://user:password@host:5432/"
                 "database, with % signs in its parts written as %25"
@@ -132,7 +132,7 @@ class PostgresDatabase:
             min_size=1,
             max_size=_MOST_CONNECTIONS,
             timeout=CONNECT_TIMEOUT_S,
-            reconnect_timeout=CONNECT_TIMEOUT_S,  # it tries again for ever, and does not get slower
+            reconnect_timeout=CONNECT_TIMEOUT_S,  # it retries for ever, at a constant pace
             kwargs={"autocommit": True, "connect_timeout": int(CONNECT_TIMEOUT_S)},
             configure=self._configure,
             open=True,
@@ -287,7 +287,7 @@ class PostgresDatabase:
             self._pool.close()
 
     def connect(self, *, patience_s: float | None = None) -> Connection:
-        """A connection of its own, for those who wait on it; they may be less patient."""
+        """A connection outside the pool, for a caller that waits on it, with its own time-out."""
         try:
             connection = _ImpatientConnection.connect(
                 self.url,
@@ -305,7 +305,7 @@ class PostgresDatabase:
         settings = {"lock_timeout": f"{self._lock_timeout_ms}ms"} | _SESSION_SETTINGS
         row = connection.execute("SELECT current_setting('synchronous_commit')").fetchone()
         if row == ("off",):
-            # Whatever the database's default is, what was answered survives a crash.
+            # An acknowledged commit survives a crash, whatever the database's default.
             settings["synchronous_commit"] = "on"
         if _is_pooled(connection):
             assert isinstance(connection, _ImpatientConnection)
@@ -340,7 +340,9 @@ class PostgresDatabase:
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {schema}.schema_version (version integer NOT NULL)".encode()
             )
-            found = _known_version(connection, schema, len(scripts))  # another may have been faster
+            found = _known_version(
+                connection, schema, len(scripts)
+            )  # another process may have been faster
             for script in scripts[found:]:
                 connection.execute(script.encode())
             connection.execute(f"DELETE FROM {schema}.schema_version".encode())
@@ -351,7 +353,7 @@ class PostgresDatabase:
 
 
 def _set_local(connection: Connection, settings: dict[str, str]) -> None:
-    """Sets what holds until the transaction ends. All values are our own; as a text it is prepared."""
+    """Sets settings until the transaction ends. All values are our own; as text the statement is prepared."""
     calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     connection.execute(f"SELECT {calls}".encode())
 
@@ -368,12 +370,12 @@ def _session(connection: Connection) -> int:
 
 
 def _is_pooled(connection: Connection) -> bool:
-    """Whether a pooler stands between: it makes up the process that it names when one connects."""
+    """Whether a pooler stands in between: it invents the backend process id that it announces."""
     return _session(connection) != connection.info.backend_pid
 
 
 def split_notify(url: str) -> tuple[str, bool]:
-    """A URL without our own parameter `notify`, and whether it is on: libpq refuses what it does not know.
+    """A URL without our own parameter `notify`, which libpq refuses, and whether it is on.
 
     `notify=off` is for servers behind a pooler that cannot LISTEN, and for many writers on a slow disk:
     commits that notify are flushed one after the other.

@@ -1,7 +1,7 @@
 """Arrays of numbers, texts and bytes for PostgreSQL, packed a column at a time.
 
-The driver's own way with lists looks at each element several times, which is a third of what a bulk statement
-costs this side. Numbers always travel as `bigint[]`, and the statement casts them: so there is one prepared
+The driver inspects each element of a list several times, a third of the client's cost of a bulk statement.
+ Numbers always travel as `bigint[]`, and the statement casts them: so there is one prepared
 statement, not one for each width. An array in which everything is null travels as `text[]`, which
 can be cast to any other.
 """
@@ -21,7 +21,7 @@ from psycopg.postgres import types
 from psycopg.pq import Format
 
 _HEAD = struct.Struct("!iiIii")
-"""Dimensions, whether there are nulls, the type of the elements, how many, and from which number on."""
+"""Dimensions, whether there are nulls, the type of the elements, their count, and the lower bound."""
 _NUMBER = struct.Struct("!iq")
 _NUMBER_BYTES = 8
 _SIZE = struct.Struct("!i")
@@ -48,7 +48,7 @@ class _ArrayDumper(Dumper):
 
     @abstractmethod
     def _elements(self, values: Sequence[Any]) -> Iterable[bytes]:
-        """Each with its size before it; some may be null."""
+        """Each element behind its size; some may be null."""
 
 
 class _Numbers(_ArrayDumper):
@@ -68,7 +68,7 @@ class _Bytes(_ArrayDumper):
 
 
 class _Texts(_ArrayDumper):
-    """In UTF-8, which is what our connections speak."""
+    """In UTF-8, the encoding of our connections."""
 
     element = "text"
 
@@ -91,7 +91,7 @@ _BY_TYPE: dict[type, type[_ArrayDumper]] = {int: _Numbers, str: _Texts, bytes: _
 
 
 class ListDumper(Dumper):
-    """Any list: the elements say what it is."""
+    """Any list: the elements determine its type."""
 
     format = Format.BINARY
 
@@ -109,7 +109,7 @@ class ListDumper(Dumper):
 
 
 def _type_of(values: list[Any]) -> type:
-    """That of the first element, or what it is a kind of; text, if there is none."""
+    """The dumper of the first element's type or base type; of text, if there is none."""
     first = next((each for each in values if each is not None), "")
     if isinstance(first, bool):
         return bool

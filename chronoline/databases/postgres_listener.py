@@ -1,11 +1,11 @@
-"""Hearing what is said on a channel: one thread, with a connection of its own.
+"""LISTEN on a channel: one thread with a connection of its own.
 
-State: it is connected, or it is not and tries to be. What is said while it is not is missed, so it tells when
-the line is lost, since from then on others have to look by themselves, and again when it is back, since they
-must look once more.
+State: connected, or connecting. Notifications are missed meanwhile, so it calls `missed` when the connection
+is lost, from when on callers must ask the store themselves, and again when it is back, since they must ask
+once more.
 
-Failure: a line that breaks is made anew, for ever. One that is dead and silent is found by a question when
-nothing was heard for a while.
+Failure: it reconnects for ever. It finds a dead and silent connection by a query when nothing arrived for a
+while.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from chronoline.databases.postgres import CONNECT_TIMEOUT_S, Connection, Postgre
 _RECONNECT_S = 0.5
 _CHECK_S = 5.0
 _PATIENCE_S = 5.0
-"""A line that leaves a question unanswered for so long is dead."""
+"""A connection that leaves a query unanswered for this long is dead."""
 
 logger = logging.getLogger(__name__)
 
 
 class PostgresListener:
-    """Calls `heard` with what is said on a channel, and `missed` when something may have been missed.
+    """Calls `heard` with each payload of a channel, and `missed` when some may have been missed.
 
     Both are called by its thread, one after the other, and should be quick.
     """
@@ -54,7 +54,7 @@ class PostgresListener:
 
     @property
     def connected(self) -> bool:
-        """Whether everything that is said is heard."""
+        """Whether it is connected, so that no notification is missed."""
         return self._connected and not self._stopped
 
     def close(self) -> None:
@@ -72,14 +72,16 @@ class PostgresListener:
             self._bell_rope.close()
 
     def _run(self) -> None:
-        said = False  # that there is no connection: once, not at each try
+        said = False  # warn of a lost connection once, not at each try
         while not self._stopped:
             try:
                 with self._database.connect(patience_s=_PATIENCE_S) as connection:
                     connection.execute(f"LISTEN {self._channel}".encode())
                     said = False
                     self._listen(connection)
-            except Exception as error:  # whatever it is, sleepers must go on hearing
+            except (
+                Exception
+            ) as error:  # an error of any kind must not end the thread: sleepers depend on it
                 if not said and not self._stopped:
                     logger.warning("listening on %r failed, trying again: %s", self._channel, error)
                     said = True
@@ -96,18 +98,18 @@ class PostgresListener:
                 connection.execute("SELECT 1")
 
     def _lose(self) -> None:
-        """Before it tells, it is no longer connected: whoever is told looks from now on."""
+        """Marks the connection as lost, then calls `missed`: from then on callers ask the store themselves."""
         if self._connected:
             self._connected = False
             self._missed()
 
     def _rings(self, timeout_s: float, connection: Connection | None = None) -> bool:
-        """Waits until the connection has something to say, or the end is near; false if the time was over."""
+        """Waits until the connection is readable or the listener closes; false after a time-out."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._bell, selectors.EVENT_READ)
             if connection is not None:
                 selector.register(connection, selectors.EVENT_READ)
             ready = [key.fileobj for key, _ in selector.select(timeout_s)]
         if self._bell in ready:
-            self._bell.recv(1)  # so that it rings once
+            self._bell.recv(1)  # so that it wakes once
         return bool(ready)

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 def stop_process(error: BaseException) -> NoReturn:
-    """Ends the process at once, without cleaning up: what the disk holds is no longer known."""
+    """Ends the process at once, without cleaning up: the content of the disk is no longer known."""
     logger.critical(
         "a flush to disk failed (%s); the process stops so that nothing is answered wrongly", error
     )
@@ -47,7 +47,7 @@ def stop_process(error: BaseException) -> NoReturn:
 
 
 class SqliteDatabase:
-    """One writing connection under a lock, and reading connections as they are needed."""
+    """One writing connection under a lock, and a reading connection for each reader at a time."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class SqliteDatabase:
         self._readers: list[sqlite3.Connection] = []
         self._closed = False
         self._version: int | None = None
-        # How long the transaction that is under way had to wait for its turn.
+        # How long the current transaction waited for its turn.
         self._waited_ms = 0.0
         self._joiner: int | None = None
         self._application_id = application_id
@@ -78,9 +78,9 @@ class SqliteDatabase:
 
     @contextmanager
     def writing(self, *, turn_ms: int | None = None) -> Iterator[sqlite3.Connection]:
-        """A transaction that alone may write; committed, and on disk, when the block ends.
+        """The write transaction; committed, and on disk, when the block ends.
 
-        Whoever waits for its turn longer than `turn_ms`, or `busy_ms` if that is shorter, is refused.
+        A caller that waits for its turn longer than `turn_ms`, or `busy_ms` if that is shorter, is refused.
         """
         if self.is_joined:
             self._check_turn(turn_ms)
@@ -125,7 +125,7 @@ class SqliteDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees what was committed last."""
+        """A reading connection that sees the last commit."""
         if self.is_joined:
             yield self._writer
             return
@@ -149,7 +149,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _alone(self, wait_ms: int) -> Iterator[None]:
-        """The turn to write, among the threads of this process."""
+        """The lock of the writer among the threads of this process."""
         self.check_open()  # before the lock, which a fork may have inherited taken for ever
         if not self._lock.acquire(timeout=wait_ms / 1000):
             raise StoreBusy("other threads write to the store; nothing was changed. Try again")
@@ -160,7 +160,7 @@ class SqliteDatabase:
             self._lock.release()
 
     def check_room(self) -> None:
-        """Refuses to take in more while little disk is left: what is there must go on moving."""
+        """Refuses new messages while the disk is nearly full: existing ones must keep moving."""
         try:
             disk = shutil.disk_usage(os.path.dirname(self.path) or ".")
         except OSError as error:
@@ -184,7 +184,7 @@ class SqliteDatabase:
             raise StoreError("the store was opened before a fork; open it again in this process")
 
     def foreign_changes(self) -> int | None:
-        """A number that changes when another process commits; None if nobody has looked yet.
+        """A number that changes when another process commits; None before the first look.
 
         While this process writes, the writer looks: each of its transactions does so first.
         """
@@ -229,7 +229,7 @@ class SqliteDatabase:
         return connection
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
-        """Before anything is written: a file of another program stays as it is."""
+        """Checks the file before the first write: a file of another program stays as it is."""
         found: list[tuple[int, int]] = []
         self._retried(lambda: found.extend(connection.execute(_OWNER)))
         owner, tables = found[0]
@@ -243,7 +243,7 @@ class SqliteDatabase:
     def _retried(self, action: Callable[[], object], give_up: float | None = None) -> None:
         """Tries again while another process holds the lock, until a moment of the monotonic clock.
 
-        SQLite's own waiting goes up to steps of 100 ms, which a deadline does not forgive.
+        SQLite's own waiting takes steps of up to 100 ms, too coarse for a deadline.
         """
         if give_up is None:
             give_up = time.monotonic() + self._busy_ms / 1000
@@ -269,17 +269,17 @@ class SqliteDatabase:
     def _checkpoint_if_due(self) -> None:
         """Moves the log into the file when it has grown enough; the next commit then begins it anew.
 
-        SQLite would do so by itself, but keeps to itself if flushing the file fails.
+        SQLite would do so by itself, but does not report a failed flush of the file.
         """
         try:
             grown = os.stat(f"{self.path}-wal").st_size >= _CHECKPOINT_BYTES
-        except OSError:  # it may be gone, and the change is done whatever becomes of the log
+        except OSError:  # it may be gone, and the change is durable without the checkpoint
             grown = False
         if grown:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """What fails here, other than a flush, fails nobody's change: the log is moved another time."""
+        """A failure here, other than of a flush, fails no change: a later checkpoint moves the log."""
         try:
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.OperationalError as error:
@@ -293,7 +293,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Turns the driver's errors into ours."""
+        """Translates the driver's errors into ours."""
         try:
             yield
         except sqlite3.ProgrammingError as error:

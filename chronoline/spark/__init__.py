@@ -1,8 +1,7 @@
-"""Formats for users' own jobs. Options are checked on the driver; connections open inside the tasks.
+"""Spark formats for users' own jobs. Options are checked on the driver; connections open inside the tasks.
 
 State: a source, a reader or a writer is a value that is pickled and travels; it holds settings, never a
-connection. Spark makes them in a Python process of the driver's that has no session, so nothing here asks
-for one.
+connection. Spark makes them in a Python process of the driver that has no session, so nothing here needs one.
 """
 
 from __future__ import annotations
@@ -26,6 +25,6 @@ SOURCES = (TimelineSource, LogSource)
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the formats known to this session, also over Spark Connect. To call it again is fine."""
+    """Registers the formats with this session, also over Spark Connect. It may be called again."""
     for source in SOURCES:
         spark.dataSource.register(source)

@@ -1,4 +1,4 @@
-"""Where tasks run: a file of one machine is of no use to the executors of a cluster."""
+"""Locality: refuses files of one machine to the executors of a cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chronoline.core.errors import InvalidInput
 
 
 def check_local(what: str, advice: str) -> None:
-    """In a task, whose properties name the master: refuses what lies on one machine if there are several."""
+    """Refuses a place on one machine, in a task whose master says that it runs on several."""
     task = TaskContext.get()
     master = None if task is None else task.getLocalProperty("spark.master")
     if master is None or master == "local" or master.startswith("local["):

@@ -1,7 +1,7 @@
 """The format `chronoline_log`: topics of the log, read and written, as a batch and as a stream.
 
 The columns are those of Spark's Kafka source, so that a job can take its input from either; the offset is the
-sequence. See `log_reading` and `log_writing` for how each works.
+sequence. See `log_reader` and `log_writer` for how each works.
 """
 
 from __future__ import annotations

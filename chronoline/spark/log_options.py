@@ -13,12 +13,12 @@ from chronoline.spark.options import Options
 
 FORMAT = "chronoline_log"
 EARLIEST, LATEST = -2, -1
-"""As Kafka writes them for one partition."""
+"""Kafka's marks for the ends of one partition."""
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _LOG_EXAMPLE = "file:///var/lib/chronoline/log"
 _SPARK_OWN = ("checkpointLocation", "queryName")
-"""What Spark leaves among the options of a stream."""
+"""Options that Spark itself adds to those of a stream."""
 
 Offsets = int | Mapping[int, int]
 """`EARLIEST` or `LATEST` for all partitions, or for each its next sequence, or one of the two."""
@@ -26,7 +26,7 @@ Offsets = int | Mapping[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSettings:
-    """What is read."""
+    """The options of a read."""
 
     log: str
     topic: str
@@ -73,7 +73,7 @@ class ReadSettings:
         )
 
     def chosen(self, heads: Iterable[Head]) -> dict[int, Head]:
-        """The ends of those partitions that are read."""
+        """The ends of the partitions that are read."""
         found = {head.partition: head for head in heads}
         wanted = found if self.partitions is None else self.partitions
         for partition in wanted:
@@ -86,7 +86,7 @@ class ReadSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSettings:
-    """Where it is written."""
+    """The options of a write."""
 
     log: str
     topic: str
@@ -112,7 +112,7 @@ class WriteSettings:
 
 
 def resolve(offsets: Offsets, heads: Mapping[int, Head], option: str) -> dict[int, int]:
-    """The sequence that stands for in each partition. Sequences are taken as they are."""
+    """The sequence in each partition that `EARLIEST` or `LATEST` stands for. Numbers are kept."""
     if isinstance(offsets, Mapping) and set(offsets) != set(heads):
         raise InvalidInput(
             f"option {option!r} names the partitions {sorted(offsets)}, but {sorted(heads)} are read; name "

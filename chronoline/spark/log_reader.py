@@ -1,10 +1,10 @@
-"""Reading topics of the log in Spark.
+"""Readers of log topics in Spark.
 
 An offset is, for each partition, the next sequence to read, and Spark keeps it in its checkpoint: the log
 notes nothing. The driver looks at the ends of the partitions and deals ranges of sequences to tasks; a task
 opens the log, reads its ranges and yields Arrow batches. Since sequences have no gaps, a range that was
-planned is either read wholly or was dropped by retention, and that is never passed over without a word: it
-fails, or, with `failOnDataLoss` off, is skipped with a warning.
+planned is either read wholly or was dropped by retention. Then the read fails, or, with `failOnDataLoss` off,
+skips the range with a warning.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DataLoss(ChronolineError):
 
 @dataclass(frozen=True, slots=True)
 class Range(InputPartition):
-    """Sequences of one partition, from one up to, not including, another."""
+    """A half-open range of sequences of one partition."""
 
     partition: int
     start: int
@@ -79,7 +79,7 @@ _COLUMNS: dict[str, Callable[[Sequence[Event]], list[Any]]] = {
 
 
 def check_columns(schema: StructType) -> None:
-    """Refuses a schema that asks for what there is not. Some of the columns, in any order, are fine."""
+    """Refuses a schema with unknown columns. Any subset in any order is fine."""
     for field in schema:
         if _TYPES.get(field.name) != field.dataType.simpleString():
             raise InvalidInput(
@@ -89,7 +89,7 @@ def check_columns(schema: StructType) -> None:
 
 
 class _Ranges:
-    """What both readers share: what is read, and how a range of it is."""
+    """The base of both readers: the options, and how a range is read."""
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
         self._settings = settings
@@ -100,7 +100,7 @@ class _Ranges:
         return settings.chosen(open_log(settings.log).heads(settings.topic))
 
     def _deal(self, start: Mapping[int, int], end: Mapping[int, int]) -> Sequence[Range]:
-        """A task for each partition, and more of them where there is much."""
+        """One task for each partition, and several for a large one."""
         most = self._settings.most_per_task
         return [
             Range(partition, first, min(first + most, end[partition]))
@@ -109,7 +109,7 @@ class _Ranges:
         ]
 
     def _lose(self, partition: int, start: int, end: int, why: str) -> None:
-        """Fails, or warns, that some events are not to be had."""
+        """Fails, or warns, because some events are lost."""
         lost = (
             f"events {start} to {end - 1} of topic {self._settings.topic!r}, partition {partition}, "
             f"{why}"
@@ -122,7 +122,7 @@ class _Ranges:
         logger.warning("%s; they are skipped", lost)
 
     def _from(self, start: Mapping[int, int], heads: Mapping[int, Head]) -> dict[int, int]:
-        """Where reading can begin."""
+        """The first sequences that can be read."""
         begin = {}
         for partition, head in heads.items():
             wanted = start[partition]
@@ -136,7 +136,7 @@ class _Ranges:
         return begin
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark reads an empty plan as one partition that says nothing.
+        # Spark takes an empty plan for one empty partition.
         if isinstance(partition, Range):
             yield from self._read(partition)
 
@@ -181,12 +181,12 @@ class LogReader(_Ranges, DataSourceReader):
 
 
 class LogStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a topic as it grows. It lives on the driver, as long as its query."""
+    """Reads a topic as it grows. It lives on the driver with its query."""
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
         super().__init__(settings, schema)
         self._target: dict[int, int] | None = None
-        """Where a query ends that is to read what was there when it began."""
+        """The end of a query that reads only the events that were there at its start."""
 
     def initialOffset(self) -> Position:
         heads = self._heads()
@@ -221,7 +221,7 @@ class LogStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvailableN
 
 
 def share(start: Mapping[int, int], end: Mapping[int, int], most: int) -> dict[int, int]:
-    """An earlier end, with at most so many events before it, of each partition in proportion."""
+    """An earlier end with at most `most` events before it, each partition in proportion."""
     lags = {partition: max(0, end[partition] - start[partition]) for partition in sorted(end)}
     total = sum(lags.values())
     if total <= most:
@@ -229,7 +229,7 @@ def share(start: Mapping[int, int], end: Mapping[int, int], most: int) -> dict[i
     shares = {partition: lag * most // total for partition, lag in lags.items()}
     left = most - sum(shares.values())
     for partition in sorted(lags, key=lambda each: shares[each] - lags[each])[:left]:
-        shares[partition] += 1  # less than one is left for each, where the most waits
+        shares[partition] += 1  # the rest, less than one for each, goes to the fullest
     return {partition: start[partition] + shares[partition] for partition in lags}
 
 
@@ -238,7 +238,7 @@ def _to_position(sequences: Mapping[int, int]) -> Position:
 
 
 def _from_position(position: Position, heads: Mapping[int, Head]) -> dict[int, int]:
-    """By number. A partition that was not read before begins with its first event."""
+    """Offsets by partition number. A new partition begins with its first event."""
     return {
         partition: position.get(str(partition), head.first_sequence)
         for partition, head in heads.items()

@@ -1,8 +1,8 @@
-"""Writing to topics of the log from Spark, once.
+"""Writers of log topics from Spark, exactly once.
 
 Spark runs a task again when it failed, and a micro-batch again when its query died before the checkpoint
-said that it was done. Both must add nothing. The log appends under a key once (`chronoline.log.once`), so
-the question is what the key is, and of what.
+said that it was done. Both must add nothing. The log appends once under a key (`chronoline.log.once`); the
+choice of the key decides what a repetition means.
 
 **A micro-batch is one append.** Its tasks append nothing: they check and pack their rows, and what is
 packed travels to the driver as their commit messages. There it is joined into one object and committed in
@@ -11,13 +11,13 @@ task that failed or ran twice leaves nothing, and a batch that runs again adds n
 dealt to other tasks or come in another order. Tasks that append by themselves, each under a key of its own,
 would need the same rows in the same tasks each time, and would show halves.
 
-**What is large does not go through the driver.** A task appends by itself each whole portion of
+**Large portions do not go through the driver.** A task appends by itself each whole portion of
 `PORTION_BYTES`, under the key (query, batch, task, number, digest of its rows), and gives the rest to the
 driver. A batch that runs again with the same rows in the same tasks, as it does when it is read from
 offsets without a shuffle, adds nothing. If Spark deals the rows otherwise, the digest differs and the
 portion is appended again: twice, never lost. To have each batch wholly or not at all, limit what a trigger
-reads. The rest cannot be appended by the task: when whatever gives it rows fails, they merely end, and a
-part would be taken for the whole.
+reads. The task cannot append the rest by itself: when the source of its rows fails, the rows merely end, and
+a part would be taken for the whole.
 
 **A batch job** does the same, with a random id in the place of query and batch, so that a task that runs
 again adds nothing.
@@ -25,12 +25,11 @@ again adds nothing.
 The batch's number goes with the keys. The log keeps those of a query's last 1,000 batches, and takes
 everything before them for appended (`Numbered`); those of a batch job are settled by its commit.
 
-A query's id lies in its checkpoint. Whoever deletes the checkpoint starts another query: what its source
-gives again is appended again. Whoever deletes only the last commit runs the last batch again, which adds
-nothing. Whoever also deletes its offsets lets Spark plan another batch under the same number. The log has
-that number already and would add nothing, so rows that were not in the first would be lost: the number of
-rows tells (unless the log was compacted since), and the query fails, or, with `failOnDataLoss` off, goes on
-with a warning.
+A query's id lies in its checkpoint. Deleting the checkpoint starts another query, and rows that its source
+gives again are appended again. Deleting only the last commit repeats the last batch, which adds nothing.
+Deleting its offsets too lets Spark plan another batch under the same number. The log has that number already
+and would add nothing, so rows that were not in the first would be lost: the number of rows shows it (unless
+the log was compacted since), and the query fails, or, with `failOnDataLoss` off, continues with a warning.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ from chronoline.spark.log_options import WriteSettings
 from chronoline.spark.worker_logs import open_log
 
 PORTION_BYTES = 2 * 1024 * 1024
-"""A task gives less than that to the driver, to which Spark lets all of them give 1 GiB."""
+"""A task sends less than this to the driver, which takes 1 GiB from all tasks together."""
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
@@ -75,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_written(schema: StructType, *, overwrite: bool) -> None:
-    """Refuses columns that are not written, and what is not appending."""
+    """Refuses unknown columns, and modes other than append."""
     if overwrite:
         raise InvalidInput("a topic can only be appended to; write with mode('append')")
     names = schema.fieldNames()
@@ -96,7 +95,7 @@ def check_written(schema: StructType, *, overwrite: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held(WriterCommitMessage):
-    """What a task has packed and not appended."""
+    """The packed rows of a task that are not appended yet."""
 
     query: str
     task: int
@@ -105,7 +104,7 @@ class Held(WriterCommitMessage):
 
 @dataclass(slots=True)
 class Portions:
-    """Packs the rows of one task, and appends them when there is much."""
+    """Packs the rows of one task, and appends each full portion."""
 
     settings: WriteSettings
     job: str
@@ -144,7 +143,7 @@ class LogWriter(DataSourceArrowWriter):
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
         self._job = uuid4().hex
-        open_log(settings.log).topic(settings.topic)  # a topic that is not there is told at once
+        open_log(settings.log).topic(settings.topic)  # a missing topic fails at once
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Held:
         job = f"spark/{self._job}"
@@ -202,12 +201,12 @@ def _write(
 ) -> Held:
     portions = Portions(settings, job, numbered, _task().partitionId())
     portions.take(batches)
-    # When what gives the rows fails, they only end: nothing may be appended that is not a whole portion.
+    # When the source of the rows fails, the rows merely end: only whole portions may be appended.
     return Held(query=query, task=portions.task, chunks=tuple(portions.held))
 
 
 def _gather(messages: Sequence[WriterCommitMessage | None]) -> tuple[str, list[PackedChunk]]:
-    """What all tasks held, in their order."""
+    """The held rows of all tasks, in their order."""
     held = [message for message in messages if isinstance(message, Held)]
     held.sort(key=lambda message: message.task)
     query = held[0].query if held else ""
@@ -215,7 +214,7 @@ def _gather(messages: Sequence[WriterCommitMessage | None]) -> tuple[str, list[P
 
 
 def _add(digest: Any, events: Sequence[NewEvent]) -> None:
-    """Adds what was given, not how it came: the bytes of an Arrow batch differ each time."""
+    """Hashes the values, not the bytes of the Arrow batch, which differ each time."""
     for column in ([event.key for event in events], [event.value for event in events]):
         digest.update(repr([None if each is None else len(each) for each in column]).encode())
         digest.update(b"".join(each for each in column if each))

@@ -1,7 +1,7 @@
 """Options of the formats, in Spark's manner: text, names in any case. They are checked on the driver.
 
 Every problem is an `InvalidInput` that names the option and says what to write instead. A misspelt option
-would be passed over without a word, so `finish` refuses the ones that nobody asked for.
+would be ignored silently, so `finish` refuses unknown ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Default = TypeVar("Default", int, None)
 
 
 class Options:
-    """Reads options one after the other, and remembers which were asked for."""
+    """Reads options one by one, and remembers which are known."""
 
     def __init__(self, format_name: str, given: Mapping[str, str]) -> None:
         self._format = format_name
@@ -100,7 +100,7 @@ class Options:
         return parsed
 
     def finish(self, *also_known: str) -> None:
-        """Refuses options that nobody asked for; `also_known` are those that mean nothing here."""
+        """Refuses unknown options; those in `also_known` are ignored."""
         known = {**self._known, **{name.lower(): name for name in also_known}}
         unknown = sorted(set(self._given) - set(known))
         if unknown:
@@ -110,7 +110,7 @@ class Options:
             )
 
     def problem(self, name: str, value: str, advice: str) -> InvalidInput:
-        """The error for an option whose value will not do."""
+        """The error for an option with an invalid value."""
         return InvalidInput(
             f"option {name!r} of format {self._format} cannot be {value!r}: {advice}"
         )

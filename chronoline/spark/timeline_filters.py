@@ -1,7 +1,7 @@
-"""What of a timeline is wanted, and how conditions on columns narrow it.
+"""Filters of a timeline: how conditions on columns narrow the part that is read.
 
-A condition only narrows what the store is asked for; Spark looks at every row again. So a condition that says
-nothing here, or only roughly, is left as it is.
+A condition only narrows the request to the store; Spark checks every row again. So a condition that cannot
+be expressed here, or only roughly, may be ignored.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Wanted:
         return replace(self, ranges=tuple(merge_ranges(real, self.buckets)))
 
     def between(self, start: int = 0, end: int | None = None) -> Wanted:
-        """Only what lies there."""
+        """Only messages in this range of `ts`."""
         ends = [
             max(0, each) for each in (self.end, end) if each is not None and each <= MAX_TIME_MS
         ]
         return replace(self, start=max(self.start, start), end=min(ends, default=None))
 
     def having(self, statuses: Iterable[Status], now_ms: int) -> Wanted:
-        """Only what is in these statuses, which also says where it lies."""
+        """Only messages in these statuses, which also bounds `ts`."""
         left = self.statuses & frozenset(statuses)
         narrowed = replace(self, statuses=left)
         if Status.AVAILABLE not in left:
@@ -73,7 +73,7 @@ class Wanted:
 
 
 def split(ranges: Sequence[BucketRange], parts: int) -> list[tuple[BucketRange, ...]]:
-    """The same buckets in so many parts of about the same size, or fewer if there are fewer buckets."""
+    """The same buckets in `parts` parts of about the same size, or fewer if there are fewer buckets."""
     total = sum(stop - start for start, stop in ranges)
     parts = min(parts, total)
     borders = [total * part // parts for part in range(parts + 1)] if parts else []
@@ -91,7 +91,7 @@ def _cut(ranges: Sequence[BucketRange], low: int, high: int) -> Iterable[BucketR
 
 
 def narrow(wanted: Wanted, condition: Filter, now_ms: int) -> Wanted:
-    """What is left of it under a condition."""
+    """The part that is left under a condition."""
     match condition:
         case EqualTo((column,), value) | EqualNullSafe((column,), value):
             return _narrow_equal(wanted, column, [value], now_ms)
@@ -138,7 +138,7 @@ def _narrow_order(
     up_ms = to_ms(value)
     down_ms = up_ms if value.microsecond % 1_000 == 0 else up_ms - 1
     if above:
-        # A message never lies before its due.
+        # `ts` is never before `due`.
         return wanted.between(start=up_ms if inclusive else down_ms + 1)
     if column == "due":
         return wanted  # a lease moves ts behind it

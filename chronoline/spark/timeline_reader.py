@@ -1,7 +1,7 @@
-"""Reading a timeline: what is asked for is settled on the driver, each task pages through its bucket ranges.
+"""Readers of a timeline: the driver plans, each task pages through its bucket ranges.
 
-All tasks tell the status by one moment, that of the planning. A message that is moved while its range is
-read may come twice, under different versions, or not at all; what keeps its place comes once.
+All tasks derive the status at one moment, that of the planning. A message that is moved while its range is
+read may come twice, under different versions, or not at all; a message that keeps its place comes once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from chronoline.stores.factory import open_store
 PAGE_ROWS = 10_000
 _FIRST_PAGE_ROWS = 200
 _PAGE_BYTES = 16 * 1024 * 1024
-"""About so many of bodies are held at once."""
+"""About this many bytes of bodies are held at once."""
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
@@ -149,7 +149,7 @@ class _Pushing:
         self._reader = reader
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
-        """All are left for Spark to look at again."""
+        """Returns all filters: Spark checks them again."""
         for each in filters:
             self._reader.wanted = narrow(self._reader.wanted, each, self._reader.now_ms)
         return filters
@@ -275,7 +275,7 @@ class _Row:
 def _with_bodies(
     store: Store, topic: Topic, messages: Sequence[Message], now_ms: int, with_bodies: bool
 ) -> list[_Row]:
-    """The messages as rows; what has left the timeline since it was seen has no body, and is left out."""
+    """The messages as rows, without those that have left the timeline since they were listed."""
     if not with_bodies:
         return [_Row(each) for each in messages]
     ids = [each.id for each in messages]
@@ -284,7 +284,7 @@ def _with_bodies(
 
 
 def _next_limit(limit: int, rows: Sequence[_Row]) -> int:
-    """How many rows the next page may have, if their bodies are like these."""
+    """The number of rows of the next page, if their bodies are as large as these."""
     mean_bytes = sum(len(row.body or b"") for row in rows) / len(rows) if rows else 0
     fitting = int(_PAGE_BYTES / mean_bytes) if mean_bytes else PAGE_ROWS
     return max(1, min(fitting, 4 * limit, PAGE_ROWS))

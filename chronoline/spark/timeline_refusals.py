@@ -1,4 +1,4 @@
-"""Refused rows as Parquet: a table of what was not put on the timeline, whole, with the reason.
+"""Refused rows as Parquet: a table of the whole rows, each with its reason.
 
 Each task writes one file, under a hidden name until it is through; a repeated task replaces it.
 """
@@ -48,7 +48,7 @@ class Refusals:
         return system, path.rstrip("/")
 
     def make_readable(self) -> None:
-        """Sees to it that there is a table, if only an empty one."""
+        """Makes the table, even if it stays empty."""
         system, path = self.open()
         system.create_dir(path, recursive=True)
         files = system.get_file_info(pa.fs.FileSelector(path))
@@ -57,7 +57,7 @@ class Refusals:
 
 
 def find_folder(option: str) -> Refusals | None:
-    """Where refused rows go, by the option `refusals`; None if the job shall fail."""
+    """The folder of refused rows, from the option `refusals`; None if a refusal fails the job."""
     if option.lower() == FAIL:
         return None
     local = "://" not in option and not option.startswith("file:")
@@ -73,7 +73,7 @@ def find_folder(option: str) -> Refusals | None:
 
 
 class RefusedRows:
-    """The refused rows of one task. Without a folder they are only counted, by others."""
+    """The refused rows of one task. Without a folder it keeps nothing."""
 
     def __init__(self, refusals: Refusals | None, write: str, partition: int, attempt: str) -> None:
         self._refusals = refusals
@@ -115,7 +115,7 @@ class RefusedRows:
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA))
 
     def keep(self) -> None:
-        """Shows the file to readers."""
+        """Makes the file visible to readers."""
         if self._writer is not None and self._refusals is not None:
             self._writer.close()
             self._writer = None

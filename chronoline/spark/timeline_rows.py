@@ -1,4 +1,4 @@
-"""From rows in Arrow to messages. This is the hot path of a bulk write: columns at a time, no row objects."""
+"""Messages from rows in Arrow. This is the hot path of a bulk write: columns at a time, no row objects."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from chronoline.core.message import Header, NewMessage
 _ID_CHARACTERS = 26
 _US_IN_MS = 1_000
 _NAMELESS: Any = (None, None)
-"""What a header that is null becomes: the store says what is wrong with it."""
+"""A null header becomes this, which the store refuses with a reason."""
 
 
 class MadeIds:
-    """Ids made of the place and the content of rows.
+    """Ids made from the place and the content of rows.
 
     A repeated task makes the same ones, in whatever order its rows come: equal rows are told apart by
     counting them. It remembers about 100 bytes a row until its partition is through.
@@ -45,15 +45,15 @@ class MadeIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """How rows become messages."""
+    """How messages are made from rows."""
 
     producer_group: str
     made: MadeIds | None = None
-    """Where a row has no id, one is made here; else it is left to the store to refuse it."""
+    """Makes ids for rows without one; None leaves it to the store to refuse them."""
 
 
 def read_rows(rows: Rows, batch: pa.RecordBatch, default_due: int | None) -> list[NewMessage]:
-    """A message for each row, in order; what is wrong with one is found when it is created."""
+    """A message for each row, in order; the store validates them."""
     size = batch.num_rows
     columns = {name: batch.column(name) for name in batch.schema.names}
     dues = _times(columns.get("due"), size)

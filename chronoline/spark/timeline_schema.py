@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from chronoline.core.errors import InvalidInput
 
-# They are made by hand: to parse them takes a session, and where sources are made there is none.
+# Made by hand: parsing them takes a session, and there is none where Spark makes sources.
 _TEXT, _BYTES, _TIME = StringType(), BinaryType(), TimestampType()
 _INT, _LONG = IntegerType(), LongType()
 _HEADER = StructType([StructField("key", _TEXT), StructField("value", _BYTES)])
@@ -43,7 +43,7 @@ VIEWS: Mapping[str, Mapping[str, DataType]] = {
     "forecast": {"start": _TIME, "available": _LONG, "processing": _LONG, "waiting": _LONG},
     "dead": {**_CONTENT, "died": _TIME, "reason": _TEXT, **_KEPT, "version": _LONG},
 }
-"""What each view shows."""
+"""The columns of each view."""
 WRITTEN: Mapping[str, tuple[DataType, ...]] = {
     "id": (_TEXT,),
     "due": (_TIME,),
@@ -52,7 +52,7 @@ WRITTEN: Mapping[str, tuple[DataType, ...]] = {
     "headers": (ArrayType(_HEADER),),
     "expires": (_TIME,),
 }
-"""What can be written, and as which types; text is written as UTF-8."""
+"""The columns that can be written, with their types; text is written as UTF-8."""
 
 
 def schema_of(view: str) -> StructType:
@@ -99,5 +99,5 @@ def check_written(given: StructType, *, needs_id: bool, needs_due: bool) -> None
 
 
 def _is_a(given: DataType, wanted: DataType) -> bool:
-    """Whether the types are the same; what may be null in them does not matter."""
+    """Whether the types are the same, apart from nullability."""
     return given.simpleString() == wanted.simpleString()

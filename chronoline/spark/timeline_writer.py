@@ -1,7 +1,7 @@
-"""Writing to a timeline: every Arrow batch is one bulk create.
+"""Writers of a timeline: every Arrow batch is one bulk create.
 
-State: the plan travels to the tasks, each opens the store for itself. What a task has written stays, whatever
-becomes of the job: there is nothing to roll back to, and a repeated task meets its own messages.
+State: the plan travels to the tasks, and each opens the store for itself. Written messages stay even if the
+job fails: there is no rollback, and a repeated task meets its own messages.
 
 Repetition: Spark repeats a task that failed, and a stream repeats a batch that was not committed. An id
 makes that harmless: a message that is there already, the same, is `repeated`, and no refusal. So an id
@@ -65,27 +65,27 @@ class Plan:
     """Where refused rows go; without a place the job fails."""
     streaming: bool
     write: str
-    """The name of this write, for what a repeated task must find again. A stream has one for each batch."""
+    """The name of this write, the same in a repeated task. A stream has one for each batch."""
     now_ms: int
     """When the write began: delays of a batch are counted from here, and are the same in a repeated task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written(WriterCommitMessage):
-    """What a task did."""
+    """The counts of a task."""
 
     created: int = 0
     repeated: int = 0
     ignored: int = 0
     refused: int = 0
     shown: tuple[Outcome, ...] = ()
-    """A few of those that were refused."""
+    """A few examples of refusals."""
 
 
 def plan_writing(
     options: Options, schema: StructType, overwrite: bool, *, streaming: bool = False
 ) -> Plan:
-    """Checks everything that can be known before a task runs."""
+    """Checks everything that the driver can check before a task runs."""
     if overwrite:
         raise InvalidInput(
             "a timeline is not overwritten: write with mode('append'), and"
@@ -149,18 +149,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class Attempt(NamedTuple):
-    """Which part of which write a task does."""
+    """The part of the write that a task does."""
 
     write: str
     partition: int
     name: str
-    """Another for each attempt."""
+    """Different for each attempt."""
     repeats: bool
     """An earlier attempt may have written the same rows."""
 
 
 def this_attempt(plan: Plan) -> Attempt:
-    """What Spark says of the task in which this is called."""
+    """The task in which this is called, as Spark describes it."""
     task = TaskContext.get()
     if task is None:
         return Attempt(plan.write, 0, "0", False)
@@ -233,7 +233,7 @@ class _Writing:
         )
 
     def _create(self, messages: Sequence[NewMessage]) -> list[Outcome]:
-        """Asks again while the store is away or another holds it; the ids make that harmless."""
+        """Repeats the create while the store is unavailable or busy; the ids make that harmless."""
         if_exists: Literal["refuse", "replace"] = (
             "replace" if self._plan.if_exists == "replace" else "refuse"
         )
@@ -252,7 +252,7 @@ class _Writing:
     def _repeated(
         self, messages: Sequence[NewMessage], outcomes: Sequence[Outcome], left: Sequence[int]
     ) -> set[int]:
-        """The places of those that are refused because an earlier attempt has written them.
+        """The indexes of messages that are refused because an earlier attempt wrote them.
 
         A message that has left the timeline cannot be compared: it was delivered or cancelled within the
         dedupe time. That is a repetition if there can have been an earlier attempt at all.
@@ -284,7 +284,7 @@ class _Writing:
 
 
 def conclude(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """On the driver, when all tasks are through: fails if something was refused and has no place to go."""
+    """Fails the job, on the driver after all tasks, if rows were refused and there is no folder for them."""
     done = _sum([each for each in messages if isinstance(each, Written)])
     logger.info("written to %s: %s", plan.target.topic.name, _words(done))
     if plan.refusals is not None:
@@ -300,7 +300,7 @@ def conclude(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None
 
 
 def report_abort(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """What was written stays."""
+    """Written messages stay."""
     done = _sum([each for each in messages if isinstance(each, Written)])
     logger.warning("writing to %s was aborted: %s", plan.target.topic.name, _words(done))
 

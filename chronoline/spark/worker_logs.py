@@ -1,4 +1,4 @@
-"""Logs of a worker process: opened inside it, once for each, and closed when it ends."""
+"""The logs that a worker process has open: each is opened once and closed at the end."""
 
 from __future__ import annotations
 
