@@ -98,7 +98,7 @@ class PostgresListener:
                 connection.execute("SELECT 1")
 
     def _lose(self) -> None:
-        """Marks the connection as lost, then calls `missed`: from then on callers ask the store themselves."""
+        """Marks the connection as lost, then calls `missed`: from then on callers poll the store."""
         if self._connected:
             self._connected = False
             self._missed()

@@ -1,0 +1,93 @@
+"""Docstrings, comments and documentation keep to plain technical English, as far as a check can tell."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("chronoline", "bench", "scripts", "examples", "tests")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs")
+
+BEGINNING = re.compile(r"(?:^|(?<=[.:;] ))(?:What|Whoever|Those|Who)\b(?![^.]*\?)")
+PHRASE = re.compile(
+    r"\b[Ww]hoever\b|\bso (?:many|long|often)\b(?! as\b)|\bfor as long as that is\b|\bgone by\b",
+    re.I,
+)
+FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
+
+
+def texts_of(source: str) -> Iterator[tuple[int, str]]:
+    """Docstrings, other strings that stand alone, and comments, each with its line."""
+    for node in ast.walk(ast.parse(source)):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield value.lineno, value.value
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("#! ")
+
+
+def problems_of(text: str) -> list[str]:
+    """The beginnings and phrases of a text that read like a riddle."""
+    plain = " ".join(text.split())
+    return [found[0] for found in (*BEGINNING.finditer(plain), *PHRASE.finditer(plain))]
+
+
+def problems_in_code(room: Path) -> Iterator[str]:
+    for path in sorted(room.rglob("*.py")):
+        if path.name.endswith("_pb2.py") or any(part.startswith(".") for part in path.parts):
+            continue
+        for line, text in texts_of(path.read_text("utf-8")):
+            for problem in problems_of(text):
+                yield f"{path.relative_to(ROOT)}:{line}: {problem!r} in {text.strip()[:80]!r}"
+
+
+def problems_in_page(page: Path) -> Iterator[str]:
+    for paragraph in re.split(r"\n\s*\n|\n(?=[-|#])", FENCE.sub("", page.read_text("utf-8"))):
+        for cell in paragraph.split("|"):
+            for problem in problems_of(cell.lstrip("-# *")):
+                yield f"{page.relative_to(ROOT)}: {problem!r} in {cell.strip()[:80]!r}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_code_reads_as_plain_english(room: str) -> None:
+    assert list(problems_in_code(ROOT / room)) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_documentation_reads_as_plain_english(page: str) -> None:
+    path = ROOT / page
+    pages = [path] if path.is_file() else sorted(path.rglob("*.md"))
+    assert pages
+    assert [problem for each in pages for problem in problems_in_page(each)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What a node counts.",
+        "Whoever comes last has it.",
+        "The line is lost. Those who wait are woken.",
+        "After so many attempts it is given up.",
+    ],
+)
+def test_riddles_are_found(text: str) -> None:
+    assert problems_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The counts of a node.",
+        "What happens when a broker dies?",
+        "The latest subscriber owns the name.",
+        "It stays open so long as the client reads.",
+    ],
+)
+def test_plain_sentences_pass(text: str) -> None:
+    assert problems_of(text) == []
