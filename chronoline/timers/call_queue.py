@@ -1,7 +1,7 @@
-"""Timers whose turn to be called has come, and which wait for a place at their host: ids, and nothing else.
+"""The queue of timers that are ready to be called and wait for a free place at their host. It holds ids only.
 
-It reads no clock and starts nothing. The node takes the next timer that may be called, and says when that
-call is over. Hosts take turns, so that a slow one delays no other.
+It reads no clock and starts nothing. The node takes the next timer that may be called, and reports the end of
+that call. Hosts take turns, so that a slow one delays no other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from chronoline.callbacks.caller import CallLimits, Place
 
 
 class CallQueue:
-    """Ids in the order in which they came, for each host; an id is queued once."""
+    """Ids in order of arrival, for each host; an id is queued once."""
 
     def __init__(self, limits: CallLimits) -> None:
         self.limits = limits
@@ -38,7 +38,7 @@ class CallQueue:
         self._note(place, host)
 
     def remove(self, timer_id: int) -> None:
-        """Takes a timer out; one that is not queued is fine."""
+        """Removes a timer, if it is queued."""
         place = self._queued.pop(timer_id, None)
         if place is not None:
             host = self._hosts[place]
@@ -46,7 +46,7 @@ class CallQueue:
             self._forget_if_idle(place, host)
 
     def take(self) -> tuple[Place, int] | None:
-        """The next timer that may be called; `end` is to be told when its call is over."""
+        """The next timer that may be called; call `end` when its call is over."""
         while self._ready and self._under_way < self.limits.in_all:
             place = self._ready.popleft()
             host = self._hosts[place]
@@ -89,7 +89,7 @@ class CallQueue:
         return iter(()) if host is None else reversed(host.ids)
 
     def clear(self) -> list[int]:
-        """Takes out all ids."""
+        """Removes and returns all ids."""
         ids = list(self._queued)
         for timer_id in ids:
             self.remove(timer_id)

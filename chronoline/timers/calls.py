@@ -1,4 +1,4 @@
-"""What is said when a timer pops: to its receiver, and to those who look after the node if that fails."""
+"""Callbacks of timers, and dead letters for those that fail for good."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Calls:
-    """Makes the requests of callbacks, signed if there is a signer, and of dead letters."""
+    """Sends callbacks, signed if there is a signer, and dead letters."""
 
     def __init__(
         self, caller: Caller, *, signer: Signer | None = None, dead_letters: str | None = None
@@ -29,7 +29,7 @@ class Calls:
         return self._caller.limits
 
     async def make(self, call: Call, *, may_begin: Callable[[], bool]) -> Answer:
-        """Calls back. `may_begin` is asked when its turn has come."""
+        """Sends the callback. `may_begin` is asked right before the request."""
         body = call.plan.opaque.encode()
         headers = {
             "X-Sequence-Number": str(call.sequence),
@@ -42,7 +42,7 @@ class Calls:
         )
 
     async def report(self, call: Call, reason: str) -> None:
-        """Tells of a call that failed for good, once; if that fails too, the log and the metric have it."""
+        """Reports a call that failed for good, once; if that fails, only log and metric show it."""
         assert self.dead_letters is not None
         body = json.dumps(
             {
@@ -72,5 +72,5 @@ class Calls:
 
 
 def _call_id(call: Call) -> str:
-    """The same for every attempt."""
+    """The id of a callback, the same for every attempt."""
     return f"{call.timer.id:016x}-{call.timer.version.number}-{call.sequence}"

@@ -1,4 +1,4 @@
-"""What becomes of a client's change."""
+"""Results of a client's change."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Unstored(StoreError):
 
 
 class Contended(StoreError):
-    """Others change the timer at the same moment; nobody knows who was last. Try again."""
+    """Others change the timer at the same moment, so the last change is unknown. Try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What became of a client's change."""
+    """The result of a client's change."""
 
     name: TimerName
     copies: int

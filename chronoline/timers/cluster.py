@@ -1,4 +1,4 @@
-"""The list of nodes, in a file of the operator's that is read again when it has changed.
+"""The list of nodes: a file of the operator that is read again when it has changed.
 
     staying = ["10.0.0.1:7253", "10.0.0.2:7253"]
     joining = ["10.0.0.3:7253"]
@@ -21,7 +21,7 @@ _HIGHEST_PORT = 65_535
 
 
 def read_membership(path: Path, me: str) -> Membership:
-    """Raises `InvalidInput`, which says what is wrong with the file."""
+    """Reads the file. Raises `InvalidInput`, which names the problem."""
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -57,7 +57,7 @@ def _strings(path: Path, name: str, value: object) -> list[str]:
 
 
 def _address(text: str) -> str:
-    """With its port; 7253 if it has none."""
+    """The address with its port; 7253 if it has none."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         return f"{text}:{_DEFAULT_PORT}"

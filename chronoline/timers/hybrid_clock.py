@@ -6,8 +6,8 @@ one by more than the two nodes' clocks differ therefore has the higher number, e
 has never heard of the other change. Numbers of a counter without a clock, which earlier releases gave, are
 lower than all of these.
 
-Bounds. A number that is more than `bound_ms` ahead of the wall clock is not followed: one node whose clock is
-wrong, or one wrong record, must not carry the others along. Numbers stay below 2**53, which every reader of
+Bounds. The clock ignores a number that is more than `bound_ms` ahead of the wall clock: one node with a wrong
+clock, or one wrong record, must not carry the others along. Numbers stay below 2**53, which every reader of
 JSON can hold, until the year 2248.
 """
 
@@ -26,16 +26,16 @@ class HybridClock:
     """The versions that one node gives. Time is an argument."""
 
     def __init__(self, giver: str, *, bound_ms: int = DEFAULT_BOUND_MS) -> None:
-        """`giver` names the node and the life of its journal: no other clock gives versions in its name."""
+        """`giver` names the node and the life of its journal: no other clock uses this name."""
         self._giver = giver
         self._bound_ms = bound_ms
         self._given = 0
         self._seen = 0
-        # How often the wall clock was set back beyond the bound: numbers are then given a second time.
+        # How often the wall clock was set back beyond the bound, after which numbers are given a second time.
         self._set_back = 0
 
     def next(self, wall_ms: int, *, above: int = 0) -> Version:
-        """A version above all that were given or seen within the bound, and above a number in any case."""
+        """A version above all that were given or seen within the bound, and always above `number`."""
         if above >= MOST_NUMBER:
             raise InvalidInput("the timer has the highest version that there is: delete its record")
         limit = self.limit(wall_ms)
@@ -56,7 +56,7 @@ class HybridClock:
         return Version(number, giver)
 
     def saw(self, version: Version) -> None:
-        """Somebody has this version: the next one here is higher, if it is within the bound."""
+        """Notes a version of another node: the next one here is higher, if it is within the bound."""
         self._seen = max(self._seen, version.number)
 
     def limit(self, wall_ms: int) -> int:

@@ -5,10 +5,10 @@
     00000000000004d2-2                    the same without the filter
     00000000000004d2a0000000c0000001      the same without the number
 
-The first form is answered. Whoever comes back with it says where the timer was when it was last changed, so
-that it is found there too after the cluster has grown or shrunk. Without the filter, the lists before and
-after the change are asked; without the number, it is as many as the filter shows, which is too few once one
-of them has left. What follows is ignored.
+Answers use the first form. It says where the timer was at its last change, so that it is found there too
+after the cluster has grown or shrunk. Without the filter, the nodes of the lists before and after the
+change are asked; without the number, it is the number of nodes in the filter, which is too low once one of
+them has left. Further characters are ignored.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class TimerName:
 
 
 def no_timer(text: str) -> str:
-    """What to say of a text that is the name of no timer."""
+    """The error text for a name that no timer can have."""
     return f"{text[:100]!r} is no timer: 16 hexadecimal digits, then 16 more, or - and a number"
 
 
 def parse_name(text: str) -> TimerName | None:
-    """None if it is the name of no timer."""
+    """Parses a name; None if no timer can have it."""
     found = _FORMS.fullmatch(text)
     if found is None:
         return None

@@ -1,7 +1,7 @@
 """Records of other nodes, checked one by one before a node takes them.
 
 A record that cannot be read, or whose version is too far ahead of the clock, is refused by itself: those
-beside it are taken. The refusal is logged, counted and told to the node that sent the record.
+beside it are taken. The refusal is logged, counted and answered to the node that sent the record.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 class RefusedRecord:
     """A record that was not taken."""
 
-    # None if not even that could be read.
+    # None if it could not be read.
     timer_id: int | None
     reason: str
 
 
 class RecordIntake:
-    """Reads the records that other nodes tell."""
+    """Reads the records that other nodes send."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RecordIntake:
         self._refused = refused
 
     def read(self, records: Iterable[Any], source: str) -> tuple[list[Timer], list[RefusedRecord]]:
-        """The timers of records that `source` told just now, and those that are refused."""
+        """The timers of records that `source` sent just now, and the refused records."""
         now_ms, wall_ms = self._now_ms(), self._wall_ms()
         timers: list[Timer] = []
         refused: list[RefusedRecord] = []

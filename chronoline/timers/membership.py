@@ -1,8 +1,8 @@
-"""Which nodes there are, and which of them keep a timer.
+"""Membership: the nodes of the cluster, and the replicas of each timer.
 
-Rendezvous hashing: every node is given a number for every timer, and the same by everybody. The lowest is the
-first replica, the highest, the second highest and so on are the others. A node that comes or goes therefore
-moves timers to itself or away from itself only, and a first replica never becomes a later one.
+Rendezvous hashing: every node has a number for every timer, the same wherever it is computed. The lowest is
+the first replica; the highest, the second highest and so on are the others. A node that comes or goes
+therefore moves timers to itself or away from itself only, and a first replica never becomes a later one.
 
 While a cluster grows or shrinks, there are two lists: *before*, of the nodes that stay and leave, and
 *after*, of those that stay and join. New timers go to the second.
@@ -21,7 +21,7 @@ _BITS_OF_A_NODE = 3
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The addresses of the nodes, as a file of the operator's says."""
+    """The addresses of the nodes, from the operator's file."""
 
     staying: tuple[str, ...]
     joining: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Membership:
     def view(self) -> str:
         """Names the list of nodes that timers are to go to; the same wherever that list is the same.
 
-        Nodes that have joined are then as those that stayed: the end of a scaling changes nothing.
+        Joined nodes count as staying ones, so the end of a scaling changes nothing.
         """
         return blake2b(" ".join(self.after).encode(), digest_size=8).hexdigest()
 
@@ -73,7 +73,7 @@ def filter_of(nodes: Iterable[str]) -> int:
 
 
 def matching(bits: int, nodes: Iterable[str]) -> tuple[str, ...]:
-    """Those of the nodes that a filter may hold: all that it does hold, and sometimes one more."""
+    """The nodes that a filter may hold: all that it does hold, and sometimes one more."""
     return tuple(node for node in nodes if bits & _bits_of(node) == _bits_of(node))
 
 

@@ -1,4 +1,4 @@
-"""What a node counts, for Prometheus."""
+"""Metrics of a timer node, for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TimersMetrics:
     """The counts of one node."""
 
     def __init__(self, labels: Mapping[str, str] | None = None) -> None:
-        """`labels` are those of everything."""
+        """`labels` are added to all metrics."""
         self.registry = CollectorRegistry()
         self._labelled = CollectorRegistry()
         self._labelled.register(_Labelled(self.registry, labels or {}))
@@ -98,11 +98,11 @@ class TimersMetrics:
         self._moved.inc(timers)
 
     def watch(self, gauges: Callable[[], Iterable[Metric]]) -> None:
-        """Asks for these whenever somebody looks."""
+        """Calls `gauges` at each scrape."""
         self.registry.register(_Watched(gauges))
 
     def snapshot(self) -> Callable[[], bytes]:
-        """The figures as they are now; they are made into text by calling it, in any thread."""
+        """Collects the figures now; the returned function makes text of them, in any thread."""
         collected = list(self._labelled.collect())
         return lambda: generate_latest(_Watched(lambda: collected))
 
@@ -112,7 +112,7 @@ class TimersMetrics:
 
 
 class _Labelled(Collector):
-    """Everything of a registry, with further labels."""
+    """The metrics of a registry, with further labels."""
 
     def __init__(self, registry: CollectorRegistry, labels: Mapping[str, str]) -> None:
         self._registry = registry
@@ -135,7 +135,7 @@ class _Watched(Collector):
         return self._gauges()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing beforehand: what there is depends on the tags."""
+        """Nothing in advance: the samples depend on the tags."""
         return ()
 
 

@@ -1,7 +1,7 @@
-"""A node: a replica with a journal, peers, callbacks and a clock around it.
+"""A timer node: the shell of a replica, with journal, peers, callbacks and clock.
 
-Everything happens on one event loop. What was decided is acted on at the end of the same turn of the loop:
-the changes of all requests of that turn go to the journal together, and to each peer together.
+Everything happens on one event loop. The node acts on decisions at the end of the same turn of the loop: the
+changes of all requests of that turn go to the journal together, and to each peer together.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 _MOST_CALLS_AT_ONCE = 200
 _MOST_TRIES = 8
 _STALL_MS = 250
-"""A node that stood still so long asks its peers what they did meanwhile, before it pops anything."""
+"""A node that stood still for this long asks its peers for changes before it pops anything."""
 _LINGER_MS = 100
-"""What nobody waits for is saved and told together with what comes within so long."""
+"""A change that no client waits for is saved and sent together with those of the next milliseconds."""
 _SAVE_AGAIN_MS = 1_000
 _BACK_PATIENCE_S = 1.0
 _LEAVING_PATIENCE_S = 1.0
@@ -64,12 +64,12 @@ class TimerNode:
         least_copies: int = 1,
         clock_bound_ms: int = DEFAULT_BOUND_MS,
     ) -> None:
-        """`connect` makes the peer of an address. `least_copies` nodes have a timer when it is answered."""
+        """`connect` makes the peer of an address. A change is answered once `least_copies` nodes have it."""
         self.me = me
         self.replica = Replica(
             me,
             membership,
-            # Another one each time: what this node numbered and did not keep it may number again.
+            # New at each start: this node may reuse numbers that it gave and did not keep.
             life=f"{journal.life}/{secrets.token_hex(4)}",
             attempts=attempts,
             jitter=random.random,
@@ -98,13 +98,13 @@ class TimerNode:
         self._under_way: asyncio.Future[None] | None = None
         self._telling: set[asyncio.Future[Told | None]] = set()
         self._alarm = PreciseAlarm(self._ring)
-        # When it rings; None if it is not set.
+        # The moment of the alarm; None if it is not set.
         self._alarm_ms: int | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        # Timers that wait for a place at their host.
+        # Timers that wait for a free place at their host.
         self._queue = CallQueue(calls.limits)
         self._balancer = QueueBalancer(self.replica, self._queue, self._peers, self.now_ms)
-        # Calls that have one: those that are about to begin, since others use the host too, and the rest.
+        # Calls that have a place: those about to begin, since others use the host too, and the running ones.
         self._beginning: dict[asyncio.Task[None], Call] = {}
         self._begun: dict[asyncio.Task[None], Call] = {}
         self._is_stopping = False
@@ -127,7 +127,7 @@ class TimerNode:
         return self._peers
 
     async def see(self, membership: Membership) -> None:
-        """Takes a list of nodes. Those that are no more in it are not told of anything any longer."""
+        """Takes a new list of nodes. Nodes that are no longer in it get no more records."""
         self.replica.see(membership)
         others = set(membership.everybody) - {self.me}
         gone = [self._peers.pop(address) for address in set(self._peers) - others]
@@ -137,7 +137,7 @@ class TimerNode:
             await peer.stop()
 
     def load(self, saved: Saved) -> None:
-        """Takes a timer of the journal as it was saved."""
+        """Takes a saved timer of the journal."""
         timer = self.replica.at_home(saved.timer) if saved.was_kept else saved.timer
         self.replica.put_back(timer, self.now_ms(), was_kept=saved.was_kept)
         self.replica.take_changes()
@@ -146,16 +146,16 @@ class TimerNode:
                 saved.confirmed, saved.confirmed
             )
 
-    # What clients want
+    # Requests of clients
 
     async def change(self, name: TimerName, plan: Plan | None, *, factor: int) -> Changed:
-        """Creates, replaces or deletes a timer; answered once it is on disk wherever it can be."""
+        """Creates, replaces or deletes a timer; returns once it is on the disks of all reachable replicas."""
         known = self.replica.membership.everybody
         at = matching(name.replicas_filter, known) if name.replicas_filter is not None else ()
-        is_taken = False  # by somebody, in an earlier try
+        is_taken = False  # by another change, in an earlier try
         above = 0
         for _ in range(_MOST_TRIES):
-            # A millisecond that has begun counts as over: rounded up, the timer is never early.
+            # Rounded up to whole milliseconds: the timer is never early.
             change = self.replica.change(
                 name.id,
                 plan,
@@ -200,7 +200,7 @@ class TimerNode:
                 above = newest.number
             elif timer.view == self.replica.membership.view:
                 break
-            # Else the list of nodes was read meanwhile, and a resync by it may have passed the timer over.
+            # Otherwise the list of nodes changed meanwhile, and its resync may have missed the timer.
             is_taken = True
         else:
             raise Contended(f"{name} is being changed by too many at once")
@@ -221,13 +221,13 @@ class TimerNode:
         )
 
     async def _tell(self, nodes: Iterable[str], timer: Timer) -> dict[str, Told]:
-        """Tells these nodes; the answers of those that are there."""
+        """Sends a record to these nodes; returns the answers of the reachable ones."""
         peers = [peer for node in nodes if (peer := self._peers.get(node))]
         told = await asyncio.gather(*(peer.tell(timer) for peer in peers))
         return {peer.address: each for peer, each in zip(peers, told, strict=True) if each}
 
     def _note(self, timer: Timer, confirmed: Lives, *, is_whole: bool) -> None:
-        """Remembers who has it; whoever could not be told is told later, by somebody who has the record."""
+        """Notes which nodes have the record; the others get it later from any node that has it."""
         ours = ((self.me, self.journal.life),) if self.me in timer.replicas else ()
         for address, _ in confirmed:
             if peer := self._peers.get(address):
@@ -238,7 +238,7 @@ class TimerNode:
             self.receive(timer)
 
     def confirm(self, timer_id: int, version: Version, lives: Lives) -> None:
-        """These nodes have that version of a timer too; the others are told by everybody who knows it."""
+        """Notes that these nodes have that version of a timer; every node that knows it tells the others."""
         timer = self.replica.get(timer_id)
         if timer is not None and timer.version == version:
             others = tuple(each for each in lives if each[0] != self.me)
@@ -249,18 +249,18 @@ class TimerNode:
             self.act(within_ms=_LINGER_MS)
 
     def receive(self, timer: Timer) -> Timer:
-        """Takes in a record; what follows from it is done at the end of this turn of the loop."""
+        """Takes in a record; its consequences are acted on at the end of this turn of the loop."""
         before = self.replica.get(timer.id)
         held = self.replica.receive(timer, self.now_ms())
         if before is not None and before.version != held.version:
-            self._confirmed.pop(timer.id, None)  # who has this one is not known yet
+            self._confirmed.pop(timer.id, None)  # the nodes that have this one are not known yet
         self.act()
         return held
 
-    # What was decided
+    # Decisions
 
     def act(self, *, within_ms: int = 0) -> None:
-        """Sees to it that what was decided is done: in this turn, or later, with what comes until then."""
+        """Schedules the acting on decisions: at the end of this turn, or a little later in a batch."""
         loop = asyncio.get_running_loop()
         if self._saving is None:
             self._saving = loop.create_future()
@@ -277,7 +277,7 @@ class TimerNode:
             loop.call_soon(self._act)
 
     async def saved(self) -> None:
-        """Waits until what was decided by now is on disk."""
+        """Waits until all decisions so far are on disk."""
         if self._saving is not None:
             self.act()
             await asyncio.shield(self._saving)
@@ -285,7 +285,7 @@ class TimerNode:
             await asyncio.shield(self._under_way)
 
     async def told(self) -> None:
-        """Waits until peers that are there have been told what was decided by now."""
+        """Waits until the reachable peers have all decisions so far."""
         await self.saved()
         if self._telling:
             await asyncio.wait(list(self._telling))
@@ -310,7 +310,7 @@ class TimerNode:
         if changes:
             self._save(changes, done)
         elif self._under_way is not None and not self._under_way.done():
-            # What was found to be known already may be on its way to the disk only now.
+            # A record that is known already may still be on its way to the disk.
             self._under_way.add_done_callback(lambda saved: _pass_on(saved, done))
         else:
             done.set_result(None)
@@ -333,17 +333,17 @@ class TimerNode:
         asyncio.wrap_future(saving).add_done_callback(lambda saved: _pass_on(saved, done))
 
     def _look_at(self, done: asyncio.Future[None], ids: list[int]) -> None:
-        """What could not be saved is saved later: whoever waits was told, and the journal has logged it."""
+        """A failed save is repeated later: waiting clients got the error, and the journal has logged it."""
         if done.exception() is None or self._is_stopping:
             return
         for timer_id in ids:
             self.replica.touch(timer_id)
         self.act(within_ms=_SAVE_AGAIN_MS)
 
-    # What is due
+    # Due timers
 
     def start_popping(self) -> None:
-        """From now on timers pop."""
+        """Lets timers pop from now on."""
         self.replica.started(self.now_ms())
         self.is_ready = True
         self._set_alarm()
@@ -354,7 +354,7 @@ class TimerNode:
             return
         if self._alarm_ms is not None and self._alarm_ms <= at_ms:
             return
-        self._alarm_ms = max(at_ms, self.now_ms())  # what is overdue rings now, and not late
+        self._alarm_ms = max(at_ms, self.now_ms())  # an overdue timer rings now
         self._alarm.set(at_ms / 1000 - time.monotonic())
 
     def _ring(self) -> None:
@@ -375,7 +375,7 @@ class TimerNode:
         self.act(within_ms=0 if self.replica.has_news else _LINGER_MS)
 
     def _begin_calls(self) -> None:
-        """Begins what is queued and may be called; no more at once than hold nobody up."""
+        """Begins queued calls that may be made, a bounded number in one turn of the loop."""
         for _ in range(_MOST_CALLS_AT_ONCE):
             turn = self._queue.take() if self.is_ready else None
             if turn is None:
@@ -399,7 +399,7 @@ class TimerNode:
         self.act()
 
     def take_ceded(self, place: Place, waiting: int, timers: Sequence[Timer]) -> list[int]:
-        """Takes over queued calls of another node, which has `waiting` for that host; answers the ids."""
+        """Takes over queued calls of another node, which has `waiting` for that host; returns the ids."""
         for timer in timers:
             self.receive(timer)
         taken = self._balancer.take(place, waiting, timers) if self.is_ready else []
@@ -425,7 +425,7 @@ class TimerNode:
             )
 
     async def _come_back(self, stood_ms: int) -> None:
-        """After a standstill: others may have popped what is overdue here, or deleted it."""
+        """Asks the peers after a standstill: they may have popped or deleted what is overdue here."""
         self.is_ready = False
         logger.warning(
             "the node stood still for %d ms; asking the others first",
@@ -445,7 +445,7 @@ class TimerNode:
             self._pop()
 
     def start_work(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Something that the node does by itself; `stop` waits for it, but not for long."""
+        """Starts a background task; `stop` waits for it, with a time-out."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -459,7 +459,7 @@ class TimerNode:
         def begin() -> bool:
             if self._is_stopping or not self.replica.is_wanted(call, self.now_ms()):
                 return False
-            if task not in self._begun:  # else it begins again, after a shortage
+            if task not in self._begun:  # otherwise it begins again, after a shortage
                 self._note_begun(task, call)
             return True
 
@@ -523,8 +523,8 @@ class TimerNode:
             self.start_work(self._callbacks.report(call, answer.reason))
 
     async def stop(self) -> None:
-        """No more pops: the others go on at once. Calls that have begun are waited for, and what follows
-        from them; what waits for its turn is left to the others. May be called twice.
+        """Stops popping, so that the others take over at once. Waits for calls that have begun and their
+        consequences; queued calls are left to the others. May be called twice.
         """
         self._is_stopping, self.is_ready = True, False
         self._alarm.close()
@@ -534,7 +534,7 @@ class TimerNode:
         unbegun = [call.timer.id for call in self._beginning.values()]
         self.replica.leave_to_others([*self._queue.clear(), *unbegun], self.now_ms())
         for call in self._begun.values():
-            self._still_calling(call)  # before the others hear that they need not wait
+            self._still_calling(call)  # before the others learn that they need not wait
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_LEAVING_PATIENCE_S):
                 await self.told()
@@ -549,7 +549,7 @@ class TimerNode:
         )
 
     async def _finish(self) -> None:
-        """A call may be followed by a dead letter, and neither takes longer than a call may."""
+        """The longest time of a call and the dead letter that may follow it."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + 2 * self.replica.attempts.timeout_ms / 1000
         while self._tasks and (left_s := deadline - loop.time()) > 0:
@@ -559,10 +559,10 @@ class TimerNode:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
 
-    # Others that stop, and come back
+    # Other nodes that stop and come back
 
     def hear_of(self, address: str, *, pops: bool) -> None:
-        """Another node is there; whether it pops, it says itself."""
+        """Notes that another node is reachable; it says itself whether it pops."""
         peer = self._peers.get(address)
         if pops:
             self.replica.here(address)
@@ -573,7 +573,7 @@ class TimerNode:
             self.start_work(self._take_over(address))
 
     async def _take_over(self, address: str) -> None:
-        """What another node has left is popped without waiting for it; what is due soon comes first."""
+        """Pops the timers of a stopped node without waiting for it, those that are due soon first."""
         ids = self.replica.farewell(address, self.now_ms() + _SOON_MS)
         told = {"action": "peer_left", "peer": address}
         logger.info("%s stops, and hands over", address, extra=told)
@@ -584,7 +584,7 @@ class TimerNode:
 
 
 def _check_taken(told: dict[str, Told]) -> None:
-    """Raises `OutcomeUnknown` if a node did not take the change, though it is there: it may still pop."""
+    """Raises `OutcomeUnknown` if a reachable node did not take the change: it may still pop."""
     for node, each in told.items():
         if each.problem:
             raise OutcomeUnknown(
@@ -601,6 +601,6 @@ def _pass_on(saved: asyncio.Future[Any], done: asyncio.Future[None]) -> None:
         return
     if (error := saved.exception()) is not None:
         done.set_exception(error)
-        done.exception()  # seen: who waits is told, and nobody need wait
+        done.exception()  # retrieved: waiting clients get it, and none need wait
     else:
         done.set_result(None)

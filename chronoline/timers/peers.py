@@ -1,8 +1,8 @@
-"""The other nodes, as one node sees them: told in batches, one request at a time.
+"""Peers: the other nodes as one node sees them. Records go to each in batches, one request at a time.
 
-What is told while a request is under way goes with the next one; of a timer only its latest record. A node
-that does not answer is away: what it misses is remembered by id, nobody waits for it, and it is tried again
-until it answers and has been told everything.
+Records that come while a request is under way go with the next one; of a timer only the latest. A node that
+does not answer is away: the ids of the records that it misses are remembered, nothing waits for it, and it is
+tried again until it answers and has everything.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 RECORDS_PATH = "/cluster/records"
 MOST_RECORDS = 100
-"""As many as hold up the node that takes them for a few milliseconds."""
+"""A batch that the receiving node takes in within a few milliseconds."""
 _MOST_CHARACTERS = 4 * 1024 * 1024
-"""In JSON a character may become twelve: that is still less than a node takes at once."""
+"""A character may become twelve in JSON, which is still less than a node takes at once."""
 _CONFIRM_WITHIN_S = 0.25
-"""Confirmations wait so long for a request that they can go along with."""
+"""How long confirmations wait for a request that they can join."""
 _CANCEL_AGAIN_S = 0.1
 _LOOK_AFTER_S = 2.0
-"""A node that was told nothing for so long is asked whether it is there."""
+"""After this long without a request a node is probed."""
 _REFUSED_AGAIN_S = 10.0
-"""A record that a node refused is told to it again: clocks may have been set meanwhile."""
+"""How long until a refused record is sent again: clocks may have been set meanwhile."""
 _FEW_MISSED = 10_000
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
@@ -49,9 +49,9 @@ PROBLEMS = (aiohttp.ClientError, OSError, TimeoutError, InvalidInput, ValueError
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a node said to a record: the life of its journal, and its own record if that is later."""
+    """The answer of a node to a record: the life of its journal, and its own record if that is later."""
 
-    # Empty if it did not answer: it may have taken the record.
+    # Empty without an answer: it may have taken the record.
     life: str
     newer: Timer | None
     # The reason if it refused the record, or if it has a later one that was refused here.
@@ -59,11 +59,11 @@ class Told:
 
 
 class Refused(OSError):
-    """A node did not take a request: nothing came of it."""
+    """A node refused a request: nothing was changed."""
 
 
 class Short(OSError):
-    """This node has no descriptor, memory, port or thread left for a request: the other was not asked."""
+    """This node lacks a descriptor, memory, port or thread for a request, which was not sent."""
 
 
 class Link:
@@ -86,9 +86,9 @@ class Link:
         params: Mapping[str, str] | None = None,
         patience_s: float | None = None,
     ) -> Any:
-        """The JSON of an answer; raises for every other answer. `patience_s` is for what may take longer.
+        """Sends a request and returns the JSON of its answer; raises for any other. `patience_s` bounds it.
 
-        While this node is short of what a request needs it tries again; then it raises `Short`.
+        While this node is short of resources it tries again; after that it raises `Short`.
         """
         timeout = self._timeout
         if patience_s is not None:
@@ -106,7 +106,7 @@ class Link:
                 SHORTAGES.note(resource, f"what {self.address} is to be told")
                 if loop.time() + _SHORT_REST_S > give_up_s:
                     raise Short(f"this node is short of {resource}") from None
-            await asyncio.sleep(_SHORT_REST_S)  # nothing tells when the shortage is over
+            await asyncio.sleep(_SHORT_REST_S)  # nothing signals the end of the shortage
 
     async def _ask(
         self,
@@ -149,9 +149,9 @@ class Peer:
         intake: RecordIntake,
         is_up: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`get` answers what is held of a timer now; `heard` takes a later record that the node has.
+        """`get` returns the present record of a timer; `heard` takes a later record that the node has.
 
-        It hears nothing by itself before `is_up` says that this node has started.
+        It is not probed before `is_up` says that this node has started.
         """
         self.link = link
         self.address = link.address
@@ -164,7 +164,7 @@ class Peer:
         self._waiting: dict[int, tuple[Timer, list[asyncio.Future[Told | None]]]] = {}
         self._missed: set[int] = set()
         self._refused: set[int] = set()
-        # When there are more, those that are forgotten here are taken out.
+        # Above this number, ids that are forgotten here are removed.
         self._look_through_at = _FEW_MISSED
         self._confirmations: list[list[Any]] = []
         self._wake = asyncio.Event()
@@ -172,30 +172,30 @@ class Peer:
         self._reached = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        # Whether this node pops, and whether the other is to hear something, be there records or not.
+        # Whether this node pops, and whether the other needs a request even without records.
         self._pops = True
         self._is_news = False
         self.is_away = False
         self.is_short = False
-        """Of those that are away: it was not asked, because this node is short of descriptors or the like."""
+        """Whether it counts as away only because this node lacks descriptors or the like."""
         self.has_left = False
-        """It said that it stops."""
+        """Whether it announced that it stops."""
         self._is_stopped = False
         self._task = asyncio.create_task(self._run(), name=f"peer {link.address}")
 
     @property
     def behind(self) -> int:
-        """How many records it was not told yet."""
+        """The number of records that it does not have yet."""
         return len(self._waiting) + len(self._missed) + len(self._refused)
 
     def owes(self, timer_id: int) -> bool:
-        """Whether it was not told of a timer yet."""
+        """Whether it lacks the record of a timer."""
         return timer_id in self._missed or timer_id in self._waiting or timer_id in self._refused
 
     def tell(self, timer: Timer) -> asyncio.Future[Told | None]:
-        """Tells a record, soon; None is answered if the node is away, and it is told when it is back.
+        """Sends a record with the next batch; returns None if the node is away, and sends it when it is back.
 
-        One that was reached and did not answer may have it: `Told` without a life says so.
+        A node that was reached and did not answer may have it: that is a `Told` without a life.
         """
         told: asyncio.Future[Told | None] = asyncio.get_running_loop().create_future()
         if self.is_away:
@@ -213,7 +213,7 @@ class Peer:
         return told
 
     def confirm(self, timer: Timer, lives: Lives) -> None:
-        """Lets it know, by and by, who has a timer that it has; it does not matter much if it never hears."""
+        """Sends, eventually, which nodes have a timer that it has; losing this is harmless."""
         if not self.is_away and len(self._confirmations) < MOST_RECORDS:
             self._confirmations.append([timer.id, *timer.version, lives])
             if len(self._confirmations) == 1:
@@ -222,19 +222,19 @@ class Peer:
                 self._confirm_now()
 
     def _confirm_now(self) -> None:
-        """No request came in time that they could go along with."""
+        """Sends confirmations that found no request to join in time."""
         if self._confirmations:
             self._is_news = True
             self._wake.set()
 
     def seen(self) -> None:
-        """It spoke: if it was away, it is worth trying now."""
+        """Notes a request from it: if it was away, it is worth trying now."""
         self.has_left = False
         if self.is_away:
             self._back.set()
 
     async def retry(self) -> None:
-        """It says that it is back: it is told at once what it missed, and what it is being told."""
+        """Notes that it is back: it gets at once what it missed, and what is being sent."""
         if self.is_away:
             self.seen()
             await self._reached.wait()
@@ -242,21 +242,21 @@ class Peer:
             await self._idle.wait()
 
     def leave(self) -> None:
-        """Lets it know that this node pops no more, so that it does not wait for this one."""
+        """Announces that this node stops popping, so that it does not wait for this one."""
         self._pops = False
         self._is_news = True
         self._idle.clear()
         self._wake.set()
 
     async def stop(self, *, patience_s: float = 0.0) -> None:
-        """What waits is told, as long as the patience lasts."""
+        """Sends the pending records, within a time-out."""
         if not self.is_away:
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience_s):
                     await self._idle.wait()
         self._is_stopped = True
         while not self._task.done():
-            # Again and again: what it waits for may end in the same moment, and the cancelling with it.
+            # Repeatedly: a cancellation is lost if the awaited task ends in the same moment.
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_CANCEL_AGAIN_S)
         self.is_away = True
@@ -272,7 +272,7 @@ class Peer:
                 self._lost(error)
 
     async def _turn(self, pause_s: float) -> float:
-        """Tells what waits, or tries whether it is back; answers how long to pause before the next try."""
+        """Sends pending records, or probes; returns how long to pause before the next try."""
         if not self.is_away:
             try:
                 async with asyncio.timeout(_LOOK_AFTER_S):
@@ -306,10 +306,10 @@ class Peer:
                 told = await self._send([timer for timer, _ in batch])
             except Exception as error:  # whatever it answers
                 if isinstance(error, aiohttp.ClientConnectorError | Refused | Short):
-                    otherwise = None  # it was not even reached, or wants nothing of it
+                    otherwise = None  # it was not reached, or refused
                 self._lost(error)
                 self._missed.update(ids)
-            finally:  # also if this is ended: nobody waits for ever
+            finally:  # also when cancelled: no caller waits for ever
                 for timer, futures in batch:
                     _answer(futures, told.get(timer.id, otherwise))
 
@@ -339,7 +339,7 @@ class Peer:
         self._confirmations.clear()
 
     async def _tell_missed(self) -> bool:
-        """Whether it is back, and knows everything. First it is asked whether it is there at all."""
+        """Whether it is back and has everything. It is probed first."""
         ids: list[int] = []
         while True:
             timers = [timer for timer_id in ids if (timer := self._get(timer_id)) is not None]
@@ -359,7 +359,7 @@ class Peer:
 
     @staticmethod
     def _some(ids: Iterable[int], find: Callable[[int], Timer | None]) -> list[int]:
-        """As many as one request takes: records and characters."""
+        """The next batch, bounded by records and characters."""
         some: list[int] = []
         characters = 0
         for timer_id in ids:

@@ -1,20 +1,20 @@
-"""What a client asked for, and when that is due."""
+"""The plan of a timer: its interval, repetitions and callback, and when each pop is due."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LONGEST_STEP_MS = 2_000
-"""How much later than the one before it a replica pops, for long timers."""
+"""How much later each replica pops than the one before it, for long timers."""
 LEAST_GRACE_MS = 10_000
 """How long after its `repeat-for` a timer of a short interval may still be called."""
 LONGEST_HOLD_MS = 30_000
-"""How long the other replicas wait at most for news of a call that is late already."""
+"""The longest time that the other replicas wait for news of a call that is late already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """When to call whom with what, and how many nodes keep it."""
+    """When to call which URL with what, and on how many nodes."""
 
     interval_ms: int
     repeat_for_ms: int
@@ -25,12 +25,12 @@ class Plan:
 
     @property
     def characters(self) -> int:
-        """How much there is to be told of it."""
+        """The size of its texts."""
         return len(self.uri) + len(self.opaque) + sum(len(tag) for tag, _ in self.tags)
 
     @property
     def pops(self) -> int:
-        """How many times it pops in all. The last may fall on the very end; none if the end comes before."""
+        """The number of its pops. The last may fall on the very end; 0 if the end comes before the first."""
         return self.repeat_for_ms // self.interval_ms if self.interval_ms else 1
 
     def due_ms(self, start_ms: int, pop: int) -> int:

@@ -1,9 +1,10 @@
-"""Sharing the queue of one node with the other nodes that keep its timers.
+"""The queue balancer shares the queued calls of one node with the other nodes that keep its timers.
 
-A node with more queued calls for a host than it may make at a time asks the others how many they have. One
-that has fewer gets half of the difference, the last ones of the queue: they would wait the longest. A timer
-is ceded only to a node that keeps it, and only if the call has not begun. While the other is asked nobody may
-call it; if no answer comes, it is as if the other had taken it and died: this node calls it after the wait.
+A node with more queued calls for a host than it may make at a time asks the others for the length of their
+queues. A node with a shorter one gets half of the difference, from the end of the queue: those would wait the
+longest. A timer is ceded only to a node that keeps it, and only if its call has not begun. While the request
+is under way no node may call it; without an answer, as if the other had taken it and died, this node calls it
+after the wait.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from chronoline.timers.timer import Timer
 CEDED_PATH = "/cluster/ceded"
 _EVERY_MS = 250
 _MOST_LOOKED_AT = 1_000
-"""Queued timers of one host that are looked through for those that another node keeps."""
+"""The number of queued timers of one host that are searched for those that another node keeps."""
 
 
 class QueueBalancer:
-    """Cedes what one node has queued, and takes what others cede. Owned by the event loop."""
+    """Cedes queued calls, and takes calls that others cede. Owned by the event loop."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class QueueBalancer:
         )
 
     async def run(self) -> None:
-        """Looks once through the hosts for which much is queued."""
+        """Goes once through the hosts with long queues."""
         self._is_running = True
         try:
             for place in list(self._queue.crowded()):
@@ -108,7 +109,7 @@ class QueueBalancer:
         return await peer.link.ask("POST", CEDED_PATH, body)
 
     def take(self, place: Place, waiting: int, timers: Sequence[Timer]) -> list[int]:
-        """Queues calls that another node cedes, which has `waiting` itself; answers the ids it took."""
+        """Queues calls that another node cedes, which has `waiting` itself; returns the taken ids."""
         taken: list[int] = []
         room = _share(waiting, self._queue.waiting(place), self._queue)
         for timer in timers[:room]:
@@ -119,6 +120,6 @@ class QueueBalancer:
 
 
 def _share(more: int, fewer: int, queue: CallQueue) -> int:
-    """How many go from the longer queue to the other: none for less than one round of calls."""
+    """The number of calls to cede: none for less than one round of calls."""
     difference = more - fewer
     return difference // 2 if difference > queue.limits.for_each_host else 0

@@ -1,10 +1,9 @@
-"""Records as JSON: what nodes tell each other, and what a journal keeps.
+"""Records as JSON, for other nodes and for the journal.
 
-A moment never travels. The start of a timer is told as its age, and the node that hears it counts back from
-its own clock, so that nodes need no common one. What the message took to arrive makes the timer that much
-later, never earlier.
+Moments never travel. The start of a timer is sent as its age, and the receiver counts back from its own
+clock, so that nodes need no common one. The time under way makes the timer that much later, never earlier.
 
-Every number and text is bounded, so that whatever a node makes of a record can be saved, told and read again.
+Every number and text is bounded, so that every record that a node derives can be saved, sent and read again.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def to_record(timer: Timer, now_ms: int) -> dict[str, Any]:
 
 
 class Reader:
-    """Reads records, with one copy of the words that thousands of them share."""
+    """Reads records, and interns the texts that thousands of them share."""
 
     def __init__(self) -> None:
         self._words: dict[Any, Any] = {}

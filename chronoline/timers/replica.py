@@ -1,14 +1,13 @@
-"""What one node knows and decides: no clock, no network, no disk.
+"""The replica: all decisions of one timer node, without clock, network or disk.
 
-The shell around it passes in what happened and the time, and does what it is told: `take_changes` is to be
-saved, `take_messages` to be sent, `take_due` to be queued for a call, until `wake_at`. Everything that nodes
-tell each other is a record with the list of those who keep it. A node that finds itself in the list holds the
-timer and waits for its turn; one that does not has been dismissed, and only remembers for a while that it
-was.
+The shell passes in events and the time, and acts on the answers: it saves `take_changes`, sends
+`take_messages`, queues `take_due` for calls, and sleeps until `wake_at`. Nodes send each other records, each
+with the list of nodes that keep the timer. A node in the list holds the timer and waits for its turn; a node
+that is not in it has been dismissed, and only remembers that for a while.
 
-A timer whose turn has come is queued until its host can be called; then `begin` decides whether it is still
-to be called. While it is queued or under way the other replicas are told so again and again, and wait. A
-change of the record that comes from another node takes a queued timer out of the queue.
+A timer whose turn has come is queued until its host can be called; then `begin` decides whether the call is
+still wanted. While it is queued or under way, the node repeats that to the other replicas, which wait. A
+change of the record by another node removes a queued timer from the queue.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from chronoline.timers.timer import MOVED_KEPT_MS, UNKNOWN_KEPT_MS, Timer, Versi
 from chronoline.timers.timer_heap import Wheel
 
 _FOLLOWING = 1_000
-"""A version that is no higher than this above the one that a node has follows that one."""
+"""A version at most this far above the one that a node has counts as its successor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """How often a callback is tried, how long it may take, and what becomes of pops that were missed."""
+    """The number of attempts of a callback, its time-out, and the treatment of missed pops."""
 
     most: int = 10
     timeout_ms: int = 2_000
     first_wait_ms: int = 500
     longest_wait_ms: int = 60_000
-    # Pops that were missed are not called at all; otherwise one call is made for all of them.
+    # Skip missed pops; otherwise one call stands for all of them.
     skip_missed: bool = False
 
     def wait_ms(self, failed: int, jitter: float) -> int:
-        """How long to wait after so many failures; `jitter`, from 0 to 1, takes up to half of it away."""
+        """The wait after `failures` failures; `jitter`, from 0 to 1, shortens it by up to half."""
         first_ms, longest_ms = self.first_wait_ms, self.longest_wait_ms
         return wait_ms(failed, jitter, first_ms=first_ms, longest_ms=longest_ms)
 
@@ -58,7 +57,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """By which clients can ask for the timer."""
+        """The name by which clients know the timer."""
         return str(TimerName(self.timer.id, factor=self.plan.factor))
 
     @property
@@ -69,28 +68,28 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Pops of a timer that are not called: it is too late for them."""
+    """Pops of a timer that came too late to be called."""
 
     timer: Timer
-    # The numbers of the first and of the last one.
+    # The numbers of the first and the last one.
     first: int
     last: int
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A client's change, not yet held by anybody, and who is to be told of it besides this node."""
+    """A client's change that no node holds yet, and the nodes that get it besides this one."""
 
     timer: Timer
-    # Those that are to keep it. If none of them takes it, nobody else is told: nothing has changed.
+    # The nodes that keep it from now on. If none of them takes it, nothing has changed.
     keepers: tuple[str, ...]
-    # Those that kept it, or may have.
+    # The nodes that kept it, or may have.
     others: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one node tells another during a resync: a record with the new list, and the list before."""
+    """An offer of a resync: a record with the new list of replicas, and the list before."""
 
     timer: Timer
     old: tuple[str, ...]
@@ -110,7 +109,7 @@ class Replica:
         is_owed: Callable[[int], bool] = lambda _: False,
         clock_bound_ms: int = DEFAULT_BOUND_MS,
     ) -> None:
-        """`is_owed` says whether a node is still to be told of a timer: so long a deletion is remembered."""
+        """`is_owed` says whether a node still lacks a record: until it has it, a deletion is remembered."""
         self.me = me
         self._is_owed = is_owed
         self._clock = HybridClock(f"{me}/{life}", bound_ms=clock_bound_ms)
@@ -118,35 +117,35 @@ class Replica:
         self._jitter = jitter
         self._timers: dict[int, Timer] = {}
         self._wheel = Wheel()
-        # Calls that wait for a turn at their host, by the record that this node told last. In the wheel is
-        # when the others are to hear that it still waits.
+        # Calls queued for their host, by the record that this node sent last. The heap has the moment at
+        # which the others must hear that they are still queued.
         self._queued: dict[int, Timer] = {}
-        # Calls under way: version and pop. The wheel has the same.
+        # Calls under way: version and pop. The heap has the same kind of moment.
         self._calling: dict[int, tuple[Version, int]] = {}
-        # When the node started, and when it last was down or stood still.
+        # The start of the node, and the end of its last downtime or standstill.
         self._started_ms = 0
         self._awake_ms = 0
         self._missed: list[Missed] = []
-        # Timers that this node kept, and has handed over to others.
+        # Timers that this node kept and has handed over.
         self._handed_over: set[int] = set()
         # Levels of the new list that know of a timer which this node is to give up.
         self._known: dict[int, frozenset[int]] = {}
         self._changed: dict[int, None] = {}
         self._messages: dict[str, dict[int, Timer]] = {}
-        # Nodes that said that they stop: nobody waits for them.
+        # Nodes that announced that they stop: this node does not wait for them.
         self._absent: frozenset[str] = frozenset()
         self._tally = Tally(me)
         self.see(membership)
 
     def see(self, membership: Membership) -> None:
-        """Takes a new list of nodes. Timers move when they pop, are changed or are asked for."""
+        """Takes a new list of nodes. Timers move when they pop, are changed or are requested."""
         self.membership = membership
         self._absent &= frozenset(membership.everybody)
         self._view = membership.view
         self._after = membership.after
         self._known.clear()
 
-    # What is held.
+    # Held records.
 
     def __len__(self) -> int:
         return len(self._timers)
@@ -155,11 +154,11 @@ class Replica:
         return self._timers.get(timer_id)
 
     def ids(self) -> list[int]:
-        """Of everything that is held, in the order in which it came."""
+        """The ids of all held records, in order of arrival."""
         return list(self._timers)
 
     def some(self, before: int, number: int) -> Iterator[Timer]:
-        """So many of everything that is held, the newest first, of the `before` oldest ones."""
+        """The newest `count` ids among the `before` oldest ones, newest first."""
         newer = max(0, len(self._timers) - before)
         return islice(reversed(self._timers.values()), newer, newer + number)
 
@@ -167,7 +166,7 @@ class Replica:
     def tally(self) -> Tally:
         return self._tally
 
-    # What a client wants.
+    # Changes by clients.
 
     def change(
         self,
@@ -180,7 +179,7 @@ class Replica:
         wall_ms: int,
         above: int = 0,
     ) -> Change:
-        """A new version of a timer, or its deletion; `at` are nodes at which it may be besides.
+        """A new version of a timer, or its deletion; `at` names further nodes that may have it.
 
         The version is higher than that of the record here, and higher than `above`.
         """
@@ -202,7 +201,7 @@ class Replica:
         return Change(timer, keepers, tuple(sorted(others)))
 
     def saw(self, version: Version) -> None:
-        """Somebody has this version: the next one here is higher, if it is within the bound of the clock."""
+        """Notes a version of another node: the next one here is higher, if it is within the bound."""
         self._clock.saw(version)
 
     def problem(self, theirs: Timer, wall_ms: int) -> str | None:
@@ -216,7 +215,7 @@ class Replica:
         return self._clock.problem(theirs.version.number, wall_ms)
 
     def receive(self, theirs: Timer, now_ms: int) -> Timer:
-        """Takes in a record, of a client or of another node; answers what is held after that."""
+        """Takes in a record of a client or another node; returns the record that is held after that."""
         self.saw(theirs.version)
         mine = self._timers.get(theirs.id)
         held = theirs if mine is None else later(mine, theirs, self._view)
@@ -225,15 +224,15 @@ class Replica:
         ):
             self._hold(held, now_ms)
             if mine is not None and mine.version != held.version and not mine.is_over:
-                # Whoever changed it may have known of fewer nodes that keep it.
+                # The node that changed it may have known fewer nodes that keep it.
                 for node in set(mine.replicas) - set(held.replicas):
                     self._message(node, held)
         return held
 
-    # What is due.
+    # Due timers.
 
     def wake_at(self) -> int | None:
-        """When there is next something to do; None if there is nothing."""
+        """The next moment with something to do; None if there is nothing."""
         return self._wheel.next_at()
 
     def started(self, now_ms: int) -> None:
@@ -248,7 +247,7 @@ class Replica:
     def take_due(self, now_ms: int, limit: int) -> list[Timer]:
         """Timers whose turn has come: to be queued, and given to `begin` when their host can be called.
 
-        The others hear of calls that are not over, and what need not be remembered any longer is forgotten.
+        The others learn of calls that are not over, and records that are no longer needed are forgotten.
         """
         due: list[Timer] = []
         for timer_id in self._wheel.take(now_ms, limit):
@@ -260,7 +259,7 @@ class Replica:
             elif self._is_ours(timer):
                 self._renew(timer, timer.plan, now_ms)
             elif (turn_ms := self._turn_ms(timer)) > now_ms:
-                self._wheel.put(timer_id, turn_ms)  # one that was absent is there again
+                self._wheel.put(timer_id, turn_ms)  # an absent node is back
             elif (wanted := self._wanted(timer, timer.plan, now_ms)) is not None:
                 self._queued[timer_id] = wanted
                 self._look_after(wanted, timer.plan, now_ms)
@@ -268,7 +267,7 @@ class Replica:
         return due
 
     def begin(self, timer_id: int, now_ms: int) -> Call | None:
-        """The host of a queued timer can be called: the call, or None if it is not wanted any more."""
+        """The call of a queued timer whose host has a free place, or None if it is no longer wanted."""
         queued = self._queued.pop(timer_id, None)
         if queued is None or queued.plan is None:
             return None
@@ -282,7 +281,7 @@ class Replica:
         return Call(timer, queued.plan, timer.due_ms)
 
     def is_wanted(self, call: Call, now_ms: int) -> bool:
-        """Whether a call that is about to be made is still to be made."""
+        """Whether a call that is about to begin is still wanted."""
         timer = self._timers.get(call.timer.id)
         return (
             timer is not None
@@ -292,14 +291,14 @@ class Replica:
         )
 
     def withdraw(self, call: Call, now_ms: int) -> None:
-        """A call was not made, and nothing follows from it."""
+        """Notes that a call was not made."""
         if self._is_calling(call):
             del self._calling[call.timer.id]
             if (timer := self._timers.get(call.timer.id)) is not None:
                 self._hold(timer, now_ms)
 
     def leave_to_others(self, ids: Iterable[int], now_ms: int) -> None:
-        """Timers whose call this node has not begun, and is not going to: the others need not wait for it."""
+        """Gives up the calls that this node has not begun: the others need not wait for it."""
         for timer_id in ids:
             timer = self._timers.get(timer_id)
             if timer is not None and self._is_ours(timer):
@@ -310,7 +309,7 @@ class Replica:
                 self._tell(left, left.replicas, now_ms)
 
     def may_cede(self, timer_id: int, node: str) -> bool:
-        """Whether a queued timer may be left to a node: that keeps it too, and has heard that it waits."""
+        """Whether a queued timer may be ceded to a node: it keeps it too, and knows that it is queued."""
         timer = self._queued.get(timer_id)
         return (
             timer is not None
@@ -320,7 +319,7 @@ class Replica:
         )
 
     def cede(self, ids: Iterable[int], now_ms: int) -> list[Timer]:
-        """Takes timers out of the queue, for another node to `take_over`. Answers their records.
+        """Removes timers from the queue, for another node to `take_over`. Returns their records.
 
         If no node does, this one's turn comes again after the wait that the records name.
         """
@@ -334,7 +333,7 @@ class Replica:
         return ceded
 
     def take_over(self, timer: Timer, now_ms: int) -> bool:
-        """Queues a timer that was ceded, if nothing newer is known of it. The others are told."""
+        """Queues a ceded timer, if no newer record is known, and informs the others."""
         held = self.receive(timer, now_ms)
         if (
             held.plan is None
@@ -349,13 +348,13 @@ class Replica:
         return True
 
     def still_calling(self, call: Call, now_ms: int) -> None:
-        """The callback takes its time: the others wait."""
+        """Notes a callback that takes long: the others wait."""
         timer = self._timers.get(call.timer.id)
         if timer is not None and self._is_calling(call) and self._is_ours(timer):
             self._renew(timer, call.plan, now_ms)
 
     def called(self, call: Call, now_ms: int, *, succeeded: bool) -> Timer | None:
-        """The callback is over. Answers the record after that; None if the timer was changed meanwhile."""
+        """Notes the end of a callback; returns the record after it, or None if the timer was changed."""
         timer_id = call.timer.id
         is_ours = self._is_calling(call)
         if is_ours:
@@ -383,14 +382,14 @@ class Replica:
         return timer
 
     def take_missed(self) -> list[Missed]:
-        """Pops that were missed since the last time."""
+        """The missed pops since the last call."""
         missed, self._missed = self._missed, []
         return missed
 
     def _wanted(
         self, timer: Timer, plan: Plan, now_ms: int, *, was_queued: bool = False
     ) -> Timer | None:
-        """The record by which a timer is to be called now; None if it is not.
+        """The record for a call now; None if there is none to make.
 
         A pop is missed once the next one is due as well, unless it was tried before.
         """
@@ -407,7 +406,7 @@ class Replica:
         return timer
 
     def _has_ended(self, timer: Timer, plan: Plan, now_ms: int) -> bool:
-        """Past its end nothing is called, but what pops once and was due while this node was down."""
+        """Whether it is past its end; a timer that pops once and fell due during a downtime is not."""
         if now_ms <= plan.last_call_ms(timer.start_ms):
             return False
         return plan.pops > 1 or timer.attempts > 0 or timer.due_ms > self._awake_ms
@@ -419,12 +418,12 @@ class Replica:
         return timer
 
     def _turn_ms(self, timer: Timer) -> int:
-        """When it is this node's turn. Replicas that were all down and are back keep their order."""
+        """The moment of this node's turn. Replicas that were all down and are back keep their order."""
         overdue_ms = self._started_ms - timer.due_ms - timer.wait_ms
         return timer.turn_ms(self.me, self._absent) + max(0, overdue_ms)
 
     def _look_after(self, timer: Timer, plan: Plan, now_ms: int) -> None:
-        """Sees to it that the others hear of a call before it is their turn; at once if it is."""
+        """Schedules the notice of a call to the others before it is their turn; at once if it is."""
         half_step_ms = plan.skew_ms(1, len(timer.replicas)) // 2
         at_ms = min(now_ms, timer.due_ms + timer.wait_ms) + half_step_ms
         if len(timer.replicas) == 1:
@@ -435,17 +434,17 @@ class Replica:
             self._renew(timer, plan, now_ms)
 
     def _renew(self, timer: Timer, plan: Plan, now_ms: int) -> None:
-        """Tells the others that a call is queued or under way, and when they are to be told again."""
+        """Informs the others that a call is queued or under way, and schedules the next notice."""
         timer, hold_ms = self._renewed(timer, plan, now_ms)
         if timer.id in self._queued:
             self._queued[timer.id] = timer
-        # The turn of the next replica comes a step after the wait: again well before that.
+        # The turn of the next replica comes a step after the wait: repeat well before that.
         again_ms = max(hold_ms // 2, plan.skew_ms(1, len(timer.replicas)) // 4, 1)
         self._wheel.put(timer.id, now_ms + again_ms)
         self._tell(timer, timer.replicas, now_ms)
 
     def _renewed(self, timer: Timer, plan: Plan, now_ms: int) -> tuple[Timer, int]:
-        """A record that has the others wait from now on, and how long."""
+        """A record that makes the others wait from now on, and for how long."""
         late_ms = max(now_ms - timer.due_ms, 0)
         hold_ms = plan.hold_ms(late_ms, len(timer.replicas), self.attempts.timeout_ms)
         return timer.renew(step=timer.step | 1, wait_ms=late_ms + hold_ms), hold_ms
@@ -463,19 +462,19 @@ class Replica:
         replicas = replicas_of(timer.id, plan.factor, self._after)
         return replace(timer, replicas=replicas, view=self._view)
 
-    # Nodes that stop in order, and come back.
+    # Nodes that stop and come back.
 
     def farewell(self, node: str, soon_ms: int) -> list[int]:
-        """A node pops no more until it is `here`: this one does not wait for it.
+        """Notes that a node stops popping until it is `here`: this one does not wait for it.
 
-        Answers the timers for which that makes a difference, those of which the turn comes until `soon_ms`
-        first: they are to be given to `hurry`, not all at once if they are many.
+        Returns the affected timers, those whose turn comes by `soon_ms` first. Pass them to `hurry`, in
+        portions if they are many.
         """
         self._absent |= {node}
         return self._wheel.sooner_first(soon_ms)
 
     def hurry(self, ids: Iterable[int]) -> None:
-        """Makes the turn of timers come as early as it may by now."""
+        """Moves the turn of timers as early as it may be by now."""
         for timer_id in ids:
             timer = self._timers.get(timer_id)
             if (
@@ -491,15 +490,15 @@ class Replica:
         return node in self._absent
 
     def here(self, node: str) -> None:
-        """A node that said farewell is back, and pops again."""
+        """Notes that a stopped node is back, and pops again."""
         self._absent -= {node}
 
-    # What moves when the cluster grows or shrinks.
+    # Moves when the cluster grows or shrinks.
 
     def offers(self, node: str, ids: Iterable[int]) -> Iterator[Offer]:
-        """Of these timers, those that a node is to keep and that were not moved already.
+        """The timers among these that a node must keep and that were not moved already.
 
-        Only whoever keeps a timer knows how it stands: what this node merely remembers may be long over.
+        Only a keeper knows the state of a timer: one that this node merely remembers may be long over.
         """
         for timer_id in ids:
             timer = self._timers.get(timer_id)
@@ -512,7 +511,7 @@ class Replica:
                 yield Offer(moved, timer.replicas)
 
     def concerns(self, timer: Timer, node: str) -> bool:
-        """Whether a node is to know of a timer: it keeps it, by the list of the record or by the new one."""
+        """Whether a node must know of a timer: it keeps it, by the list of the record or by the new one."""
         return node in timer.replicas or node in self.keepers(timer)
 
     def has_kept(self, timer: Timer) -> bool:
@@ -520,15 +519,15 @@ class Replica:
         return self.me in timer.replicas or timer.id in self._handed_over
 
     def keepers(self, timer: Timer) -> tuple[str, ...]:
-        """Those who are to keep a timer by the present list; nobody if it was deleted."""
+        """The nodes that must keep a timer by the present list; none if it was deleted."""
         if timer.plan is None:
             return ()
         return replicas_of(timer.id, timer.plan.factor, self._after)
 
     def take_offer(self, offer: Offer, now_ms: int) -> int | None:
-        """Does by the first two rules what may be done; answers this node's new level if it dealt with it.
+        """Applies the first two rules to an offer; returns this node's new level if it took it.
 
-        Once that is on disk here, and told, `dismiss` does the rest.
+        Once that is on disk here, and sent, `dismiss` does the rest.
         """
         old, new = offer.old, offer.timer.replicas
         if self.me not in new:
@@ -540,7 +539,7 @@ class Replica:
         return new.index(self.me)
 
     def dismiss(self, offer: Offer) -> None:
-        """Tells those that keep a timer no more, by the third rule, after `take_offer`."""
+        """Dismisses the former keepers of a timer, by the third rule, after `take_offer`."""
         if offer.timer.view == self._view:
             for node in to_dismiss(self.me, offer.old, offer.timer.replicas):
                 self._message(node, self._as_offered(offer))
@@ -551,10 +550,10 @@ class Replica:
         return offer.timer if mine is None else later(mine, offer.timer, offer.timer.view)
 
     def take_own(self, ids: Iterable[int], now_ms: int) -> list[Offer]:
-        """Of these timers, those whose first replica this node is and stays: nobody else offers it them.
+        """Deals with the timers among these whose first replica this node is and stays: no node offers them.
 
-        A node that asked before has them by the new list; without this it would go by the old one. Answers
-        what is to be given to `dismiss`.
+        A node that asked before has them by the new list; this one would otherwise use the old list.
+        Returns the arguments for `dismiss`.
         """
         own = [
             offer
@@ -566,7 +565,7 @@ class Replica:
         return own
 
     def known_by(self, timer_id: int, level: int, now_ms: int) -> None:
-        """A node of the new list has dealt with a timer; once all know it, this node gives it up."""
+        """Notes that a node of the new list has dealt with a timer; once all have, this node gives it up."""
         timer = self._timers.get(timer_id)
         if timer is None or timer.plan is None or timer.view == self._view:
             return
@@ -579,43 +578,43 @@ class Replica:
             self._hold(replace(timer, replicas=replicas, view=self._view), now_ms)
 
     def at_home(self, timer: Timer) -> Timer:
-        """A record of which nobody is left that kept it, as the present list has it: addresses may change."""
+        """A record without living keepers, placed by the present list: addresses may change."""
         if timer.plan is None or not set(timer.replicas).isdisjoint(self.membership.everybody):
             return timer
         return self._placed(timer, timer.plan)
 
     def put_back(self, timer: Timer, now_ms: int, *, was_kept: bool = True) -> None:
-        """Holds a record as it was saved, or with a start that somebody knows better."""
+        """Holds a record as it was saved, or with a more exact start."""
         self.saw(timer.version)
         self._hold(timer, now_ms)
         if was_kept and self.me not in timer.replicas:
             self._handed_over.add(timer.id)
 
     def touch(self, timer_id: int) -> None:
-        """Has a timer saved again: what is noted beside it has changed."""
+        """Marks a timer to be saved again, since its other data has changed."""
         self._changed[timer_id] = None
 
     def tell_others(self, timer_id: int, known: Set[str]) -> None:
-        """Tells of a timer those that are to keep it and are not `known` to have it."""
+        """Sends a timer to its keepers that are not `known` to have it."""
         timer = self._timers[timer_id]
         for node in timer.replicas:
             if node not in known:
                 self._message(node, timer)
 
     def give_up(self, timer_id: int, now_ms: int) -> None:
-        """Another node once had the timer and has it no more: it is over."""
+        """Ends a timer that another node once had and has no longer: it is over."""
         if timer_id in self._timers:
             self._forget(timer_id, now_ms)
 
-    # What the shell is to do.
+    # Work for the shell.
 
     def take_changes(self) -> list[tuple[int, Timer | None]]:
-        """What is to be saved since the last time; None is what is to be forgotten."""
+        """The changes to save since the last call; None means forget."""
         changed, self._changed = self._changed, {}
         return [(timer_id, self._timers.get(timer_id)) for timer_id in changed]
 
     def take_messages(self) -> dict[str, list[Timer]]:
-        """What is to be told to whom since the last time; of each timer the latest."""
+        """The records to send since the last call, by node; of each timer the latest."""
         messages, self._messages = self._messages, {}
         return {node: list(timers.values()) for node, timers in messages.items()}
 
@@ -671,12 +670,12 @@ class Replica:
 
 
 class Tally:
-    """How many timers wait, and how many of each tag."""
+    """The number of waiting timers, in all and by tag."""
 
     def __init__(self, me: str) -> None:
         self._me = me
         self.waiting = 0
-        # Of these, those that this node is the first to pop.
+        # The timers of which this node is the first replica.
         self.primary = 0
         self.tags = TagStatistics()
 

@@ -1,4 +1,4 @@
-"""What a client may ask for: the JSON of a timer, read once, here.
+"""Requests of clients: the JSON of a timer, parsed and validated once.
 
 The members are those of the original interface, with its rules; members that it does not know are ignored.
 `interval` and `repeat-for` are seconds and may be fractions; `interval-ms` and `repeat-for-ms` are the same
@@ -25,7 +25,7 @@ MOST_TAG_CHARACTERS = 256
 
 
 class _NoNumber(ValueError):
-    """Such as NaN."""
+    """Refuses constants such as NaN."""
 
 
 def read_plan(body: bytes, *, factor: int | None) -> Plan:
@@ -50,7 +50,7 @@ def _parse(body: bytes) -> Any:
         raise InvalidInput("the body is nested too deeply") from None
     except (json.JSONDecodeError, UnicodeDecodeError, _NoNumber) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
-    except ValueError:  # Python reads no longer ones
+    except ValueError:  # Python refuses longer ones
         raise InvalidInput("the body has a number of thousands of digits") from None
 
 
@@ -87,7 +87,7 @@ def _timing(timing: dict[str, Any]) -> tuple[int, int]:
 
 
 def _duration_ms(timing: dict[str, Any], name: str) -> int | None:
-    """Rounded up to whole milliseconds: never too early."""
+    """A duration rounded up to whole milliseconds, so that no timer is early."""
     in_ms = f"{name}-ms"
     if name in timing and in_ms in timing:
         raise InvalidInput(f"timing has both {name} and {in_ms}: say one of them")
@@ -100,7 +100,7 @@ def _duration_ms(timing: dict[str, Any], name: str) -> int | None:
         what, value = f"timing.{name}", timing[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LONGEST_MS:
             raise InvalidInput(f"{what} must be a number of seconds, at most {LONGEST_MS // 1000}")
-        # Not by way of binary fractions: 0.29 * 1000 is more than 290.
+        # Binary fractions mislead: 0.29 * 1000 is more than 290.
         duration_ms = value * 1000 if isinstance(value, int) else math.ceil(round(value * 1000, 6))
     else:
         return None

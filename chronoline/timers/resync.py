@@ -1,8 +1,8 @@
-"""Moving timers after the list of nodes has changed, without waiting until they pop.
+"""The resync moves timers after the list of nodes has changed, without waiting until they pop.
 
-A node asks every other for the timers that it is to keep by the new list, a hundred at a time, does with each
-what the three rules allow, and tells the nodes that leave which ones it has dealt with. Before that it does
-the same with those of its own whose first replica it is and stays.
+A node asks every other for the timers that it must keep by the new list, a hundred at a time, applies the
+three rules to each, and tells the leaving nodes which ones it has dealt with. Before that it does the same
+with its own timers whose first replica it is and stays.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 
 BATCH = 100
 _MOST_LOOKED_AT = 200
-"""Timers that are gone through at once, so that it holds up nobody."""
+"""Timers handled in one turn of the event loop, which must stay responsive."""
 _REST = 1.0
-"""After each step it rests so many times as long as the step took."""
+"""After each step it rests this multiple of the step's duration."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a resync has come."""
+    """The progress of a resync."""
 
     is_running: bool = False
     asked: int = 0
@@ -100,7 +100,7 @@ class Resync:
                 cursor = await self._take_page(peer, view, cursor)
 
     async def _take_page(self, peer: Peer, view: str, cursor: int) -> int | None:
-        """Deals with a page of what a peer offers; answers where to go on."""
+        """Handles one page of a peer's offers; returns the next cursor."""
         node = self._node
         params = {"node-for-replicas": node.me, "cluster-view-id": view, "cursor": str(cursor)}
         answer = await peer.link.ask("GET", "/timers", params=params)
@@ -123,9 +123,9 @@ class Resync:
         return None if answer["cursor"] is None else int(answer["cursor"])
 
     async def _dismiss(self, offers: list[Offer]) -> None:
-        """Tells those that keep the timers no more, once this node has them on disk and has told the others.
+        """Dismisses former keepers once this node has the timers on disk and has informed the others.
 
-        Before that, one node that dies could be the only one that has them.
+        Earlier, a single node that dies could be the only one that has them.
         """
         node = self._node
         node.act()
@@ -136,9 +136,9 @@ class Resync:
         await node.told()
 
     async def _dealt_with(self, taken: list[dict[str, int]]) -> None:
-        """All nodes that leave are told, not only the one that was asked: each of them may hold the timer.
+        """Informs all leaving nodes, not only the one that was asked: each may hold the timer.
 
-        One that is dead keeps nobody else from being asked.
+        A dead one does not keep the others from being asked.
         """
         leaving = [
             each
@@ -156,11 +156,11 @@ async def _resting() -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     yield
-    await asyncio.sleep(_REST * (loop.time() - begun_s))  # what is due meanwhile comes first
+    await asyncio.sleep(_REST * (loop.time() - begun_s))  # due timers come first
 
 
 def page_of_offers(node: TimerNode, asker: str, ids: list[int], cursor: int) -> dict[str, Any]:
-    """What a node that resyncs is told: at most a hundred timers, and where to go on."""
+    """The answer to a resyncing node: at most a hundred timers, and the next cursor."""
     now_ms = node.now_ms()
     offers: list[dict[str, Any]] = []
     end = min(len(ids), cursor + _MOST_LOOKED_AT)

@@ -1,7 +1,7 @@
-"""What a node may do with a timer while the cluster grows or shrinks.
+"""Rules of scaling: how a node may move a timer while the cluster grows or shrinks.
 
-A node that asks the others for what it is to keep is told the list of replicas before and after. Lower means
-nearer to the first place, which is level 0; a node that was not in the list counts as higher than all. Three
+A node that asks for its timers gets the lists of replicas before and after. Lower means nearer to the first
+place, which is level 0; a node that was not in the list counts as higher than all. Three
 rules keep one node at each level at every moment, whatever the order in which nodes get to work:
 
 - it takes the timer if it moves down the list or stays where it is;
@@ -24,7 +24,7 @@ def may_take(node: str, old: Sequence[str], new: Sequence[str]) -> bool:
 
 
 def to_tell(node: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """Whom a node of the new list tells to hold the timer as well."""
+    """The nodes that a node of the new list asks to hold the timer as well."""
     if node not in new:
         return ()
     level = new.index(node)
@@ -32,12 +32,12 @@ def to_tell(node: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, ...
 
 
 def to_dismiss(node: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """Whom a node of the new list tells that it holds the timer no more."""
+    """The nodes that a node of the new list dismisses."""
     if node not in new:
         return ()
     return tuple(other for other in old[new.index(node) :] if other not in new)
 
 
 def known_from(level: int, replicas: int) -> frozenset[int]:
-    """Which levels know of a timer once this level said that it has dealt with it: itself and all above."""
+    """The levels that know a timer once this level has dealt with it: itself and all above."""
     return frozenset(range(level, replicas))

@@ -1,11 +1,11 @@
-"""How a node that starts learns what happened while it was away, before it pops anything.
+"""The start of a node: it learns what happened while it was away, before it pops anything.
 
-It loads its journal, then asks every peer for the timers that it is to keep: what they know is later than
-what it remembers, and of two starts theirs counts if its own was reckoned by the wall clock. What a peer once
-confirmed and now does not know is over, if it is so long past that the peer may have forgotten it: it popped
-there, or was deleted. Peers that cannot be reached are dead for now; they ask when they come back. At last
-the node tells the others what they did not show, and hears what they know better of it; what is due soon is
-told first, and waited for.
+It loads its journal, then asks every peer for the timers that it must keep: their records are later than
+its own, and of two starts theirs counts if its own came from the wall clock. A timer that a peer once
+confirmed and no longer knows is over, if the peer may have forgotten it by now: it popped there, or was
+deleted. Unreachable peers count as dead; they ask when they come back. At last the node sends the others
+the timers that they did not show, and takes their later records; timers that are due soon go first, and are
+waited for.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ANSWER_S = 10.0
 
 
 async def start_from_journal(node: TimerNode) -> None:
-    """Loads, asks, and lets the node pop."""
-    with searched_seldom():  # all that is made here stays
+    """Loads the journal, asks the peers, and lets the node pop."""
+    with searched_seldom():  # the objects made here live long
         saved = await asyncio.to_thread(
             lambda: list(node.journal.load(now_ms=node.now_ms(), wall_ms=node.wall_ms()))
         )
@@ -56,11 +56,11 @@ async def start_from_journal(node: TimerNode) -> None:
 
 
 async def _ask(node: TimerNode, peer: Peer, uncertain: set[int], saved: list[Saved]) -> set[int]:
-    """What a peer knows; nothing if it cannot be asked."""
+    """The timers that a peer knows; none if it cannot be reached."""
     while True:
         try:
             return await _ask_once(node, peer, uncertain, saved)
-        except Short:  # until it is over this node can neither ask nor call
+        except Short:  # until then this node can neither ask nor call
             await asyncio.sleep(_PAUSE_S)
 
 
@@ -82,7 +82,7 @@ async def _ask_once(
         raise
     except PROBLEMS as error:
         logger.log(
-            # A new node has nothing to be mistaken about.
+            # A new node has no old records.
             logging.WARNING if saved else logging.DEBUG,
             "%s cannot be asked, the journal counts: %s",
             peer.address,
@@ -94,7 +94,7 @@ async def _ask_once(
 
 
 async def _fetch(node: TimerNode, peer: Peer, uncertain: set[int]) -> tuple[str, set[int]]:
-    """Everything that a peer holds and this node is to keep; the life of its journal, and the ids."""
+    """The timers of a peer that this node must keep; the life of its journal, and the ids."""
     heard: set[int] = set()
     cursor = 0
     while True:
@@ -116,7 +116,7 @@ async def _fetch(node: TimerNode, peer: Peer, uncertain: set[int]) -> tuple[str,
 
 
 async def _patiently(peer: Peer, params: dict[str, str]) -> Any:
-    """A peer that is starting too will answer soon; one that does not answer at all is dead for now."""
+    """Waits for a peer that is starting too; one that does not answer counts as dead."""
     deadline = asyncio.get_running_loop().time() + _STARTING_PATIENCE_S
     while True:
         answer = await peer.link.ask("GET", RECORDS_PATH, params=params, patience_s=_ANSWER_S)
@@ -124,7 +124,7 @@ async def _patiently(peer: Peer, params: dict[str, str]) -> Any:
             return answer
         if asyncio.get_running_loop().time() > deadline:
             raise TimeoutError(f"{peer.address} has been starting for {_STARTING_PATIENCE_S:g} s")
-        await asyncio.sleep(_PAUSE_S)  # it loads its journal, and says nothing when that is done
+        await asyncio.sleep(_PAUSE_S)  # it loads its journal, and does not signal the end
 
 
 async def _give_up_unknown(node: TimerNode, peer: Peer, ids: list[int]) -> None:
@@ -139,17 +139,17 @@ async def _give_up_unknown(node: TimerNode, peer: Peer, ids: list[int]) -> None:
 async def _tell_the_rest(
     node: TimerNode, saved: list[Saved], shown: dict[str, set[int]]
 ) -> list[asyncio.Future[Told | None]]:
-    """Tells those that are to keep a timer and did not show it; one that is away hears it when it is back.
+    """Sends timers to keepers that did not show them; one that is away gets them when it is back.
 
-    Those of the present list too: it may have been moved, and deleted there. Answers what to wait for: what
-    would be popped before they have said what they know.
+    Keepers by the present list get them too: a timer may have been moved, and deleted there. Returns the
+    answers to wait for: those of timers that would pop before.
     """
     soon_ms = node.now_ms() + _SOON_MS
     urgent = []
     for is_soon in (True, False):
         for number, each in enumerate(saved if node.peers else ()):
             if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)  # others have their turn: a million of them take seconds
+                await asyncio.sleep(0)  # yields to other tasks: a million of them take seconds
             timer = node.replica.get(each.timer.id)
             if timer is None or (timer.due_ms <= soon_ms) is not is_soon:
                 continue

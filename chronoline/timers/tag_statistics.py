@@ -1,4 +1,4 @@
-"""How many timers each tag has, and how that number moved over the last five minutes.
+"""Statistics by tag: the number of timers, now and over the last five minutes.
 
 The past of a tag is kept in slices of ten seconds, those in which its number changed; between them it was
 constant. Each slice has the time-weighted sums from which average and variance follow, and the high and low
@@ -28,7 +28,7 @@ class TagFigures:
 
 @dataclass(slots=True)
 class _Sums:
-    """Sums over some time: milliseconds, the number times them, and its square times them."""
+    """Time-weighted sums: of milliseconds, of the number, and of its square."""
 
     high: int
     low: int
@@ -37,7 +37,7 @@ class _Sums:
     square: int = 0
 
     def hold(self, count: int, length_ms: int) -> None:
-        """The number was this for some time."""
+        """Adds a stretch of time with a constant number."""
         self.length_ms += length_ms
         self.area += count * length_ms
         self.square += count * count * length_ms
@@ -57,7 +57,7 @@ class _Sums:
 
 @dataclass(slots=True)
 class _Slice:
-    """Ten seconds in which the number changed, and what it was before."""
+    """A slice of ten seconds in which the number changed, and the number before."""
 
     begin_ms: int
     before: int
@@ -70,7 +70,7 @@ class _Slice:
 
 @dataclass(slots=True)
 class _Tag:
-    """The number of one tag, since when it is that, and how it came about."""
+    """The number of one tag, the moment of its last change, and its slices."""
 
     since_ms: int
     count: int = 0
@@ -93,7 +93,7 @@ class _Tag:
         sums.reach(self.count)
 
     def figures(self, from_ms: int, now_ms: int) -> TagFigures:
-        """Since `from_ms`; the slice in which that is counts as a whole."""
+        """The figures since `from_ms`; the first slice counts as a whole."""
         kept = [each for each in self.slices if each.end_ms > from_ms]
         first = kept[0].before if kept else self.count
         sums = _Sums(first, first)
@@ -105,7 +105,7 @@ class _Tag:
         sums.hold(self.count, max(0, now_ms - at_ms))
         length_ms = sums.length_ms or 1
         average = sums.area / length_ms if sums.length_ms else float(self.count)
-        # Whole numbers until the end: of two large squares little would be left.
+        # Whole numbers until the end: the difference of two large squares loses digits.
         variance = (sums.square * length_ms - sums.area * sums.area) / (length_ms * length_ms)
         return TagFigures(self.count, average, variance, sums.high, sums.low)
 
@@ -120,12 +120,12 @@ class TagStatistics:
         self._begun_ms: int | None = None
 
     def begin(self, now_ms: int) -> None:
-        """Numbers are known from now on, unless they were before."""
+        """Starts counting, unless it has started before."""
         if self._begun_ms is None:
             self._begun_ms = now_ms
 
     def add(self, tag: str, added: int, now_ms: int) -> None:
-        """The number of a tag's timers changed by this."""
+        """Adds `by` to the number of a tag's timers."""
         self.begin(now_ms)
         self._forget_idle(now_ms)
         known = self._tags.get(tag)
@@ -141,7 +141,7 @@ class TagStatistics:
         return {tag: each.count for tag, each in self._tags.items() if each.count}
 
     def figures(self, now_ms: int) -> Iterator[tuple[str, TagFigures]]:
-        """Of each tag; those without a timer too, as long as they had one within the five minutes."""
+        """The figures of each tag that has a timer, or had one within the last five minutes."""
         self._forget_idle(now_ms)
         from_ms = max(self._begun_ms or 0, now_ms - WINDOW_MS)
         for tag, each in self._tags.items():

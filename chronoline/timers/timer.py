@@ -1,17 +1,17 @@
-"""A timer as one node knows it, and which of two such records is the later one.
+"""The record of a timer on one node, and how two records are merged.
 
 Versions. Every change by a client (create, replace, delete) gives the timer a new version: a number of a
 hybrid logical clock (`hybrid_clock.py`), with the node's name for the case that two give the same one.
 
-Progress. Within a version a timer only goes forward: it has popped so many times, and its next pop has come
-so far. A later record holds all that an earlier one says, so that records may be told twice, late and in any
-order, and every node ends with the same one.
+Progress. Within a version a timer only goes forward: the count of its pops, and the steps of its next pop. A
+later record includes an earlier one, so that records may arrive twice, late and in any order, and every node
+ends with the same one.
 
-Bounds. Every number of a record is bounded where it is read (`records.py`), and what follows from two records
-that are within the bounds is within them too.
+Bounds. Every number of a record is bounded where it is read (`records.py`), and the merge of two records
+stays within the bounds.
 
 Clocks. `start_ms` is a moment of the clock of the node that holds the record. Between nodes it travels as an
-age. Of one version every node keeps the start that it was told first: what comes later was longer under way.
+age. Of one version every node keeps the start that it received first: later ones were longer under way.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import NamedTuple
 from chronoline.timers.plan import Plan
 
 MOVED_KEPT_MS = 600_000
-"""How long a node remembers what has moved away from it, for messages that were under way meanwhile."""
+"""How long a node remembers a timer that moved away, for messages that are still under way."""
 UNKNOWN_KEPT_MS = 3_600_000
-"""How long a node remembers that a timer was deleted which it had never heard of."""
+"""How long a node remembers the deletion of a timer that it never had."""
 MOST_NUMBER = 1 << 54
 """The highest number of a version: more than a clock gives before the year 2248."""
 MOST_AGE_MS = 1 << 42
@@ -35,77 +35,77 @@ MOST_MS = 2 * MOST_AGE_MS
 MOST_STEPS = 1 << 31 | 1
 """The highest count of steps, and of notices that a call is not over."""
 SLACK_MS = 600_000
-"""How much longer than to its last pop a timer is remembered: somebody may still try to call."""
+"""How long after its last pop a timer is remembered: another node may still try to call."""
 
 
 class Version(NamedTuple):
     """Orders the changes that clients make to a timer."""
 
     number: int
-    # The node that gave it, and the life of its journal: one that has lost its memory counts from the start.
+    # The node that gave it, and the life of its journal: a new journal counts from the start.
     giver: str
 
 
 Lives = tuple[tuple[str, str], ...]
-"""Nodes, each with the life of its journal: a made-up name, another one if the journal begins anew."""
+"""Nodes, each with the life of its journal: a random name, new when the journal begins anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
-    """A record: what is to happen, how far it has come, and who keeps it."""
+    """A record: the plan of a timer, its progress, and the nodes that keep it."""
 
     id: int
     version: Version
-    # None once it was deleted.
+    # None after its deletion.
     plan: Plan | None
     start_ms: int
-    # How many pops are over, called or given up.
+    # The number of pops that are over, called or given up.
     popped: int = 0
-    # Of the next pop: 2 for each attempt that failed, and 1 more while one is queued or under way.
+    # Steps of the next pop: 2 for each failed attempt, and 1 more while one is queued or under way.
     step: int = 0
-    # How long after it is due the next attempt is to be made.
+    # The delay of the next attempt after the due time.
     wait_ms: int = 0
-    # Of the next attempt: how often a node said that it has queued or begun the call, or leaves it to others.
+    # Notices of the next attempt: a node has queued or begun the call, or leaves it to others.
     renewed: int = 0
     replicas: tuple[str, ...]
-    # The list of nodes that chose the replicas.
+    # The list of nodes by which the replicas were chosen.
     view: str
-    # How long after its start one that was deleted or replaced is remembered at least.
+    # How long after its start a deleted or replaced timer is remembered at least.
     kept_ms: int = 0
 
     @property
     def progress(self) -> tuple[Version, int, int, int, int]:
-        """Which of two records of a timer is the later."""
+        """The order of two records of a timer: the higher is the later."""
         return (self.version, self.popped, self.attempts, self.renewed, self.step)
 
     @property
     def is_over(self) -> bool:
-        """It pops no more."""
+        """Whether it has no more pops."""
         return self.plan is None or self.popped >= self.plan.pops
 
     @property
     def attempts(self) -> int:
-        """How many attempts of the next pop have failed."""
+        """The number of failed attempts of the next pop."""
         return self.step // 2
 
     @property
     def due_ms(self) -> int:
-        """When the next pop is due; of one that is over, when it was deleted or popped last."""
+        """When the next pop is due; of a finished timer, when it was deleted or popped last."""
         if self.plan is None or self.is_over:
             return self.start_ms
         return self.plan.due_ms(self.start_ms, self.popped + 1)
 
     def with_popped(self, popped: int) -> Timer:
-        """After this number of pops, with no attempt of the next one."""
+        """The record after this number of pops, with no attempt of the next one."""
         return replace(self, popped=popped, step=0, wait_ms=0, renewed=0)
 
     def renew(self, *, step: int, wait_ms: int) -> Timer:
-        """With one more notice of the next attempt: it has come so far, and is waited for so long."""
+        """The record with one more notice of the next attempt: its steps, and how long to wait for it."""
         renewed = min(self.renewed + 1, MOST_STEPS)
         return replace(self, step=step, wait_ms=wait_ms, renewed=renewed)
 
     def only_renews(self, before: Timer | None) -> bool:
-        """Whether it says nothing more than that a call is queued or under way, or left to others.
+        """Whether it only adds the notice that a call is queued or under way, or left to others.
 
         That need not be on disk: a node that starts asks the others.
         """
@@ -114,8 +114,8 @@ class Timer:
     def turn_ms(self, node: str, absent: Set[str] = frozenset()) -> int:
         """When it is a node's turn to make the next attempt; the node is one of its replicas.
 
-        It does not wait for those that are absent. If another has the call, the first waits half a step as
-        well: news of that call may be under way.
+        It does not wait for absent nodes. If another node has the call, the first waits half a step too:
+        news of that call may be under way.
         """
         assert self.plan is not None
         replicas = len(self.replicas)
@@ -127,7 +127,7 @@ class Timer:
         return self.due_ms + self.wait_ms + skew_ms
 
     def forgotten_ms(self) -> int:
-        """When a record that is over need not be kept any longer."""
+        """When a finished record may be forgotten."""
         kept_ms = self.start_ms + self.kept_ms
         if self.plan is None:
             return kept_ms
@@ -147,10 +147,10 @@ def _facts(timer: Timer) -> tuple[object, ...]:
 
 
 def later(mine: Timer, theirs: Timer, view: str) -> Timer:
-    """What to hold after hearing of another record of the same timer.
+    """Merges two records of a timer.
 
-    Who keeps it is a question of its own: the list that follows from the node's present `view` wins, and if
-    neither does, that of the later record.
+    The keepers are merged separately: the list by the node's present `view` wins, or else that of the later
+    record.
     """
     winner = theirs if theirs.progress > mine.progress else mine
     placed = winner
@@ -159,7 +159,7 @@ def later(mine: Timer, theirs: Timer, view: str) -> Timer:
     start_ms = mine.start_ms if mine.version == winner.version else theirs.start_ms
     kept_ms = max(mine.kept_ms, theirs.kept_ms)
     if mine.version != theirs.version or winner.plan is None:
-        # It was deleted or replaced: remembered at least as long as it would have lived.
+        # Deleted or replaced: remembered at least as long as it would have lived.
         kept_ms = max(mine.forgotten_ms(), theirs.forgotten_ms()) - start_ms
     kept_ms = min(max(kept_ms, -MOST_MS), MOST_MS)
     if winner is mine and placed is mine and kept_ms == mine.kept_ms:

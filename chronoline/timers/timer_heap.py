@@ -1,7 +1,7 @@
-"""When each timer is to be looked at next: a heap, and no tick.
+"""A heap of timers by the moment of their next action. There is no tick.
 
-It takes time as an argument. What was moved or removed stays in the heap until its turn comes, or until half
-of the heap is such leftovers; then the heap is made anew.
+Time is an argument. Moved and removed entries stay in the heap until their turn comes, or until they are
+half of the heap; then the heap is rebuilt.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 
 _FEW = 1_000
-"""So few leftovers are never worth the work."""
+"""Fewer leftovers than this are not worth a rebuild."""
 _ID_BITS = 64
 _ID = (1 << _ID_BITS) - 1
 
@@ -17,7 +17,7 @@ _ID = (1 << _ID_BITS) - 1
 class Wheel:
     """Ids by the moment of each; an id has one moment.
 
-    The two are kept as one number, the moment before the id: half the memory of a pair, and ordered faster.
+    An entry is one number, the moment before the id: half the memory of a pair, and faster to compare.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Wheel:
         return timer_id in self._entries
 
     def sooner_first(self, at_ms: int) -> list[int]:
-        """Everything, first what comes until that moment."""
+        """All ids, first those whose moment comes by then."""
         after = (at_ms + 1) << _ID_BITS
         sooner = [timer_id for timer_id, entry in self._entries.items() if entry < after]
         return sooner + [timer_id for timer_id, entry in self._entries.items() if entry >= after]
@@ -51,12 +51,12 @@ class Wheel:
         self._tidy()
 
     def remove(self, timer_id: int) -> None:
-        """Forgets a timer; one that it does not have is fine."""
+        """Removes a timer, if it is there."""
         if self._entries.pop(timer_id, None) is not None:
             self._tidy()
 
     def take(self, now_ms: int, limit: int) -> list[int]:
-        """Takes out those whose moment has come, the earliest first."""
+        """Removes and returns the timers whose moment has come, the earliest first."""
         taken: list[int] = []
         while len(taken) < limit and (at_ms := self.next_at()) is not None and at_ms <= now_ms:
             timer_id = heapq.heappop(self._heap) & _ID

@@ -1,4 +1,4 @@
-"""What a node tells those who look: its timers, its nodes."""
+"""Views for operators: timers and nodes as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronoline.timers.timer import Timer
 
 _PAGE = 100
 _MOST_LOOKED_AT = 5_000
-"""Of what one request goes through, so that it holds up nobody."""
+"""The number of timers that one request goes through at most."""
 
 
 def describe_timer(node: TimerNode, timer: Timer) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def describe_timer(node: TimerNode, timer: Timer) -> dict[str, Any]:
 def page_of_timers(node: TimerNode, cursor: int) -> dict[str, Any]:
     """Timers that wait here, the newest first, and where to go on; 0 begins.
 
-    The cursor is how many older ones are left. As it goes towards the oldest, none is passed over when timers
-    come and go between two pages, though one may be seen twice.
+    The cursor is the number of older ones that are left. As it goes towards the oldest, none is skipped when
+    timers come and go between two pages, though one may be seen twice.
     """
     timers: list[dict[str, Any]] = []
     left = min(cursor or len(node.replica), len(node.replica))

@@ -1,10 +1,10 @@
-"""What a node has on its disk: the records of its timers, in one SQLite file.
+"""The journal of a node: the records of its timers, in one SQLite file.
 
-Whoever saves is answered when the records are on disk; what is saved meanwhile shares the next flush. A flush
-that fails ends the process. SQLite throws away what was torn at the end of its log.
+A save is done when the records are on disk; saves that come meanwhile share the next flush. A flush that
+fails ends the process. SQLite discards a torn end of its log.
 
-Moments are kept twice: by the monotonic clock of this boot of the machine, which nobody can move, and by the
-clock on the wall, for a machine that was started anew.
+Moments are kept twice: by the monotonic clock of this boot of the machine, which cannot be set, and by the
+wall clock, for the next boot.
 """
 
 from chronoline.timers.journal.file_claim import claim

@@ -1,4 +1,4 @@
-"""One process for a file: two that write to one journal would pop everything twice."""
+"""The claim of one process on a file: two writers of one journal would pop everything twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chronoline.core.errors import StoreUnavailable
 
 
 def claim(path: Path) -> IO[bytes]:
-    """Keeps others from a file until the one that is answered is closed, or the process ends.
+    """Claims a file until the returned handle is closed, or the process ends.
 
     Raises `StoreUnavailable` if another process has it.
     """

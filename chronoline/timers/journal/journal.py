@@ -1,4 +1,4 @@
-"""Saving and loading of records."""
+"""The journal file: saves and loads records."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Saved:
     """A timer of the journal."""
 
     timer: Timer
-    # Who has it too.
+    # The other nodes that have it.
     confirmed: Lives
-    # False if its start was reckoned by the wall clock, which may have been put.
+    # False if its start was computed from the wall clock, which may have been set.
     is_certain: bool
-    # False if the node that saved it had merely heard of it, and others kept it.
+    # False if the node that saved it did not keep the timer itself.
     was_kept: bool = True
 
 
@@ -57,14 +57,14 @@ class Journal:
             self._boot: int = connection.execute(
                 _QUERIES["boot_number"], {"boot": boot}
             ).fetchone()[0]
-        # Records that could not be read, with the reason: left out, and where they were until they are
+        # Unreadable records, with the reason: they are left out, and stay in the file until they are
         # overwritten.
         self.unreadable: dict[int, str] = {}
         self._lane = Lane("journal", SystemClock(), commit_ms=_COMMIT_MS, most_items=_MOST_WAITING)
         self._queue = self._lane.open_queue()
 
     def load(self, *, now_ms: int, wall_ms: int) -> Iterator[Saved]:
-        """Everything that was saved, with starts by the clock that reads `now_ms`.
+        """All saved timers, with starts by the clock that reads `now_ms`.
 
         A record that cannot be read is left out, and noted in `unreadable`.
         """
@@ -95,7 +95,7 @@ class Journal:
         age_ms = min(max(age_ms, -MOST_AGE_MS), MOST_AGE_MS)  # a wrong wall clock loses nothing
         fields = {**json.loads(record), "id": timer_id, "age": age_ms}
         timer = reader.timer(fields, now_ms)
-        # Records of earlier releases do not say it.
+        # Records of earlier releases lack it.
         was_kept = fields.get("was_kept", True) is True
         return Saved(timer, _lives_from_json(confirmed), is_certain, was_kept)
 
@@ -117,7 +117,7 @@ class Journal:
         now_ms: int,
         wall_ms: int,
     ) -> Future[list[None]]:
-        """Done when the changes are on disk; None forgets a timer. See `Replica.has_kept`."""
+        """The future is done when the changes are on disk. None forgets a timer. See `Replica.has_kept`."""
         for timer_id, _, _ in changes if self.unreadable else ():
             self.unreadable.pop(timer_id, None)
         rows = [
@@ -136,7 +136,7 @@ class Journal:
         return self._lane.submit(self._queue, "save", self._write, rows, item_bytes=_weight)
 
     def _write(self, rows: Sequence[dict[str, Any]], _: int) -> list[None]:
-        # The last word on a timer counts.
+        # The last change of a timer counts.
         latest = {row["id"]: row for row in rows}
         with self._database.writing() as connection:
             saved = [row for row in latest.values() if "record" in row]
@@ -152,13 +152,13 @@ class Journal:
             raise StoreBusy("the journal has too much to write; nothing was changed. Try again")
 
     def close(self) -> None:
-        """What was to be saved is saved first."""
+        """Closes the file after the pending saves."""
         self._lane.close()
         self._database.close()
 
 
 def has_waiting(path: Path) -> bool:
-    """Whether a file is a journal with a timer that is not over; nobody else may have it open."""
+    """Whether a file is a journal with a live timer; no other process may have it open."""
     if not path.exists() or not is_readable(path):
         return False
     reader = Reader()
@@ -175,7 +175,7 @@ def has_waiting(path: Path) -> bool:
 
 
 def _is_waiting(reader: Reader, timer_id: int, record: Any) -> bool:
-    """Whether a record is of a timer that is not over; one that cannot be read may be."""
+    """Whether a record is of a live timer; an unreadable one counts as live."""
     try:
         return not reader.timer({**json.loads(record), "id": timer_id % (1 << 64)}, 0).is_over
     except _UNREADABLE:
@@ -183,7 +183,7 @@ def _is_waiting(reader: Reader, timer_id: int, record: Any) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Moves a journal that cannot be read out of the way, with its log; answers where it is."""
+    """Moves an unreadable journal and its log aside; returns the new path."""
     aside = path.with_name(f"{path.name}.unreadable-{time.time_ns() // 1_000_000}")
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
@@ -193,7 +193,7 @@ def set_aside(path: Path) -> Path:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether SQLite finds the file whole. Raises `StoreUnavailable` if it cannot look: it may be locked."""
+    """Whether SQLite finds the file intact. Raises `StoreUnavailable` if it is locked or cannot be read."""
     if not path.exists():
         return True
     try:
