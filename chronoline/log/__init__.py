@@ -3,10 +3,10 @@
 An append writes data first: one immutable, checksummed object with the events of many partitions, on disk
 before anything speaks of it. Then one index transaction gives each partition its next sequence numbers,
 so a sequence has no gaps, and the answer follows the commit. An append that fails in between leaves an object
-that nobody refers to, which is swept later.
+without a reference, which is swept later.
 
 Readers of a group hold partitions by a lock with an end and a fence; their progress is a conditional write.
-What was appended reaches every group at least once, in sequence within its partition.
+An appended event reaches every group at least once, in sequence within its partition.
 """
 
 from chronoline.log.catch_up import CaughtUp

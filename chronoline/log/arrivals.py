@@ -1,8 +1,8 @@
-"""Waking readers that wait.
+"""Arrivals: wakes readers that wait for events.
 
-Inside a process an append wakes them at once, and so does whatever the index hears of other processes. Where
-it hears nothing, one look at the heads every `max_latency_ms` finds what others appended, and only while
-somebody waits.
+An append in this process wakes them at once, and so does a notification of the index about another process.
+Without notifications, one look at the heads every `max_latency_ms` finds the appends of others, and only
+while a reader waits.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Set as AbstractSet
 class Arrivals:
     """A counter of appends for each topic, to wait on.
 
-    `seen = arrivals.count(uid)`, then look; if there was nothing, `wait(uid, seen, timeout)`: whatever
-    was appended after the count was taken ends the wait, so nothing falls between looking and waiting.
+    `seen = arrivals.count(uid)`, then look; if there was nothing, `wait(uid, seen, timeout)`: every append
+    after the count ends the wait, so none is missed between looking and waiting.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Arrivals:
             return self._count(topic_uid)
 
     def tell(self, topic_uids: AbstractSet[int] | None) -> None:
-        """Something was appended to these topics; None if it may be any."""
+        """Notes appends to these topics; None if it may be any."""
         with self._changed:
             if topic_uids is None:
                 self._of_all += 1
@@ -39,7 +39,7 @@ class Arrivals:
             self._changed.notify_all()
 
     def wait(self, topic_uid: int, seen: int, timeout_s: float) -> bool:
-        """True if something was appended, or the log was closed; false if the time was over."""
+        """True after an append or the closing of the log; false after the time-out."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: self._closed or self._count(topic_uid) != seen, timeout_s

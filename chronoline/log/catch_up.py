@@ -1,4 +1,4 @@
-"""Working one partition until it is up to date: what a function does that was started for new events."""
+"""Catch-up: processes one partition until it is up to date, in a function that a notifier started."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from chronoline.log.processor import Handler
 
 _BATCH_EVENTS = 500
 _MOST_LOSSES = 3
-"""How often progress may fail to be noted before it is left to another."""
+"""How often storing the progress may fail before another function takes over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaughtUp:
-    """What `read_until_current` did."""
+    """The result of `read_until_current`."""
 
     handled: int
     current: bool
-    """Whether the partition was up to date at the end. If not, time was up, or another works on it."""
+    """Whether the partition was up to date at the end. If not, time was up, or another reader has it."""
     sequence: int | None
-    """The next event to read; None if another works on it."""
+    """The next event to read; None if another reader has it."""
     held_until_ms: int | None = None
-    """Until when that other holds it, at most: should it have died, who is started then can go on."""
+    """When that reader's hold ends at the latest: if it has died, a function started then can go on."""
 
 
 class CatchingUp:
-    """One run over a partition, by as many readers as it takes."""
+    """One run over a partition, with a new reader whenever the hold is lost."""
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class CatchingUp:
                     sequence=None,
                     held_until_ms=self._held_until_ms(),
                 )
-            # Who was told while we held the partition has stopped: what came after our last look is ours.
+            # A function started while we held the partition has stopped: later events are ours.
             end = heads_of(self._index, self._topic)[self._partition].next_sequence
             current = sequence >= end and self._losses == losses
             if current or self._stopping() or self._losses == _MOST_LOSSES:
                 return CaughtUp(handled=self._handled, current=current, sequence=sequence)
 
     def _work_through(self) -> int | None:
-        """Where it stopped; None if another works on the partition."""
+        """Where it stopped; None if another reader has the partition."""
         reader = self._open_reader()
         try:
             while batch := reader.next_batch(_BATCH_EVENTS):

@@ -1,4 +1,4 @@
-"""What callers of a log may ask for. Each check raises `InvalidInput`."""
+"""Checks of the arguments of a log. Each raises `InvalidInput`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from chronoline.core.errors import ChronolineError, StoreError, StoreUnavailable
 
 MAX_PARTITIONS = 4_096
 MARK = "chronoline-log"
-"""The name of the object that says which log it is."""
+"""The name of the object that holds the log's id."""
 _MARK_BYTES = 100
 
 
@@ -27,14 +27,14 @@ class BucketMissing(StoreUnavailable):
 
 
 class ObjectSwept(ChronolineError):
-    """The object was taken for an orphan and swept before its commit: nothing was appended. Try again."""
+    """The object was swept as an orphan before its commit: nothing was appended. Try again."""
 
 
 class ObjectTooOld(ChronolineError):
-    """The object's name is below the floor: it cannot be committed any more.
+    """The object's name is below the floor: it can no longer be committed.
 
-    If it was committed before, the index may have forgotten that, so only a caller that asks the first time
-    knows that nothing was appended.
+    The index may have forgotten an earlier commit of it, so only the first attempt knows that nothing was
+    appended.
     """
 
     def __init__(self, floor: str) -> None:
@@ -57,7 +57,7 @@ class StoredObject(NamedTuple):
 
 
 class Objects(ABC):
-    """Immutable objects by name. What was put is durable when `put` returns.
+    """Immutable objects by name. An object is durable when `put` returns.
 
     The same bytes may be put under the same name again; other bytes raise `StoreError`.
     """
@@ -76,23 +76,23 @@ class Objects(ABC):
 
     @abstractmethod
     def delete(self, names: Sequence[str]) -> None:
-        """Removes objects; those that are not there are passed over."""
+        """Removes objects; missing ones are ignored."""
 
     def marked(self) -> str | None:
-        """Which log these are objects of; None if they have no mark, or an empty one, which is half made."""
+        """The id of the log of these objects; None without a mark, or with a half made, empty one."""
         try:
             return self.get(MARK, 0, _MARK_BYTES).decode(errors="replace") or None
         except ObjectMissing:
             return None
 
     def mark(self, log_id: str) -> str:
-        """Leaves a mark that says which log these are objects of; answers the one that was left first."""
+        """Marks these objects with the id of their log; returns the mark that was left first."""
         try:
             self.put(MARK, log_id.encode())
         except StoreError:
             if (first := self.marked()) is None:
                 raise
-            return first  # another was faster
+            return first  # another process was faster
         return log_id
 
     @abstractmethod
@@ -119,7 +119,7 @@ class NewChunk(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Whose object is committed under a key, and which keys of it are settled with that commit."""
+    """The source of a numbered commit, and the floor of its names after that commit."""
 
     topic_uid: int
     prefix: str
@@ -138,7 +138,7 @@ class Chunk(NamedTuple):
     offset: int
     length: int
     appended_ms: int
-    """When the last of them was committed; it never falls within a partition."""
+    """When the last of them was committed; it never decreases within a partition."""
 
 
 class Head(NamedTuple):
@@ -174,31 +174,31 @@ class GroupState(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A right to tell of new events of a partition, and the duty to look again after a while."""
+    """The right to notify of new events of a partition, and the duty to look again after a while."""
 
     topic_uid: int
     partition: int
     sequence: int
-    """Everything before it is told of."""
+    """Events before it have been notified."""
     since_ms: int
-    """When the wait began (the seed's `notifyWaitStartTime`); it names the notice."""
+    """When the wait began; it names the notice."""
 
 
 class Index(ABC):
     """Order and progress. Batches are done as a whole, or not at all."""
 
     max_chunks_per_commit: int
-    """How many chunks one commit takes, one replacement puts together, and one trim drops."""
+    """The most chunks of one commit, one replacement and one trim."""
 
     # The log
 
     @abstractmethod
     def log_id(self) -> str | None:
-        """The log whose objects this index speaks of; None if it was never tied to one."""
+        """The log that this index belongs to; None if it was never tied to one."""
 
     @abstractmethod
     def tie(self, log_id: str) -> str:
-        """Ties it to a log, for good; answers the one that it was tied to first."""
+        """Ties it to a log, for good; returns the one that it was tied to first."""
 
     # Topics
 
@@ -214,7 +214,7 @@ class Index(ABC):
 
     @abstractmethod
     def delete_topic(self, topic_uid: int) -> bool:
-        """Deletes a topic: when this answers, its name is free and nothing can be appended to it.
+        """Deletes a topic: when this returns, its name is free and nothing can be appended to it.
 
         It has no heads from then on, by which its readers know. False if there is none. Its chunks and groups
         stay until `purge_topic` has removed them.
@@ -222,11 +222,11 @@ class Index(ABC):
 
     @abstractmethod
     def deleted_topics(self) -> list[int]:
-        """Topics that were deleted, and of which something is left."""
+        """Deleted topics with remains."""
 
     @abstractmethod
     def purge_topic(self, topic_uid: int) -> bool:
-        """Removes a part of what is left of a deleted topic; true while there is more.
+        """Removes a part of the remains of a deleted topic; true while there is more.
 
         Objects in which none of its chunks is the last are left alone; the others become unreferenced.
         """
@@ -244,9 +244,9 @@ class Index(ABC):
     ) -> list[int]:
         """Gives each chunk its first sequence, all in one transaction. A partition comes once.
 
-        A name that was committed before is answered as it was then, also when its chunks have been
-        compacted or trimmed meanwhile, and its object collected: so a commit whose outcome is unknown is
-        settled by asking again. One that was swept raises `ObjectSwept`. One that the index does not know
+        A repeated commit of a name returns the first answer, also when its chunks have been compacted or
+        trimmed meanwhile, and its object collected: so a commit of unknown outcome is settled by repeating
+        it. One that was swept raises `ObjectSwept`. One that the index does not know
         and that is below the floor, or below that of its source, raises `ObjectTooOld`. A topic or
         partition that is not there: `TopicNotFound`, and nothing was appended. If the store does not
         answer: `OutcomeUnknown`.
@@ -272,11 +272,11 @@ class Index(ABC):
 
     @property
     def hearing(self) -> bool:
-        """Whether it hears at this moment of what other processes append; if not, who waits has to look."""
+        """Whether notifications of other processes' appends arrive now; if not, waiting readers must poll."""
         return False
 
     def listen(self, heard: Callable[[set[int] | None], None]) -> None:
-        """From now on calls back with the topics in which other processes append, where it can hear of it.
+        """Calls back with the topics in which other processes append, if the engine has notifications.
 
         None stands for all topics: something may have been missed. Called once at most.
         """
@@ -310,7 +310,7 @@ class Index(ABC):
         now_ms: int,
         group_uid: int | None = None,
     ) -> list[str]:
-        """Says that a reader is there until a moment; answers who is, by name."""
+        """Registers a reader until a moment; returns the names of all live readers."""
 
     @abstractmethod
     def leave(self, group: str, topic_uid: int, member: str) -> None: ...
@@ -327,18 +327,18 @@ class Index(ABC):
         now_ms: int,
         group_uid: int | None = None,
     ) -> list[Hold]:
-        """Takes those partitions that nobody holds, and one's own again under a new fence.
+        """Takes the partitions without a holder, and one's own again under a new fence.
 
         Where a group is new its progress begins at the first event that there is.
         """
 
     @abstractmethod
     def renew(self, holds: Sequence[Hold], *, until_ms: int, now_ms: int) -> list[Hold]:
-        """Moves the end of those holds that live; the others are over or lost."""
+        """Extends the live holds; the others are over or lost."""
 
     @abstractmethod
     def progress(self, hold: Hold, sequence: int, *, now_ms: int) -> Hold | None:
-        """Notes the next sequence to read. Only for a live hold, and never backwards; else None."""
+        """Stores the next sequence to read. Only for a live hold, and never backwards; else None."""
 
     def progress_all(self, notes: Sequence[tuple[Hold, int]], *, now_ms: int) -> list[Hold | None]:
         """Like `progress` for several partitions, each by itself; in one write where the engine can."""
@@ -346,32 +346,32 @@ class Index(ABC):
 
     @abstractmethod
     def let_go(self, holds: Sequence[Hold]) -> None:
-        """Gives up those partitions that are still one's own."""
+        """Gives up the partitions that are still one's own."""
 
     @abstractmethod
     def groups(self, topic_uid: int) -> list[GroupState]:
-        """By group and partition."""
+        """The progress by group and partition."""
 
     @abstractmethod
     def seek(self, group: str, topic_uid: int, sequences: Mapping[int, int]) -> None:
-        """Sets a group's progress by partition, also backwards. Whoever holds one of them loses it."""
+        """Sets a group's progress by partition, also backwards. Holders of these partitions lose them."""
 
-    # Notices (the debounce of who starts readers; see `notifying`)
+    # Notices (the debounce of notifications; see `notifier`)
 
     @abstractmethod
     def begin_notice(
         self, topic_uid: int, partition: int, *, max_latency_ms: int, now_ms: int
     ) -> Notice | int | None:
-        """Claims the right to tell of a partition's new events.
+        """Claims the right to notify of a partition's new events.
 
-        None if all are told of. If somebody who will tell is waiting: when his wait ends. His wait is over
-        `max_latency_ms` after it began, so that a teller that died is replaced; a wait that begins further
-        ahead than that was noted by a clock that has been put back, and is over too.
+        None if all were notified. If another process waits and will notify: the end of its wait, which is
+        `max_latency_ms` after its start, so that a dead process is replaced; a wait that starts further
+        ahead than that was stored by a clock that has been put back, and is over too.
         """
 
     @abstractmethod
     def end_notice(self, notice: Notice, *, now_ms: int) -> Notice | None:
-        """Notes that a notice was told, if it is still ours.
+        """Stores that a notice was sent, if it is still ours.
 
         If more was appended meanwhile: the next notice, whose wait begins now. Else the wait is ended in
         the same write, so that an append is either seen by it or begins a notice of its own.
@@ -379,29 +379,29 @@ class Index(ABC):
 
     @abstractmethod
     def untell(self, topic_uid: int, partition: int, *, sequence: int) -> None:
-        """From now on everything from a sequence on is untold, and no wait that has begun covers it.
+        """Marks everything from a sequence on as not notified; no wait that has begun covers it.
 
-        Whoever waits finds that its notice is over, and asks for another.
+        A waiting process finds that its notice is over, and claims another.
         """
 
     @abstractmethod
     def untold(self, topic_uid: int) -> list[int]:
-        """The partitions with events that nobody was told of."""
+        """The partitions with events that were not notified."""
 
     # Upkeep
 
     @abstractmethod
     def sweep(self, names: Sequence[str], *, now_ms: int) -> list[str]:
-        """Of these objects, those that no commit refers to; from now on none can.
+        """The objects among these that no commit refers to; from now on none can.
 
         Names below the floor that the index does not know are among them, and are not noted.
         """
 
     @abstractmethod
     def trim(self, topic_uid: int, partition: int, *, before_sequence: int) -> int:
-        """Drops whole chunks that end before a sequence; answers how many events went.
+        """Drops whole chunks that end before a sequence; returns the number of dropped events.
 
-        One call takes the oldest `max_chunks_per_commit`: ask until none is left.
+        One call takes the oldest `max_chunks_per_commit`: repeat until none is left.
         """
 
     @abstractmethod
@@ -421,7 +421,7 @@ class Index(ABC):
 
     @abstractmethod
     def unreferenced(self, limit: int) -> list[str]:
-        """Objects that were committed once and that no chunk lies in any more."""
+        """Committed objects in which no chunk lies any more."""
 
     @abstractmethod
     def forget(self, names: Sequence[str]) -> None:
@@ -429,14 +429,14 @@ class Index(ABC):
 
     @abstractmethod
     def raise_floor(self, floor: str) -> None:
-        """From now on no name before `floor` can be committed, unless it is known. It never falls.
+        """Raises the floor: from now on no name before it can be committed, unless it is known.
 
         It stays as it is if `forget_names` would have nothing to do.
         """
 
     @abstractmethod
     def forget_names(self, limit: int) -> int:
-        """Forgets some names below the floors under which nothing lies any more; says how many."""
+        """Forgets some names below the floors without data; returns their number."""
 
     @abstractmethod
     def close(self) -> None: ...

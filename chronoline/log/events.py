@@ -1,4 +1,4 @@
-"""Events, as values, and what is allowed in them."""
+"""Events as values, and their validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_VALUE_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """What a producer appends. Without a partition the key decides; without a key they are spread evenly."""
+    """An event to append. Without a partition the key decides; without a key they are spread evenly."""
 
     value: bytes | None
     key: bytes | None = None
@@ -45,7 +45,7 @@ class Event:
 
 
 def check_event(event: NewEvent, partitions: int) -> None:
-    """Raises `InvalidInput` with what is wrong."""
+    """Raises `InvalidInput` with the problem."""
     if not isinstance(event, NewEvent):
         raise InvalidInput(f"an event must be a NewEvent, not {type(event).__name__}")
     problem = (

@@ -1,4 +1,4 @@
-"""How events lie in objects.
+"""The format of events in objects.
 
 An object is a magic word and then chunks, one for each partition it has events of. A chunk is
 
@@ -8,7 +8,7 @@ and is read by itself, by the offset and length that the index knows. An event i
 
     ts | size of key | key | size of value | value | size of headers | headers
 
-with big-endian numbers, and -1 as the size of what is not there.
+with big-endian numbers, and -1 as the size of a missing part.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Reading for a group: shares, holds that are kept alive, progress.
+"""The reader of a group: its share, its holds, its progress.
 
-The caller's thread reads and processes. A thread beside it says every few seconds that the reader is
-still there, renews its holds, and notices when members come or go. What it finds is taken up between two
-batches: partitions that are another's now are let go, and new ones are taken when nobody holds them.
+The caller's thread reads and processes. A background thread renews membership and holds every few seconds,
+and notices when members come or go. The reader acts on that between two batches: it lets go of partitions
+that belong to another now, and takes new ones that have no holder.
 
-Progress: batches of few events are noted together, when they are many, when a moment has passed, and before
-the reader waits or lets go. Who has many partitions with little in each would else write once for each.
+Progress: small batches are stored together, when they are many, when a moment has passed, and before the
+reader waits or lets go. A reader of many partitions with few events each would otherwise write once for
+each.
 
 Trust: a hold is trusted from the start of the call that renewed it until `hold_ms` later, by our clock. An
-event is handed out only while the hold lives, as far as we have heard, and progress is refused by the index
-if the hold was lost.
+event is handed out only while the hold lives, as far as we know, and the index refuses progress if the hold
+was lost.
 
 Deletion: a reader belongs to the group that it found when it began. If that group or the topic is deleted,
 the next batch raises `GroupNotFound` or `TopicNotFound`, also when another group or topic has the name by
@@ -38,10 +39,10 @@ logger = logging.getLogger(__name__)
 _LONGEST_BEAT_MS = 3_000
 _UID_BYTES = 7
 _TAKE_AGAIN_MS = 100
-"""How soon a partition that another still holds is tried again."""
+"""How soon a partition with another holder is tried again."""
 _NOTED_EVENTS = 500
 _NOTED_AFTER_MS = 100
-"""What was processed is noted when it is so many events, or so long ago."""
+"""Progress is stored after this number of events, or this time."""
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class GroupReader:
     """One reader of a group. Use it from one thread; close it to give its partitions up.
 
     It is a member that shares the partitions with the others, or, with `only`, works on one partition
-    whoever the members are.
+    regardless of the members.
     """
 
     def __init__(
@@ -82,12 +83,12 @@ class GroupReader:
         self._held: dict[int, _Held] = {}
         self._share = range(0)
         self._heads: dict[int, Head] = {}
-        """Where partitions began and ended when we looked last."""
+        """The ends of the partitions at the last look."""
         self._balanced = False
         """Whether we hold our share, and nothing else."""
         self._noting = threading.Lock()
         self._unnoted: dict[int, tuple[Hold, int]] = {}
-        """What was processed and is not noted yet, by partition."""
+        """Progress that is not stored yet, by partition."""
         self._unnoted_events = 0
         self._unnoted_since_ms = 0
         self._at_hand: set[int] = set()
@@ -96,7 +97,7 @@ class GroupReader:
         self._turn = 0
         self._stopped = threading.Event()
         self._over: ChronolineError | None = None
-        """Why there is nothing more to read, once group or topic was deleted."""
+        """The error of a deleted group or topic."""
         self._group_uid = index.open_group(group, topic.uid, uid=_uid_by(member))
         self._beat()
         self._thread = threading.Thread(
@@ -116,7 +117,7 @@ class GroupReader:
         batch = self._next_behind(limit) or (self._next_behind(limit) if self._look() else None)
         if batch is None and self._unnoted:
             self._note()
-            return self.next_batch(limit)  # what turned out to be lost may be taken again
+            return self.next_batch(limit)  # lost partitions may be taken again
         return batch
 
     def _next_behind(self, limit: int) -> tuple[Hold, list[Event]] | None:
@@ -141,7 +142,7 @@ class GroupReader:
         return None
 
     def _look(self) -> bool:
-        """One look at the ends of all partitions, however many we hold; true if one of ours has moved."""
+        """Reads the ends of all partitions at once; true if one of ours has moved."""
         before, heads = self._heads, heads_of(self._index, self._topic)
         self._heads = {head.partition: head for head in heads}
         return self._heads != before
@@ -153,13 +154,13 @@ class GroupReader:
             return None if held is None else held.reader.sequence
 
     def error(self) -> DamagedObject | UnreadableObject | None:
-        """What keeps one of our partitions from being read, if something does."""
+        """The error that keeps one of our partitions from being read, if any."""
         with self._lock:
             rests = [held.rest for held in self._held.values()]
         return next((rest.error for rest in rests if rest.error is not None), None)
 
     def still_holds(self, hold: Hold) -> bool:
-        """Whether a hold lives, as far as we have heard. It is asked between events: no lock, no request."""
+        """Whether a hold lives, as far as we know. Called between events: no lock, no request."""
         held = self._held.get(hold.partition)
         return (
             held is not None
@@ -168,7 +169,7 @@ class GroupReader:
         )
 
     def idle_s(self) -> float:
-        """How long one may wait for new events before there is something else to look at."""
+        """How long to wait for new events before other work is due."""
         now_ms = self._clock.now_ms()
         with self._lock:
             moments = [held.rest.until_ms for held in self._held.values()]
@@ -178,16 +179,16 @@ class GroupReader:
         return min([*waits, _LONGEST_BEAT_MS]) / 1000
 
     def done(self, hold: Hold, sequence: int) -> bool:
-        """Notes that everything before a sequence was processed; false if the partition was lost.
+        """Stores that everything before a sequence was processed; false if the partition was lost.
 
-        What was handed out behind it is handed out again. Where the index does not answer, the partition is
-        given up: it is read again from what was noted.
+        Later events are handed out again. If the index does not answer, the partition is given up, and read
+        again from the stored progress.
         """
         self._remember(hold, sequence)
         return hold.partition in self._note()
 
     def processed(self, hold: Hold, sequence: int) -> None:
-        """Like `done`, but small batches are noted together, a moment later."""
+        """Like `done`, but small batches are stored together, a moment later."""
         self._remember(hold, sequence)
         age_ms = self._clock.now_ms() - self._unnoted_since_ms
         if (
@@ -210,8 +211,8 @@ class GroupReader:
                 self._at_hand.add(hold.partition)
 
     def _note(self) -> set[int]:
-        """Notes what was processed; answers the partitions where it was. The others are lost, or given up."""
-        with self._noting:  # not two at once: what was processed first is noted first
+        """Stores the progress; returns the partitions where that succeeded. The others are given up."""
+        with self._noting:  # one at a time: progress is stored in its order
             with self._lock:
                 notes, self._unnoted = list(self._unnoted.values()), {}
             if not notes:
@@ -235,7 +236,7 @@ class GroupReader:
             return {noted.partition for noted in answers if noted is not None}
 
     def _lose(self, partition: int) -> None:
-        """Under the lock. To ask for it again tells whether the group was deleted."""
+        """Forgets a hold, under the lock. Taking it again shows whether the group was deleted."""
         self._held.pop(partition, None)
         self._balanced = False
         self._take_from_ms = 0
@@ -250,7 +251,7 @@ class GroupReader:
                 held.rest.begin(self._clock.now_ms(), wait_ms)
 
     def close(self) -> None:
-        """Gives everything up, so that others need not wait for it to lapse. May be called twice."""
+        """Gives all partitions up, so that others need not wait for them. May be called twice."""
         if self._stopped.is_set():
             return
         self._stopped.set()
@@ -271,7 +272,7 @@ class GroupReader:
             logger.warning("letting go failed; the holds lapse: %s", error)
 
     def _in_turn(self) -> Iterator[_Held]:
-        """Those with events at hand first: what is left of a chunk is not kept for long."""
+        """Partitions with unpacked events first: the rest of a chunk is not kept for long."""
         self._turn += 1
         with self._lock:
             held = list(self._held.values())
@@ -331,7 +332,7 @@ class GroupReader:
             except GroupNotFound as error:
                 self._over = self._deleted(error)
                 return
-            except Exception as error:  # whatever it is, the next may keep them
+            except Exception as error:  # after any error the next renewal may succeed
                 logger.warning("keeping the holds of group %r failed: %s", self._group, error)
 
     def _deleted(self, error: GroupNotFound) -> ChronolineError:

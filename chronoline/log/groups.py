@@ -1,4 +1,4 @@
-"""How the readers of a group share the partitions of a topic, and how far they are."""
+"""Groups: how readers share the partitions of a topic, and their progress."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from chronoline.log.contract import GroupState, Head
 def share_of(member: str, members: Sequence[str], partitions: int) -> range:
     """The partitions of one member: neighbouring ones, as many as the others have, or one more.
 
-    Computed the same by everybody from the sorted names, so that shares cover every partition once. Who is
-    not among the members, or has no share because there are more members than partitions, has an empty one.
+    Every reader computes it from the sorted names, so that shares cover every partition once. A reader that
+    is not a member, or one of more members than partitions, may have an empty share.
     """
     ordered = sorted(set(members))
     if member not in ordered:
@@ -23,20 +23,20 @@ def share_of(member: str, members: Sequence[str], partitions: int) -> range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupProgress:
-    """How far a group is on one partition, and who works on it until when."""
+    """The progress of a group on one partition, with its holder and the end of the hold."""
 
     group: str
     partition: int
     sequence: int
     """The next event to read."""
     lag: int
-    """How many events there are from it on."""
+    """The number of events from there on."""
     holder: str | None
     until_ms: int | None
 
 
 def progress_of(state: GroupState, head: Head) -> GroupProgress:
-    """What retention has dropped is neither read nor behind."""
+    """Events that retention dropped count neither as read nor as lag."""
     sequence = max(state.sequence, head.first_sequence)
     return GroupProgress(
         group=state.group,

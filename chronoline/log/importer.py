@@ -1,12 +1,12 @@
-"""Importing a log laid out as `events/PARTITION/SEQUENCE`, an object for each event, with an index table.
+"""The importer of logs with an object `events/PARTITION/SEQUENCE` for each event, and an index table.
 
 The table has an item for each partition, `partitionId` and `sequenceNumber`, the number that its next event
 gets. A number is taken before its event is written, so a producer that died leaves one without an event.
 Here an event without a value, with the header `chronoline-import: missing`, takes its place: every event
 keeps its sequence, and what consumers have noted stays right.
 
-It begins where the topic ends, and each batch is appended once under its first sequence. So an import that
-was broken off goes on, a second run adds nothing, and two at once add everything once. A topic that has
+It begins where the topic ends, and each batch is appended once under its first sequence. So an interrupted
+import continues, a second run adds nothing, and two at once add everything once. A topic that has
 other events is refused: the last event is compared before anything is added.
 """
 
@@ -75,9 +75,9 @@ def import_events(
     `source` is `file:///folder` or `s3://bucket/prefix`, without `events`. `table` is `dynamodb://table`,
     or a file with one item of it as JSON in each line. `consumers` is the same of the table of consumers
     (`consumerId`, `partitionId`, `sequenceNumber`): each becomes a group that goes on where it was, unless
-    the topic has such a group. The topic is made if there is none. Nobody else may append to the source or
-    the topic meanwhile. `progress` is told how many more events are done, those that are there already
-    among them.
+    the topic has such a group. The topic is made if there is none. No other process may append to the source
+    or the topic meanwhile. `progress` is called with the number of further events that are done, including
+    those that are there already.
 
     Raises `InvalidInput` if source and table do not fit the topic; nothing was added then.
     """
@@ -285,7 +285,7 @@ class _Partition:
         return self._log.heads(self._topic)[self._number].next_sequence
 
     def check(self) -> None:
-        """The last event of the topic must be the source's; what retention has dropped is not compared."""
+        """The last event of the topic must be the source's; dropped events are not compared."""
         sequence = self._begin()
         last = [event for events in self._last(sequence) for event in events]
         mine = self._event(sequence - 1).value if last and sequence <= self._end else None

@@ -1,4 +1,4 @@
-"""The log, as its users see it."""
+"""`Log`: topics, appending, reading, groups and upkeep."""
 
 from __future__ import annotations
 
@@ -51,10 +51,9 @@ class Log(Closing):
     """Partitioned, append-only topics. Thread-safe; open one for each process.
 
     `url` names objects and index, see `docs/log.md`, or is the path of a folder; `index` names the index
-    apart. `linger_ms` waits for company before each commit; at 0, appends that come while one is under way
-    share the next.
-    `max_latency_ms` is how late a waiting reader may hear of what another process appended, and how
-    often the `notifier` is called for a partition at most.
+    apart. `linger_ms` waits for more appends before each commit; at 0, appends that come while one is under
+    way share the next. `max_latency_ms` bounds how late a waiting reader learns of the appends of another
+    process, and how often the `notifier` is called for a partition.
     """
 
     def __init__(
@@ -153,14 +152,14 @@ class Log(Closing):
         return topic
 
     def _topic_to_append(self, name: str) -> LogTopic:
-        """Looked up once: the index refuses the events of a topic that was deleted since."""
+        """The topic, looked up once: the index refuses events of a topic that was deleted since."""
         return self._topics.get(name) or self.topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with its events, groups and progress, for good. Raises `TopicNotFound`.
 
-        Its readers and writers get `TopicNotFound`. The name can be used again, for a topic in which nothing
-        is yet. If this dies on its way, `sweep` removes what is left.
+        Its readers and writers get `TopicNotFound`. The name can be used again for a new, empty topic. If
+        this is interrupted, `sweep` removes the rest.
         """
         topic = self.topic(name)
         deleted = self._index.delete_topic(topic.uid)
@@ -189,12 +188,12 @@ class Log(Closing):
         partition: int | None = None,
         ts: int | None = None,
     ) -> Position:
-        """Appends one event; answers where it lies when it is durable."""
+        """Appends one event; returns its position when it is durable."""
         event = NewEvent(value=value, key=key, headers=tuple(headers), partition=partition, ts=ts)
         return self.append_many(topic, [event])[0]
 
     def append_many(self, topic: str, events: Iterable[NewEvent]) -> list[Position]:
-        """Appends events in their order; answers when all are durable.
+        """Appends events in their order; returns when all are durable.
 
         Up to `object_bytes`, 5,000 events and as many partitions as the index takes in one commit (45 on
         DynamoDB, 2,000 else) all of them are appended, or none. More is appended in parts: then an error
@@ -203,7 +202,7 @@ class Log(Closing):
         return self.append_later(topic, events).result()
 
     def append_later(self, topic: str, events: Iterable[NewEvent]) -> Future[list[Position]]:
-        """Like `append_many`, without waiting: a writer can have many on their way."""
+        """Like `append_many`, without waiting: a writer can have many under way."""
         self._check_open()
         where = self._topic_to_append(topic)
         events = list(events)
@@ -228,13 +227,13 @@ class Log(Closing):
             return self._writer.write(placed)
         except TopicNotFound:
             for each in placed:
-                self._topics.pop(each.topic.name, None)  # another may have its name now
+                self._topics.pop(each.topic.name, None)  # another topic may have its name now
             raise
         finally:
             self._tell({(each.topic, each.partition) for each in placed})
 
     def _tell(self, places: set[tuple[LogTopic, int]]) -> None:
-        """Also after an error: a part may be committed, or nobody knows, and to look costs little."""
+        """Wakes readers, also after an error: a part may be committed, and a look costs little."""
         self._arrivals.tell({topic.uid for topic, _ in places})
         if self._notifier is not None:
             self._notifier.appended(places)
@@ -244,7 +243,7 @@ class Log(Closing):
     ) -> list[PackedChunk]:
         """Events for `append_once`, checked, by partition.
 
-        Those without a key are spread in turn from a partition on: the same events give the same places.
+        Events without a key are spread in turn from a partition on: the same events give the same places.
         """
         where = self._topic_to_append(topic)
         events = list(events)
@@ -295,11 +294,11 @@ class Log(Closing):
     ) -> Generator[Event]:
         """Events of a topic, one after the other.
 
-        With a `group` it takes its share of the partitions, keeps its holds alive, and notes its progress
-        each time a batch was processed, that is when the event after it is asked for, or the iterator
-        is closed. With a `partition` it takes that one alone, when no other reader of the group holds it.
-        Without a group it reads all partitions, or one of them, from a `start` on, `"earliest"` if not
-        given, and notes nothing. A sequence that is yet to come is waited for.
+        With a `group` it takes its share of the partitions, keeps its holds alive, and stores its progress
+        after each batch, that is when the event after it is requested, or the iterator is closed. With a
+        `partition` it takes that one alone, when no other reader of the group holds it. Without a group it
+        reads all partitions, or one of them, from a `start` on, `"earliest"` if not given, and stores
+        nothing. It waits for a sequence that is yet to come.
 
         It waits for more while `follow` is true, and ends after `limit` events.
         """
@@ -321,8 +320,8 @@ class Log(Closing):
     ) -> Iterator[list[Event]]:
         """The events of one partition from a sequence up to, not including, another, in batches.
 
-        It notes nothing and does not wait. What retention has dropped, also meanwhile, is missing: the
-        sequences tell.
+        It stores nothing and does not wait. Events that retention dropped, also meanwhile, are missing: the
+        sequences show it.
         """
         where = self.topic(topic)
         check_partition(partition, where)
@@ -342,12 +341,12 @@ class Log(Closing):
         again: Again | None = None,
         dead_letter_topic: str | None = None,
     ) -> int:
-        """Calls a handler for each event of its share, or of one partition; answers how many it has done.
+        """Calls a handler for each event of its share, or of one partition; returns the number of events.
 
         An event whose handler raises is delivered again after a while, before anything behind it in
-        its partition: `again` says when. With a `dead_letter_topic` it is put there after so many attempts,
-        and the partition goes on. Without `follow` it ends when everything is processed; with a `limit`,
-        after so many events; and after `stop`, with the event that is at hand.
+        its partition: `again` says when. With a `dead_letter_topic` it goes there after the last attempt, and
+        the partition goes on. Without `follow` it ends when everything is processed; with a `limit`, after
+        that number of events; and after `stop`, with the current event.
         """
         self._check_reading()
         where = self.topic(topic)
@@ -376,12 +375,12 @@ class Log(Closing):
         *,
         time_limit_s: float | None = None,
     ) -> CaughtUp:
-        """Works one partition for a group until it is up to date, and stops: what a notified function does.
+        """Processes one partition for a group until it is up to date: the work of a notified function.
 
-        If another works on it, it stops at once, and says until when that one holds it: should it have died,
-        nobody else can go on before. When its time is up before it is up to date, or its progress cannot be
-        noted, the notifier is called again. If the handler raises, what was done before is noted, and the
-        error is the caller's.
+        If another reader has it, it stops at once, and returns the end of that hold: if that reader has
+        died, no other can go on before. If its time is up too early, or its progress cannot be stored, the
+        notifier is called again. If the handler raises, the progress before is stored, and the error goes to
+        the caller.
         """
         self._check_reading()
         where = self.topic(topic)
@@ -410,14 +409,14 @@ class Log(Closing):
     # Groups
 
     def groups(self, topic: str) -> list[GroupProgress]:
-        """How far each group is on each partition, with its holder and when its hold ends."""
+        """The progress of each group on each partition, with its holder and the end of the hold."""
         where = self.topic(topic)
         states = self._index.groups(where.uid)
         heads = {head.partition: head for head in heads_of(self._index, where)}
         return [progress_of(state, heads[state.partition]) for state in states]
 
     def seek(self, topic: str, group: str, start: Start, *, partition: int | None = None) -> None:
-        """Sets where a group goes on, in all partitions or in one; whoever reads them loses its holds.
+        """Sets where a group goes on, in all partitions or in one; its readers lose their holds on them.
 
         Partitions that end before a sequence go on at their end; if all of them do, it is refused.
         """
@@ -430,7 +429,7 @@ class Log(Closing):
     def delete_group(self, topic: str, group: str) -> None:
         """Deletes a group and its progress on a topic. Raises `GroupNotFound` if there is none.
 
-        Its readers get `GroupNotFound`, and can note no more progress. A group of that name that
+        Its readers get `GroupNotFound`, and can store no more progress. A group of that name that
         reads from then on is a new one.
         """
         where = self.topic(topic)
@@ -440,7 +439,7 @@ class Log(Closing):
         self._arrivals.tell({where.uid})
 
     def skip_to_end(self, topic: str, group: str) -> None:
-        """Passes over everything that is there now."""
+        """Sets a group's progress to the present end of all partitions."""
         self.seek(topic, group, "latest")
 
     def _starts(self, topic: LogTopic, partition: int | None, start: Start) -> dict[int, int]:
@@ -455,14 +454,14 @@ class Log(Closing):
     # Upkeep
 
     def sweep(self, *, grace_ms: int = 3_600_000, progress: Progress = unwatched) -> int:
-        """Deletes objects that failed appends left behind, and those that nothing lies in any more.
+        """Deletes objects that failed appends left behind, and those without events.
 
-        It also removes what is left of deleted topics, and forgets what the index knows of objects that are
-        gone and older than `grace_ms`. A commit of unknown outcome is settled within that time; later it
+        It also removes the remains of deleted topics, and the entries in the index of objects that are gone
+        and older than `grace_ms`. A commit of unknown outcome is settled within that time; later it
         stays unknown.
 
-        Says how many objects. `progress` is told how many more objects were looked at, and then, how many
-        in which nothing lies were deleted.
+        Returns the number of deleted objects. `progress` is called with the number of further objects that
+        were examined, and then of empty ones that were deleted.
         """
         if grace_ms < 0:
             raise InvalidInput(f"grace_ms must be 0 or more, not {grace_ms}")
@@ -481,9 +480,9 @@ class Log(Closing):
         max_bytes: int | None = None,
         progress: Progress = unwatched,
     ) -> int:
-        """Drops the oldest events beyond an age, or a size of each partition; says how many.
+        """Drops the oldest events beyond an age, or a size of each partition; returns their number.
 
-        `progress` is told how many more partitions are done.
+        `progress` is called with the number of further partitions that are done.
         """
         if max_age_ms is None and max_bytes is None:
             raise InvalidInput("say what is kept: max_age_ms, max_bytes, or both")
@@ -508,7 +507,7 @@ class Log(Closing):
     ) -> Compacted:
         """Puts small chunks together into large ones, while readers read.
 
-        `progress` is told how many more chunks were looked at: together, `chunks_before`.
+        `progress` is called with the number of further chunks that were examined: in total, `chunks_before`.
         """
         where = self.topic(topic)
         if target_bytes < 1:
@@ -520,10 +519,10 @@ class Log(Closing):
         return total
 
     def stop(self) -> None:
-        """Ends what reads and processes after the event that is at hand, with its progress noted.
+        """Ends reading and processing after the current event, with its progress stored.
 
-        May be called from another thread, or from a signal handler. It is for good: to read again raises
-        `StoreClosed`, so that nobody takes a stopped log for an empty one. Appends go on.
+        May be called from another thread, or from a signal handler. It is final: reading again raises
+        `StoreClosed`, so that a stopped log is not taken for an empty one. Appends go on.
         """
         self._arrivals.close()
 
@@ -537,7 +536,7 @@ class Log(Closing):
             raise StoreClosed("the log was stopped, and reads no more; open it again to read")
 
     def close(self) -> None:
-        """Finishes the appends that wait, and ends readers. May be called twice."""
+        """Finishes pending appends, and ends readers. May be called twice."""
         if not self._closed:
             self._closed = True
             self._arrivals.close()

@@ -1,17 +1,17 @@
-"""Starting readers: on new events a notifier is called, debounced, and again when it fails.
+"""The notifier: it starts readers on new events, debounced, and again when that fails.
 
-This is for readers that do not wait, such as functions: who is told of a partition reads it until it is up to
-date, and stops. Of all processes that append, one tells: it claims a *notice* in the index, tells, waits
-`max_latency_ms`, and looks again. If more was appended meanwhile it tells of that and waits again; if not,
-the same write ends its wait. So an append either finds somebody waiting who will see it, or begins a notice
-of its own, and the race that a plain timer leaves (an append just after the last look, while its producer
-still believes in the waiter) does not exist.
+This is for readers that do not wait, such as functions: a notified one reads a partition until it is up to
+date, and stops. Of all processes that append, one notifies: it claims a *notice* in the index, notifies,
+waits `max_latency_ms`, and looks again. If more was appended meanwhile it notifies again and waits again;
+if not, the same write ends its wait. So an append either finds a waiting process that will see it, or
+begins a notice of its own. The race of a plain timer (an append just after the last look, while its
+producer still relies on the waiting process) does not exist.
 
 A process that finds another waiting comes back when that wait should be over: if the other has died, it takes
-over. What nobody was told of because every process died is found when the next one opens the log.
+over. Events that were not notified because every process died are found when the next one opens the log.
 
-Who was started and has to stop before the end makes the rest untold again, in the index: so that is told like
-anything new, and by the next that opens the log if nobody else comes to it.
+A reader that has to stop before the end marks the rest as not notified, in the index: it is then notified
+like new events, at the latest by the next process that opens the log.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Notification:
     topic: str
     partition: int
     sequence: int
-    """One more than that of the newest event there was. Where a reader goes on, its group's progress says."""
+    """One more than that of the newest event. A reader goes on from its group's progress."""
 
 
 Tell = Callable[[Notification], None]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """What is followed becomes a GET, which tells nobody: so a redirect is an error."""
+    """Refuses redirects: a followed one becomes a GET, which notifies nobody."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
         return None
@@ -62,7 +62,7 @@ _OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 def post_to(url: str) -> Tell:
-    """Tells by an HTTP POST of the notification as JSON. Any answer but a success counts as a failure."""
+    """Notifies by an HTTP POST of the notification as JSON. Any answer but a success is a failure."""
     if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
         raise InvalidInput(f"a notifier is a callable or an http(s) URL, not {url!r}")
 
@@ -80,7 +80,7 @@ def post_to(url: str) -> Tell:
 
 @dataclass(slots=True)
 class _Duty:
-    """What is to be done for a partition, and when."""
+    """The next step for a partition, and its time."""
 
     topic: LogTopic
     partition: int
@@ -90,7 +90,7 @@ class _Duty:
     told: bool = False
     failures: int = 0
     again_from: int | None = None
-    """From here on it must be made untold: who was started has not come to the end."""
+    """Events from here on must be marked as not notified: the reader did not reach the end."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -109,17 +109,17 @@ class Notices:
         self._lock = threading.Lock()
         self._duties: dict[tuple[int, int], _Duty] = {}
         self._in_work: set[tuple[int, int]] = set()
-        """One at a time for each partition, so that a slow one takes no other's teller."""
+        """One at a time for each partition, so that a slow one blocks no other."""
 
     def appended(self, places: Iterable[tuple[LogTopic, int]], now_ms: int) -> None:
-        """Something was committed. Where a duty waits already, it will see it."""
+        """Notes a commit. A duty that waits already will see it."""
         for topic, partition in places:
             self._put(_Duty(topic, partition, now_ms))
 
     def tell_again(self, topic: LogTopic, partition: int, sequence: int, now_ms: int) -> None:
-        """Whoever was started has to stop before the end: another should go on from a sequence.
+        """Notes a reader that stops before the end: another should go on from a sequence.
 
-        That is in the index when this returns, if that answers.
+        That is stored in the index when this returns, if it answers.
         """
         duty = _Duty(topic, partition, now_ms, again_from=sequence)
         try:
@@ -156,7 +156,7 @@ class Notices:
         return min(waiting, default=None)
 
     def work(self, duty: _Duty, now_ms: int) -> None:
-        """One step of a duty that was taken: claim, tell, or look again. What is left to do is put back."""
+        """One step of a taken duty: claim, notify, or look again. The rest is put back."""
         try:
             self._step(duty, now_ms)
         except StoreError as error:
@@ -170,13 +170,13 @@ class Notices:
         self._untell(duty)
         if duty.notice is not None and duty.told:
             duty.notice, duty.told = self._index.end_notice(duty.notice, now_ms=now_ms), False
-        # No next notice: all is told, or another was faster and may have died. To ask settles both.
+        # No next notice: all is notified, or a faster process may have died. Claiming settles both.
         if duty.notice is None and not self._begin(duty, now_ms):
             return
         self._tell_now(duty, now_ms)
 
     def flush(self, duty: _Duty, now_ms: int) -> None:
-        """Tells now what would be told after a wait, and ends our wait: nobody will be here to look."""
+        """Notifies now instead of after the wait, and ends our wait: this process ends."""
         self.work(duty, now_ms)
         if duty.told and duty.notice is not None:
             self._index.end_notice(duty.notice, now_ms=now_ms)
@@ -203,7 +203,9 @@ class Notices:
         notice = duty.notice
         assert notice is not None
         if not self._told(duty, notice.sequence):
-            duty.notice = None  # another may claim it meanwhile; what is newest then is told
+            duty.notice = (
+                None  # another process may claim it meanwhile, and notifies of the newest events
+            )
             self.again(duty, now_ms)
             return
         duty.told, duty.failures = True, 0
@@ -211,7 +213,7 @@ class Notices:
         self._put(duty)
 
     def _told(self, duty: _Duty, sequence: int) -> bool:
-        """Whether the notifier took it. Whatever it raises, the events are still untold."""
+        """Whether the notifier succeeded. After any error the events are still not notified."""
         try:
             self._tell(
                 Notification(topic=duty.topic.name, partition=duty.partition, sequence=sequence)
@@ -226,7 +228,7 @@ class Notices:
     def _put(self, duty: _Duty) -> None:
         """A duty with a notice goes before one without; else the one that is there stays.
 
-        What is to be made untold is the matter of whichever stays.
+        The one that stays takes over what must be marked as not notified.
         """
         with self._lock:
             there = self._duties.get(duty.key, duty)
@@ -239,7 +241,7 @@ class Notices:
 
 
 class Notifier:
-    """The thread that carries out the duties, and a few that tell, so that a slow one delays no other."""
+    """The thread that carries out the duties, and a few that notify, so that a slow one delays no other."""
 
     def __init__(self, index: Index, tell: Tell, *, max_latency_ms: int, clock: Clock) -> None:
         self._notices = Notices(index, tell, max_latency_ms=max_latency_ms)
@@ -261,7 +263,7 @@ class Notifier:
             self._changed.notify()
 
     def close(self) -> None:
-        """Tells what is left to tell. What fails is told by another process, or at the next start."""
+        """Sends the pending notifications. Failed ones are sent by another process, or at the next start."""
         with self._changed:
             self._stopped = True
             self._changed.notify()

@@ -1,10 +1,11 @@
-"""Appending once under a key, for whoever may have to do it again without knowing whether it was done.
+"""Appends once under a key, for callers that may have to repeat an append of unknown outcome.
 
-The name of an object is the key of its commit, and the index answers a name that was committed as it was
-then. So the object is named by the key, and a second append of the same key is answered by the first one.
+The name of an object is the key of its commit, and the index answers a repeated commit of a name as the
+first. So the object is named by the key, and a second append of the same key gets the answer of the first
+one.
 
-What lies under the name need not be ours: an earlier try may have died after it had put its object, before
-its commit, or the sweeper may have refused the name meanwhile. Then we refuse the name ourselves, as the
+The object under the name need not be ours: an earlier try may have died after its put and before its
+commit, or the sweeper may have refused the name meanwhile. Then we refuse the name ourselves, as the
 sweeper does, and ask for its commit: if it was committed before, the index says so, and nothing is added;
 else nobody can commit it any more, and we go on to the next name of the same key. A later name is tried
 only when all before it are refused for good, so at most one of them is ever committed, also when two do it
@@ -18,7 +19,7 @@ stays known).
 A key stays known while its topic is there, since it may come again at any time. A source that appends under
 growing numbers needs less: once number n is closed, everything before n - `KEPT_NUMBERS` is settled, and a
 key from there adds nothing, whether or not the index knows it. So its names carry the source and the
-number, the index keeps one floor for each source, and raises it in the commit that closes a number. What is
+number, the index keeps one floor for each source, and raises it in the commit that closes a number. Names
 below it can be forgotten.
 """
 
@@ -73,11 +74,11 @@ class Numbered(NamedTuple):
     closes: bool = True
     """Whether it is the last key of its number: the source never begins a lower one anew."""
     kept: int = KEPT_NUMBERS
-    """How many numbers have keys that stay known, the one that is closed among them."""
+    """The count of numbers whose keys stay known, including the closed one."""
 
 
 class PackedChunk(NamedTuple):
-    """Events of one partition as they lie in objects. It can travel between processes."""
+    """Events of one partition in the format of objects. It can travel between processes."""
 
     partition: int
     events: int
@@ -87,7 +88,7 @@ class PackedChunk(NamedTuple):
 def pack(
     topic: LogTopic, events: Iterable[NewEvent], *, spread_from: int, now_ms: int
 ) -> list[PackedChunk]:
-    """Events by partition. Those without a key are spread in turn, beginning with a partition."""
+    """Packs events by partition. Events without a key are spread in turn, beginning with a partition."""
     placement = Placement(spread_from)
     groups: dict[int, list[NewEvent]] = {}
     for event in events:
@@ -124,9 +125,9 @@ class OnceWriter:
         packed: Iterable[PackedChunk],
         numbered: Numbered | None = None,
     ) -> None:
-        """Appends in the order that is given, all in one commit, if the index takes so many partitions.
+        """Appends in the given order, all in one commit, if the index takes that many partitions.
 
-        Else it is one commit for every so many partitions, each once. Raises `KeyReused`.
+        Otherwise it makes several commits, each once. Raises `KeyReused`.
         """
         groups: dict[int, dict[int, list[PackedChunk]]] = {}
         for chunk in packed:
@@ -168,7 +169,7 @@ class OnceWriter:
             try:
                 self._writer.settle(name, chunks, names.source)
             except ObjectSwept:
-                # Two that do the same at the same pace would refuse each other's names each time.
+                # Two callers at the same pace would refuse each other's names each time.
                 share = self._random_bytes(1)[0] / 255
                 time.sleep(share * min(_FIRST_REST_S * 2**number, _LONGEST_REST_S))
                 continue

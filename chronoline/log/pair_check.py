@@ -1,12 +1,12 @@
-"""Objects and their index belong together: one that does not know some objects takes them for orphans.
+"""The tie between objects and their index: another index would take the objects for orphans.
 
 Both keep the id of their log. The index chooses it and keeps it first; then the objects are marked with it,
-if they have no mark yet. So at most one index is ever tied to some objects: whoever finds another mark is
-refused, also while there are no events. An id says in which place it was chosen. By that, a first opening
-that died between the two steps is done again there, while any other place refuses the same index.
+if they have no mark yet. So at most one index is ever tied to some objects: an index that finds another
+mark is refused, also while there are no events. An id names the place in which it was chosen. So a first
+opening that died between the two steps can be repeated there, while any other place refuses the same index.
 
-Everybody reads the mark before the id. Who sees a mark sees the id too, so two that open a new log at the
-same time do not take each other for strangers.
+Every process reads the mark before the id. A process that sees a mark sees the id too, so two that open a new
+log at the same time recognize each other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def tie(objects: Objects, index: Index, *, place: str, random_id: str) -> None:
 def is_tied(objects: Objects | None, index: Index | None, *, place: str) -> bool:
     """Whether both are tied already; false if they may be. Raises `StoreError` if they may not.
 
-    None stands for what is not there yet. Nothing is changed, so it can be asked before anything is made.
+    None stands for a missing part. Nothing is changed, so it can be called before anything is made.
     """
     known, has_events, has_topics = None, False, False
     marked = _mark_of(objects)
@@ -51,7 +51,7 @@ def is_tied(objects: Objects | None, index: Index | None, *, place: str) -> bool
         has_events = objects is not None and next(iter(objects.list()), None) is not None
         if index is not None:
             known, has_topics = index.log_id(), bool(index.list_topics())
-        marked = _mark_of(objects)  # who opens it for the first time beside us may have come so far
+        marked = _mark_of(objects)  # a concurrent first opening may have come this far
     if marked is not None:
         known = None if index is None else index.log_id()
         if known is None:

@@ -1,7 +1,7 @@
-"""Reading a partition: from the index to chunks, from chunks to events.
+"""Readers of partitions: from the index to chunks, from chunks to events.
 
-What is wrong with one object, damage or that it cannot be read now, is a matter of its partition: that rests
-for a while, and the others go on. What is wrong with the index is everybody's.
+A damaged or unreadable object stops its own partition for a while, and the others go on. An error of the
+index concerns all.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PartitionReader:
         self.sequence = sequence
         """The next event to read; it may be set back."""
         self._chunks: deque[Chunk] = deque()
-        """What the index named last and nobody has read yet."""
+        """The chunks that the index named and that are not read yet."""
         self._unpacked: list[Event] = []
         self._batch_bytes = 0
 
@@ -65,17 +65,16 @@ class PartitionReader:
         return self._holds(self.sequence)
 
     def is_behind(self, head: Head) -> bool:
-        """Whether there is more to read. What retention has dropped is passed over."""
+        """Whether there is more to read. Dropped events are skipped."""
         self.sequence = max(self.sequence, head.first_sequence)
         return self.sequence < head.next_sequence
 
     def read(self, limit: int) -> list[Event]:
-        """The next events, at most so many; none if it is up to date.
+        """The next events, at most `limit`; none if it is up to date.
 
-        What retention has dropped is passed over. An object that is missing because it was compacted
-        meanwhile is looked up again; one that is really missing, or damaged, raises `DamagedObject`, and one
-        that cannot be read now `UnreadableObject`. An error hides no event: what comes before it is answered
-        first.
+        Dropped events are skipped. An object that is missing because it was compacted meanwhile is looked up
+        again; one that is really missing, or damaged, raises `DamagedObject`, and one that cannot be read now
+        `UnreadableObject`. An error hides no event: earlier events are returned first.
         """
         events: list[Event] = []
         self._batch_bytes = 0
@@ -99,7 +98,7 @@ class PartitionReader:
         return bool(unpacked) and unpacked[0].sequence <= sequence <= unpacked[-1].sequence
 
     def _unpack_next(self, limit: int) -> bool:
-        """Unpacks the chunk of the next event, if that is not done yet; false if there is none."""
+        """Unpacks the chunk of the next event, if needed; false if there is none."""
         while not self._holds(self.sequence):
             chunk = self._next_chunk(min(_CHUNKS_AT_ONCE, limit))
             if chunk is None:
@@ -112,7 +111,7 @@ class PartitionReader:
         return True
 
     def _next_chunk(self, limit: int) -> Chunk | None:
-        """The chunk of the next event, or, where retention has dropped that, the first there is."""
+        """The chunk of the next event, or, if that was dropped, the first one."""
         while self._chunks:
             chunk = self._chunks.popleft()
             if 0 <= self.sequence - chunk.first_sequence < chunk.events:
@@ -174,7 +173,7 @@ class Rest:
         self._from_ms = 0
         self.until_ms = 0
         self.error: DamagedObject | UnreadableObject | None = None
-        """What keeps the partition from being read, if something does."""
+        """The error that keeps the partition from being read, if any."""
 
     def begin(self, now_ms: int, wait_ms: int) -> None:
         self._from_ms, self.until_ms = now_ms, now_ms + wait_ms
@@ -184,7 +183,7 @@ class Rest:
         return self._from_ms <= now_ms < self.until_ms
 
     def read(self, reader: PartitionReader, limit: int, now_ms: int) -> list[Event]:
-        """The next events of a partition. Where an object cannot be read there are none, and it rests."""
+        """The next events of a partition. An unreadable object yields none, and lets it rest."""
         try:
             events = reader.read(limit)
         except (DamagedObject, UnreadableObject) as error:
@@ -198,7 +197,7 @@ class Rest:
 
 
 class LoneReader:
-    """Reads partitions in turn for nobody but its caller: it takes no hold and notes no progress."""
+    """Reads partitions in turn for its caller alone: it takes no hold and stores no progress."""
 
     def __init__(
         self,
@@ -217,9 +216,9 @@ class LoneReader:
         ]
 
     def read_on(self, batch: int) -> Iterator[Event]:
-        """Everything that is there now: one look at the ends of the partitions, then those that have more.
+        """All present events: one look at the ends, then the partitions that have more.
 
-        An object that cannot be read stops its partition alone: it rests, and `error` tells.
+        An unreadable object stops its partition alone: it rests, and `error` says why.
         """
         heads = {head.partition: head for head in heads_of(self._index, self._topic)}
         now_ms = self._clock.now_ms()
@@ -236,14 +235,14 @@ class LoneReader:
                 while reader.has_more_at_hand:
                     yield from reader.read(batch)
                 if not events or not reader.is_behind(heads[reader.partition]):
-                    behind.remove(each)  # up to date, or dropped meanwhile: the next look tells
+                    behind.remove(each)  # up to date, or dropped meanwhile: the next look shows it
 
     def error(self) -> DamagedObject | UnreadableObject | None:
-        """What keeps one of the partitions from being read, if something does."""
+        """The error that keeps one of the partitions from being read, if any."""
         return next((rest.error for _, rest in self._readers if rest.error is not None), None)
 
     def idle_s(self) -> float:
-        """How long one may wait for new events before a partition has rested enough."""
+        """How long to wait for new events before a resting partition is due again."""
         now_ms = self._clock.now_ms()
         waits = [rest.until_ms - now_ms for _, rest in self._readers if rest.lasts(now_ms)]
         return min(waits, default=_LONGEST_IDLE_S * 1000) / 1000

@@ -1,4 +1,4 @@
-"""Which partition an event belongs to: the same as Kafka's Java client says."""
+"""The partition of an event, as Kafka's Java client computes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processing a group's events by a handler: again after an error, and past what cannot be processed."""
+"""The processor calls a handler for a group's events, with retries and dead letters."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[Event], None]
 Bury = Callable[[Event, tuple[Header, ...]], None]
-"""Puts an event away for good, with headers that say why."""
+"""Puts an event into the dead letters, with headers that say why."""
 
 _ERROR_BYTES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """When an event is delivered again, and how often before it is put away."""
+    """When an event is delivered again, and how often before it becomes a dead letter."""
 
     retry_ms: int = 1_000
     longest_retry_ms: int = 60_000
@@ -43,7 +43,7 @@ class Again:
 
 
 class Processing:
-    """Hands the batches of one reader to a handler. Attempts are counted here, so a restart begins anew."""
+    """Passes the batches of one reader to a handler. Attempts are counted here, so a restart begins anew."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Processing:
         self._attempts: dict[tuple[int, int], int] = {}
         self.handled = 0
         self.passed = 0
-        """Events that were handled or put away."""
+        """The number of events that were handled or became dead letters."""
 
     def waiting(self) -> bool:
         """Whether an event that failed waits to be delivered again by us."""
@@ -69,22 +69,22 @@ class Processing:
         return bool(self._attempts)
 
     def _forget_what_is_not_ours(self) -> None:
-        """So there is at most one count for each partition."""
+        """Forgets the attempts of earlier events: there is at most one count for each partition."""
         self._attempts = {
             place: count for place, count in self._attempts.items() if self._is_next(*place)
         }
 
     def _is_next(self, partition: int, sequence: int) -> bool:
-        """Another may have the partition by now, a seek passed the event, or retention dropped it."""
+        """Whether the event is still ours: another reader, a seek or retention may have taken it."""
         return self._reader.sequence_of(partition) == sequence
 
     def work(self, hold: Hold, events: list[Event]) -> None:
-        """Delivers events until one fails, the hold is lost, or it is to stop; that one is the next."""
+        """Delivers events until one fails, the hold is lost, or it must stop; that one is the next."""
         done = events[0].sequence
         try:
             for event in events:
                 if not self._reader.still_holds(hold):
-                    break  # another may work on it
+                    break  # another reader may have it
                 if not self._deliver(event):
                     attempts = self._attempts[event.partition, event.sequence]
                     self._reader.failed(hold, event.sequence, self._again.wait_ms(attempts))
@@ -121,7 +121,7 @@ class Processing:
         return True
 
     def _buried(self, event: Event, error: Exception) -> bool:
-        """False if it could not be put away now: then it is tried again, as if it had failed once more."""
+        """False if the dead letter could not be written now: then it is retried like a failed attempt."""
         assert self._bury is not None
         try:
             self._bury(event, _reason(event, error))

@@ -53,12 +53,12 @@ class Readers:
         self._listening = threading.Lock()  # taken once, by the first that waits
         self._changed = threading.Condition()
         self._waiting: set[GroupReader] = set()
-        """Readers of other threads that are about to end once the log is closed."""
+        """Readers of other threads, which end once the log is closed."""
 
     def alone(
         self, topic: LogTopic, starts: dict[int, int], *, follow: bool, limit: int | None
     ) -> Generator[Event]:
-        """Events from some sequences on; nothing is noted."""
+        """Events from some sequences on; no progress is stored."""
         self._check_process()
         reader = LoneReader(self._objects, self._index, topic, starts, self._clock)
         left = _NO_LIMIT if limit is None else limit
@@ -93,7 +93,7 @@ class Readers:
     ) -> Generator[Event]:
         """Events of the member's share, or of one partition.
 
-        Progress is noted when the event after a batch is asked for.
+        Progress is stored when the event after a batch is requested.
         """
         reader = self._joined(topic, group, follow, only)
         left = _NO_LIMIT if limit is None else limit
@@ -109,7 +109,7 @@ class Readers:
                 try:
                     for event in events:
                         if not reader.still_holds(hold):
-                            break  # another may work on it
+                            break  # another reader may have it
                         yield event
                         done = event.sequence + 1
                         left -= 1
@@ -176,7 +176,7 @@ class Readers:
         ).run()
 
     def close(self) -> None:
-        """Waits a moment for those that wait for events: they give up what they hold."""
+        """Waits a moment until waiting readers have given up their holds."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting, _CLOSE_WAIT_S)
 
@@ -189,7 +189,7 @@ class Readers:
     def _next_batch(
         self, reader: GroupReader, topic: LogTopic, *, follow: Callable[[], bool], limit: int
     ) -> tuple[Hold, list[Event]] | None:
-        """The next batch, waiting for it while it follows; a store that fails is waited for too."""
+        """The next batch; waits for it, and for a failing store, while it follows."""
         with self._changed:
             self._waiting.add(reader)
         batch = self._await_batch(reader, topic, follow, limit)
@@ -223,9 +223,9 @@ class Readers:
         return None
 
     def _wait(self, topic: LogTopic, seen: int, look_s: float, idle_s: float) -> None:
-        """Until something is appended. An index that hears of other processes spares the looks.
+        """Waits for an append. An index with notifications needs no polling.
 
-        It listens from the first wait on, and says then that something may have been missed.
+        It listens from the first wait on, and reports then that something may have been missed.
         """
         self._check_process()
         if self._listening.acquire(blocking=False):
@@ -234,7 +234,7 @@ class Readers:
         self._arrivals.wait(topic.uid, seen, idle_s if spared else min(look_s, idle_s))
 
     def _joined(self, topic: LogTopic, group: str, follow: bool, only: int | None) -> GroupReader:
-        """A new member; a store that fails is waited for, if it follows."""
+        """A new member; waits for a failing store, if it follows."""
         self._check_process()
         while True:
             seen = self._arrivals.count(topic.uid)
@@ -247,7 +247,7 @@ class Readers:
             self._arrivals.wait(topic.uid, seen, _STORE_WAIT_S)
 
     def _check_process(self) -> None:
-        """Whoever follows waits for a store that fails; one that a fork left behind never comes back."""
+        """Whether to wait for a failing store: only while following, and not in a fork."""
         if self._process != os.getpid():
             raise StoreError("the log was opened before a fork; open it again in this process")
 

@@ -1,4 +1,4 @@
-"""Where reading begins."""
+"""Start positions: where reading begins."""
 
 from __future__ import annotations
 

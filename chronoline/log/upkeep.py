@@ -1,7 +1,6 @@
 """Upkeep: sweeping orphans, retention, compaction. Safe beside writers and readers, and several at once.
 
-All of it may take long, so each says by a `Progress` how far it is. What is left as it is counts too: the
-sum is what there was to look at.
+Each may take long and reports to a `Progress`. Unchanged items count too: the sum is the number of items.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _NAMES_AT_ONCE = 500
 _CHUNKS_AT_ONCE = 1_000
 
 Progress = Callable[[int], None]
-"""Told, while work goes on, that so many more are done."""
+"""Called during the work with the number of further items that are done."""
 
 
 def unwatched(done: int) -> None:
-    """The `Progress` of work that nobody watches."""
+    """A `Progress` that ignores its calls."""
 
 
 class Compacted(NamedTuple):
@@ -45,10 +44,10 @@ class Upkeep:
         self._random_bytes = random_bytes
 
     def sweep(self, *, grace_ms: int, now_ms: int, progress: Progress) -> int:
-        """Deletes objects that no commit refers to and that are older than a while; says how many.
+        """Deletes objects without a commit that are older than the grace time; returns their number.
 
-        The index refuses the object's name first, so a writer that was frozen before its commit is
-        told, and writes again. `progress` counts the objects that were looked at, young ones too.
+        The index refuses the object's name first, so that a writer that was frozen before its commit gets an
+        error, and writes again. `progress` counts all examined objects, young ones too.
         """
         swept = 0
         listed = self._objects.list()
@@ -64,7 +63,7 @@ class Upkeep:
         return len(orphans)
 
     def collect(self, *, progress: Progress = unwatched) -> int:
-        """Deletes objects in which no chunk lies any more; says how many. `progress` counts them."""
+        """Deletes objects without chunks; returns their number. `progress` counts them."""
         collected = 0
         while names := self._index.unreferenced(_NAMES_AT_ONCE):
             self._objects.delete(names)
@@ -74,10 +73,10 @@ class Upkeep:
         return collected
 
     def forget(self, *, before_ms: int) -> int:
-        """Forgets names from before a moment under which nothing lies any more; says how many.
+        """Forgets names without data from before a moment; returns their number.
 
-        The index refuses to commit names from before it first, so a writer that was frozen is told, however
-        long that was, and writes again.
+        The index first refuses to commit names from before it, so that a frozen writer gets an error, and
+        writes again.
         """
         self._index.raise_floor(make_id(max(0, before_ms), bytes(ID_ENTROPY_BYTES)))
         forgotten = 0
@@ -86,13 +85,13 @@ class Upkeep:
         return forgotten
 
     def purge(self, topic_uid: int) -> None:
-        """Removes what is left of a deleted topic, and the objects in which nothing else lies."""
+        """Removes the remains of a deleted topic, and objects that held nothing else."""
         while self._index.purge_topic(topic_uid):
             pass
         self.collect()
 
     def finish_deletions(self) -> None:
-        """Removes what is left of topics whose deletion was broken off."""
+        """Removes the remains of topics whose deletion was interrupted."""
         for topic_uid in self._index.deleted_topics():
             self.purge(topic_uid)
 
@@ -105,7 +104,7 @@ class Upkeep:
         now_ms: int,
         progress: Progress,
     ) -> int:
-        """Drops the oldest chunks beyond an age, or beyond a size of each partition; says how many events.
+        """Drops the oldest chunks beyond an age, or a size of each partition; returns the number of events.
 
         `progress` counts partitions.
         """
@@ -114,7 +113,7 @@ class Upkeep:
             before = head.first_sequence
             if max_age_ms is not None:
                 aged = self._index.sequence_at(topic.uid, head.partition, now_ms - max_age_ms)
-                # What was appended since we looked at the head is young, whatever an index says.
+                # Events appended since the look at the head are young, whatever an index says.
                 before = max(before, min(aged, head.next_sequence))
             if max_bytes is not None:
                 before = max(before, self._beyond_size(topic, head, max_bytes))
@@ -124,9 +123,10 @@ class Upkeep:
         return dropped
 
     def _beyond_size(self, topic: LogTopic, head: Head, max_bytes: int) -> int:
-        """Where the newest chunks begin that fit; the newest stays, however large.
+        """The start of the newest chunks that fit; the newest stays, whatever its size.
 
-        It walks over what goes a second time rather than remember it: there may be millions.
+        It walks over the dropped chunks a second time instead of keeping them in memory: there may be
+        millions.
         """
         size_bytes, newest = 0, head.first_sequence
         for chunk in self._chunks(topic, head.partition, head.first_sequence):
@@ -187,7 +187,7 @@ class Upkeep:
         new = NewChunk(topic.uid, partition, len(events), len(MAGIC), len(data))
         if self._index.replace(topic.uid, partition, run, name, new):
             return 1
-        return len(run)  # someone was faster; what we wrote is an orphan, and swept
+        return len(run)  # another process was faster; our object is an orphan, and swept
 
     def _read(self, topic: LogTopic, run: list[Chunk], progress: Progress) -> list[NewEvent] | None:
         """The events of neighbouring chunks; None if one of them cannot be had.
@@ -199,7 +199,7 @@ class Upkeep:
             try:
                 events += self._events(topic, chunk)
             except (ObjectMissing, DamagedObject, StoreUnavailable) as error:
-                # Another was faster, or it cannot be read, which its readers report: the rest goes on.
+                # Another process was faster, or it is unreadable, which its readers report: the rest goes on.
                 logger.warning("some chunks of %r are left as they are: %s", topic.name, error)
                 progress(len(run) - read)
                 return None

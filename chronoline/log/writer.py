@@ -1,4 +1,4 @@
-"""Appending: data first, then one index transaction, then the answer."""
+"""The writer: data first, then one index transaction, then the answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Placed(NamedTuple):
 
 
 def placed_bytes(placed: Placed) -> int:
-    """What an event weighs in memory, and nearly what it takes in an object."""
+    """The size of an event in memory, which is nearly its size in an object."""
     event = placed.event
     return content_bytes(event.value, event.key, event.headers)
 
@@ -56,7 +56,7 @@ def put_together(placed: Sequence[Placed]) -> Sequence[Placed]:
 
 
 def place_of(placed: Placed) -> tuple[int, int] | None:
-    """Topic and partition, of which a commit takes so many; None for what may go into any commit."""
+    """Topic and partition, whose number in a commit is bounded; None for an event that fits any commit."""
     return (placed.topic.uid, placed.partition) if placed.together else None
 
 
@@ -92,13 +92,13 @@ class Writer:
         self._clock = clock
         self._random_bytes = random_bytes
         self._floor_ms = 0
-        """Names of an earlier time are refused, as far as we have heard."""
+        """Names of an earlier time are refused, as far as we know."""
 
     def write(self, placed: Sequence[Placed]) -> list[Position]:
-        """Appends events in their order; answers where each lies.
+        """Appends events in their order; returns their positions.
 
-        It is one object and one commit, unless there are more partitions than the index takes in one. What
-        must be together comes first, so that it is cut only if it cannot fit by itself.
+        It is one object and one commit, unless there are more partitions than the index takes in one. Events
+        that must stay together come first, so that they are split only if they cannot fit by themselves.
         """
         now_ms = self._clock.now_ms()
         places: dict[tuple[int, int], list[int]] = {}
@@ -157,16 +157,16 @@ class Writer:
     def settle(
         self, name: str, chunks: Sequence[NewChunk], source: Source | None = None
     ) -> list[int]:
-        """Commits an object; asks again while the outcome is unknown: its name settles what happened.
+        """Commits an object; repeats it while the outcome is unknown: its name settles what happened.
 
-        The index may have forgotten a name that is too old. So only the first who asks knows then that
-        nothing was appended; after an unknown outcome it stays unknown.
+        The index may have forgotten a name that is too old. Then only the first attempt knows that nothing
+        was appended; after an unknown outcome it stays unknown.
         """
         unsure: OutcomeUnknown | None = None
         last: ChronolineError | None = None
         for _ in range(_SETTLE_TRIES):
             try:
-                # The time of the commit, not of the append: a start in time must not pass it over.
+                # The time of the commit, not of the append: a start by time must not skip it.
                 now_ms = self._clock.now_ms()
                 return self._index.commit(name, chunks, now_ms=now_ms, source=source)
             except OutcomeUnknown as error:
@@ -176,7 +176,7 @@ class Writer:
                     raise
                 last = error
                 break
-            except StoreError as error:  # whatever it says, the first one may have been done
+            except StoreError as error:  # after any error the first one may have been done
                 if unsure is None:
                     raise
                 last = error

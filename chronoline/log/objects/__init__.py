@@ -1,1 +1,1 @@
-"""Object engines: where the bytes of the log lie."""
+"""Object engines: the storage of the log's bytes."""

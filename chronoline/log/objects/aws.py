@@ -1,4 +1,4 @@
-"""What needs Amazon's own library: credentials, and making a bucket.
+"""Credentials and bucket creation, by Amazon's own library.
 
 The credentials are those that every tool of Amazon's finds: variables, profiles, roles. The object-store
 library by itself knows no profiles, and an index in DynamoDB would find others than the objects do.
@@ -38,7 +38,7 @@ def open_session(region: str | None = None) -> boto3.Session:
 
 
 def make_bucket(address: BucketAddress) -> bool:
-    """Makes a bucket, if it is not there; says if it did. Amazon's are private and encrypted."""
+    """Makes a bucket, if it is missing; returns whether it did. Amazon's are private and encrypted."""
     with _translating(address):
         session = open_session(address.region)
         client = session.client("s3", endpoint_url=address.endpoint, config=_PATIENCE)
@@ -69,7 +69,7 @@ def _translating(address: BucketAddress) -> Iterator[None]:
     except ClientError as error:
         code = _code(error)
         if code == "BucketAlreadyOwnedByYou":
-            return  # another was faster
+            return  # another process was faster
         if code == "BucketAlreadyExists":
             raise StoreError(
                 f"{failed}: somebody else has one of that name; choose another name"

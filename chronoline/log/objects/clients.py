@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 3.0
 _RETRY_S = 5.0
-"""For so long a request that failed is tried again."""
+"""How long a failed request is retried."""
 _REQUEST_S = 120.0
 _RETRIES = 5
 _CREDENTIALS_TTL = timedelta(minutes=5)
-"""Shorter than what is left of those that run out, when Amazon's library gets new ones."""
+"""Shorter than the remaining life of temporary credentials when Amazon's library renews them."""
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
 def open_client(address: BucketAddress, answer_s: float) -> S3Store | GCSStore | AzureStore:
-    """A client that gives up an endpoint which takes no connections, or says nothing for `answer_s`."""
+    """A client that gives up an endpoint which takes no connections, or is silent for `answer_s`."""
     client: ClientConfig = {
         "connect_timeout": timedelta(seconds=_CONNECT_S),
         "read_timeout": timedelta(seconds=answer_s),

@@ -8,7 +8,7 @@ from chronoline.log.objects.address import BucketAddress
 
 
 def bucket_resource(address: BucketAddress) -> dict[str, Any]:
-    """Private, encrypted, without versions, which deleting would only hide; kept when the stack goes."""
+    """A private, encrypted bucket without versions, which would keep deleted data. It outlives the stack."""
     return {
         "Type": "AWS::S3::Bucket",
         "DeletionPolicy": "Retain",

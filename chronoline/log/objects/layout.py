@@ -1,11 +1,11 @@
-"""Where an object lies, the same below a folder and in a bucket, so that one can be copied to the other."""
+"""The paths of objects, the same in a folder and in a bucket, so that one can be copied to the other."""
 
 from __future__ import annotations
 
 from chronoline.log.contract import MARK
 
 FOLDER_CHARACTERS = 5
-"""Of a name, which begins with its time: a folder holds about two hours."""
+"""The path of a name, which begins with its time: a folder holds about two hours."""
 SUFFIX = ".events"
 
 
@@ -14,6 +14,6 @@ def path_of(name: str) -> str:
 
 
 def name_of(path: str) -> str | None:
-    """The object's name, or None for what is not ours."""
+    """The object's name, or None for a path that is not ours."""
     name = path.rpartition("/")[2].removesuffix(SUFFIX)
     return name if name and name != MARK and path_of(name) == path else None

@@ -1,7 +1,7 @@
-"""Objects as files of a folder, each on disk before anyone speaks of it.
+"""Objects as files of a folder, each on disk before it is referred to.
 
 Plain files, not the object-store library: that one does not flush, and takes about seven times as long to
-read a few hundred bytes. After a failed flush the process stops: nobody knows what the disk holds.
+read a few hundred bytes. After a failed flush the process stops: the content of the disk is unknown.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LocalObjects(Objects):
                 self._write(descriptor, data)
                 self._flush_folder(path.parent)
             except OSError as error:
-                with suppress(OSError):  # what stays is an orphan, and swept
+                with suppress(OSError):  # a leftover is an orphan, and swept
                     path.unlink(missing_ok=True)
                 raise self._not_put(name, error) from error
 
@@ -92,7 +92,7 @@ class LocalObjects(Objects):
                 raise StoreUnavailable(f"object {name!r} cannot be deleted: {error}") from error
 
     def mark(self, log_id: str) -> str:
-        """Written beside and linked in: nobody sees half a mark, and a crash leaves none."""
+        """Written beside and linked in: half a mark is never visible, and a crash leaves none."""
         path = self._path(MARK)
         beside = path.with_name(f"{uuid4().hex}.new")
         try:
@@ -103,14 +103,14 @@ class LocalObjects(Objects):
             try:
                 os.link(beside, path)
             except FileExistsError:
-                pass  # another was faster
+                pass  # another process was faster
             except OSError:  # a disk without links
                 return super().mark(log_id)
             self._flush_folder(path.parent)
         except OSError as error:
             raise self._not_put(MARK, error) from error
         finally:
-            with suppress(OSError):  # what stays is in nobody's way
+            with suppress(OSError):  # a leftover does no harm
                 beside.unlink(missing_ok=True)
         return self.marked() or log_id
 
@@ -141,7 +141,7 @@ class LocalObjects(Objects):
         return StoreUnavailable(f"object {name!r} cannot be written: {error}")
 
     def _make_folder(self, folder: Path) -> None:
-        """Also flushes a folder that is there: who made it may not have come to that yet."""
+        """Also flushes an existing folder: its maker may not have done that yet."""
         if folder not in self._made:
             if not folder.parent.is_dir():
                 self._make_folder(folder.parent)

@@ -1,7 +1,7 @@
 """Objects in a bucket of S3, Google Cloud Storage or Azure, by the library `obstore`.
 
 A put creates, and never overwrites. If its answer is lost, the next try meets what the first one made: names
-are random, so an object with our name and our bytes is ours. A put that failed may leave an orphan.
+are random, so an object with our name and our bytes is ours. A failed put may leave an orphan.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from chronoline.log.objects.clients import open_client
 from chronoline.log.objects.layout import name_of, path_of
 
 ANSWER_S = 10.0
-"""For so long the next part of an answer is waited for."""
+"""How long to wait for the next part of an answer."""
 _LARGE_BYTES = 1024 * 1024
 _LARGE_PATIENCE = 6
-"""So many times longer may a large object be on its way."""
+"""The factor of that time for a large object."""
 _LISTED_AT_ONCE = 1_000
 
-# What the library says of an error is text.
+# The library's errors are text.
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>\s*(?:<Message>([^<]*))?")
 _CAUSE = re.compile(r'\b(?:message|error): "([^"]+)"|\b(TimedOut)\b')
@@ -50,7 +50,7 @@ _library_process: int | None = None
 
 
 class RemoteObjects(Objects):
-    """Objects in a bucket, under a prefix. The bucket is asked for by the first call, not before."""
+    """Objects in a bucket, under a prefix. The first call contacts the bucket."""
 
     def __init__(self, url: str, *, answer_s: float = ANSWER_S) -> None:
         _check_process()
@@ -120,7 +120,7 @@ class RemoteObjects(Objects):
                 self._delete_each(names)
 
     def _delete_each(self, names: Sequence[str]) -> None:
-        """For stores in which one that is not there ends the deletion of all."""
+        """Deletes one by one, for stores in which a missing object ends the deletion of all."""
         for name in names:
             try:
                 obstore.delete(self._store, path_of(name))
@@ -140,7 +140,7 @@ class RemoteObjects(Objects):
             raise self._unavailable(failed, error) from error
 
     def _is_object_missing(self, error: FileNotFoundError) -> bool:
-        """Not if it is the bucket that is missing, or if a server that knows no objects answers."""
+        """Whether an object is missing, and not its bucket or the whole service."""
         code = _code(error)
         return code in _NO_OBJECT or (code is None and self._address.scheme == "az")
 
@@ -164,7 +164,7 @@ class RemoteObjects(Objects):
 
 
 def _again_if_broken(call: Callable[[], object]) -> None:
-    """After a connection broke the library repeats only what changes nothing. Ours can all be repeated."""
+    """Repeats a request after a broken connection, since all of ours can be repeated."""
     try:
         call()
     except GenericError as error:
@@ -195,7 +195,7 @@ def _code(error: Exception) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """One line of what the library says."""
+    """One line of the library's message."""
     text, _, details = str(error).partition(_DETAILS)
     if found := _CODE.search(text):
         return f"{found[1]}: {found[2]}" if found[2] else found[1]

@@ -9,7 +9,7 @@ import psycopg  # isort: skip - what is not installed is said by the module abov
 
 
 def exists(url: str) -> bool:
-    """True also where the URL cannot be read: whoever opens it says what is wrong."""
+    """True also for an invalid URL: opening it reports the problem."""
     url, _ = split_notify(url)
     try:
         with psycopg.connect(url, connect_timeout=int(CONNECT_TIMEOUT_S)) as connection:

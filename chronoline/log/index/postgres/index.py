@@ -1,4 +1,4 @@
-"""Order and progress in PostgreSQL."""
+"""The index in PostgreSQL: order and progress."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class PostgresIndex(Index):
         return list(rows[0][0]) if rows else self._settle(values)
 
     def _settle(self, values: dict[str, Any]) -> list[int]:
-        """What a commit that was made before was answered."""
+        """The answer of an earlier commit."""
         rows = self._read("object", values)
         if not rows:
             if floors := self._read("floor_above", values):
@@ -146,7 +146,7 @@ class PostgresIndex(Index):
         return list(given)
 
     def _doubt(self, topics: set[int]) -> None:
-        """Our own readers must look. If it was done, or will be, our word of it is heard like another's."""
+        """Wakes our own readers. The notification of our commit arrives like another's."""
         if self._voice is not None:
             self._voice.change()
         if self._heard is not None:
@@ -212,7 +212,7 @@ class PostgresIndex(Index):
         return self._database.transact(work)
 
     def _check_group(self, values: dict[str, Any]) -> None:
-        """Why nothing was joined or held, if topic or group are gone."""
+        """The error if topic or group are gone."""
         if values["group_uid"] is not None:
             rows = self._read("group_uid", values)
             if not rows or rows[0][0] != values["group_uid"]:
@@ -407,7 +407,7 @@ class PostgresIndex(Index):
             self._run("forget", {"names": sorted(names)})
 
     def raise_floor(self, floor: str) -> None:
-        """Of new topics first, then of each topic that there is, and only then names are forgotten."""
+        """Raises the floor of new topics first, then of each topic; only then names are forgotten."""
         values = {"floor": floor}
         if self._read("has_gone", values):
             self._run("raise_floor", values)

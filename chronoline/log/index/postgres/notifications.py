@@ -1,4 +1,4 @@
-"""What processes say to each other about their appends: "speaker:topic,topic"."""
+"""Notifications between processes about appends, in the form "speaker:topic,topic"."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable
 
 _SPEAKER_BYTES = 8
 _LONGEST_WORD = 7_900
-"""PostgreSQL refuses to say more than 8,000 bytes."""
+"""PostgreSQL refuses payloads over 8,000 bytes."""
 
 
 class Voice:
-    """How a process knows its own words among those that it hears."""
+    """The name of a process in its notifications, by which it ignores its own."""
 
     def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self._random_bytes = random_bytes
         self.change()
 
     def change(self) -> None:
-        """From now on its former words are another's."""
+        """Takes a new name: its former notifications count as another's."""
         self._speaker = self._random_bytes(_SPEAKER_BYTES).hex()
 
     def word(self, topics: set[int]) -> str:
-        """Says that these topics have new events; that any may have, if they are too many to name."""
+        """A payload that names topics with new events, or all topics if there are too many."""
         named = ",".join(map(str, sorted(topics)))
         return f"{self._speaker}:{named if len(named) < _LONGEST_WORD else ''}"
 
@@ -30,7 +30,7 @@ class Voice:
 
 
 def parse_word(word: str) -> set[int] | None:
-    """The topics that a word names; None if it may be any."""
+    """The topics of a payload; None if it may be any."""
     named = word.partition(":")[2].split(",")
     if len(word) <= _LONGEST_WORD * 2 and all(each.isdecimal() for each in named):
         return {int(each) for each in named}

@@ -1,4 +1,4 @@
-"""Order and progress in SQLite."""
+"""The index in SQLite: order and progress."""
 
 from __future__ import annotations
 
@@ -372,7 +372,7 @@ def _check_group(
 
 
 def _settle(connection: sqlite3.Connection, named: dict[str, Any]) -> list[int]:
-    """What a commit that was made before was answered."""
+    """The answer of an earlier commit."""
     row = _run(connection, "object", name=named["name"]).fetchone()
     if row is None:
         raise ObjectTooOld(*_run(connection, "floor_above", **named).fetchone())
