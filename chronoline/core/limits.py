@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 from chronoline.core.message import NewMessage
 
@@ -29,6 +29,17 @@ MAX_HEADER_BYTES = 65_536
 MAX_KEY_BYTES = 65_536
 MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_REASON_CHARACTERS = 1_000
+MAX_BATCH = 10_000
+"""Items of one call."""
+
+
+def batch_problem(items: object) -> str | None:
+    """A batch is a list or a tuple of at most 10,000 items."""
+    if isinstance(items, str | bytes) or not isinstance(items, Sized):
+        return f"a batch must be a list or a tuple, not {type(items).__name__}"
+    if len(items) > MAX_BATCH:
+        return f"a batch holds at most {MAX_BATCH} items, not {len(items)}: split it"
+    return None
 
 
 def id_problem(value: object) -> str | None:

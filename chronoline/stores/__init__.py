@@ -1,1 +1,1 @@
-"""Timeline stores: one contract, several engines, chosen by URL in `opening`."""
+"""Timeline stores: one contract, one `Timeline`, several engines, chosen by URL in `factory`."""

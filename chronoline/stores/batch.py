@@ -1,32 +1,36 @@
-"""Input, checked once at the edge of a store, and batches of it."""
+"""Batches: each item is checked once, gets one outcome, and no id occurs twice in a write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
+from chronoline.core.change import Change
+from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
+from chronoline.core.ids import bucket_of
 from chronoline.core.limits import (
-    MAX_ID_BYTES,
-    MAX_TIME_MS,
     MIN_LEASE_MS,
     id_problem,
+    message_problem,
     name_problem,
+    reason_problem,
     session_problem,
     time_problem,
+    version_problem,
 )
+from chronoline.core.message import After, NewMessage
 from chronoline.core.outcome import Outcome, Refusal, held_error
-from chronoline.stores.changes import LeaseRequest
-from chronoline.stores.contract import MAX_BATCH
-
-MAX_RESERVE_AHEAD_MS = 60_000
+from chronoline.core.permissions import Operation
+from chronoline.core.topic import Topic
+from chronoline.stores.checks import check_batch
+from chronoline.stores.guards import NEEDS_TIME_AHEAD
 
 Item = TypeVar("Item")
 
 
 class Batch(Generic[Item]):
-    """Collects the outcomes of a batch, and deals it out in rounds in which no id occurs twice."""
+    """The outcomes of a batch, and its valid items in rounds in which no id occurs twice."""
 
     def __init__(self, size: int) -> None:
         self._outcomes: list[Outcome | None] = [None] * size
@@ -36,7 +40,7 @@ class Batch(Generic[Item]):
         self._begun = False
 
     def add(self, place: int, message_id: str, item: Item) -> None:
-        """Takes in a valid item."""
+        """Adds a valid item."""
         if message_id not in self._rounds[0]:
             self._rounds[0][message_id] = (place, item)
             return
@@ -47,19 +51,25 @@ class Batch(Generic[Item]):
         self._rounds[repeat][message_id] = (place, item)
 
     def refuse(self, place: int, message_id: object, problem: str) -> None:
-        """Takes in an item that is not valid."""
+        """Adds an item that is not valid."""
         self._outcomes[place] = invalid(message_id, problem)
 
-    def rounds(
+    def rounds(self) -> Iterator[list[Item]]:
+        """The valid items. The second occurrence of an id comes in a later round than the first."""
+        for chosen in self._rounds:
+            self._chosen = chosen
+            if chosen:
+                yield [item for _, item in chosen.values()]
+
+    def weighed_rounds(
         self,
-        weight: Callable[[Item], int] = lambda _: 0,
-        most: int = 1,
-        again: Callable[[Outcome], Outcome | None] | None = None,
+        weight: Callable[[Item], int],
+        most: int,
+        again: Callable[[Outcome], Outcome | None],
     ) -> Iterator[list[Item]]:
         """The valid items, in parts of about `most` by weight.
 
-        Second occurrences of an id come after all first ones. Where `again` knows the outcome of a repeated
-        item from the one before it, that is its outcome, and it is not dealt out.
+        `again` can answer a repeated item by the outcome of the one before it. Then no round contains it.
         """
         before: dict[str, tuple[int, Item]] = {}
         for chosen in self._rounds:
@@ -68,7 +78,7 @@ class Batch(Generic[Item]):
             weighed = 0
             for message_id, (_, item) in chosen.items():
                 outcome = self._outcomes[before[message_id][0]] if before else None
-                known = again(outcome) if again and outcome else None
+                known = again(outcome) if outcome else None
                 if known:
                     self.settle(known)
                     continue
@@ -82,15 +92,16 @@ class Batch(Generic[Item]):
             before = chosen
 
     def settle(self, outcome: Outcome) -> None:
-        """Notes what became of an id in the current round."""
+        """Notes the outcome of an id in the current round."""
         self._outcomes[self._chosen[outcome.id][0]] = outcome
 
     def settle_done(self, versions: Mapping[str, int], times: Mapping[str, int]) -> None:
-        """Notes what was changed in the current round, and which time each change set."""
+        """Notes the changes of the current round by their new versions, and the times that they set."""
         self._begun = self._begun or bool(versions)
+        outcomes, chosen, time_of = self._outcomes, self._chosen, times.get
         for message_id, version in versions.items():
-            at = times.get(message_id, 0)
-            self.settle(Outcome(id=message_id, version=version, at=at))
+            done = Outcome(id=message_id, version=version, at=time_of(message_id, 0))
+            outcomes[chosen[message_id][0]] = done
 
     def set_aside(self, ids: Iterable[str]) -> None:
         """Notes that other transactions hold these ids of the current round."""
@@ -99,7 +110,7 @@ class Batch(Generic[Item]):
 
     @contextmanager
     def honest(self) -> Iterator[None]:
-        """Once something was changed, a store that goes away leaves an unknown outcome."""
+        """Turns `StoreUnavailable` into `OutcomeUnknown` once a part of the batch is done."""
         try:
             yield
         except StoreUnavailable as error:
@@ -116,82 +127,68 @@ class Batch(Generic[Item]):
         return outcomes
 
 
+def message_batch(
+    topic: Topic, messages: Sequence[NewMessage], now_ms: int
+) -> Batch[tuple[int, NewMessage]]:
+    """New messages, each with its bucket; the invalid ones are refused."""
+    check_batch(messages, now_ms)
+    settings = topic.settings
+    batch: Batch[tuple[int, NewMessage]] = Batch(len(messages))
+    for place, message in enumerate(messages):
+        if not isinstance(message, NewMessage):
+            problem = f"must be a NewMessage, not {type(message).__name__}"
+            batch.refuse(place, message, problem)
+            continue
+        wrong = message_problem(message, settings.largest_body_bytes)
+        if wrong:
+            batch.refuse(place, message.id, wrong)
+        else:
+            batch.add(place, message.id, (bucket_of(message.id, settings.buckets), message))
+    return batch
+
+
+def change_batch(
+    operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
+) -> Batch[tuple[int, Change]]:
+    """Changes, each with its bucket and an absolute time; the invalid ones are refused."""
+    check_batch(changes, now_ms)
+    soonest_ms = 0 if operation is Operation.EXTEND else MIN_LEASE_MS
+    buckets = topic.settings.buckets
+    batch: Batch[tuple[int, Change]] = Batch(len(changes))
+    for place, change in enumerate(changes):
+        problem = _change_problem(operation, change)
+        if problem:
+            batch.refuse(place, getattr(change, "id", change), problem)
+            continue
+        placed = change
+        if isinstance(change.to, After):
+            placed = change._replace(to=now_ms + max(change.to.delay_ms, soonest_ms))
+        batch.add(place, change.id, (bucket_of(change.id, buckets), placed))
+    return batch
+
+
+def _change_problem(operation: Operation, change: object) -> str | None:
+    if not isinstance(change, Change):
+        return f"must be a Change, not {type(change).__name__}"
+    kind, message_id, name, version, to, _, reason, session, problem = change
+    if kind is not operation:
+        problem = problem or f"all changes of a batch have one operation: {operation}, not {kind}"
+    if isinstance(to, After) and operation in NEEDS_TIME_AHEAD:
+        wrong_time = time_problem("the delay", to.delay_ms)
+    else:
+        wrong_time = time_problem("the new time", to)
+    return (
+        problem
+        or id_problem(message_id)
+        or name_problem("name", name)
+        or version_problem(version)
+        or wrong_time
+        or reason_problem(reason)
+        or session_problem(session)
+    )
+
+
 def invalid(message_id: object, problem: str) -> Outcome:
     """The refusal of an item that is not valid."""
     shown = message_id if isinstance(message_id, str) else repr(message_id)
     return Outcome(id=shown, refusal=Refusal.INVALID, detail=problem)
-
-
-def check_batch(items: Sized, now_ms: int) -> None:
-    check_time("now_ms", now_ms)
-    check_size(items)
-
-
-def check_uid(uid: object) -> None:
-    if not isinstance(uid, int) or isinstance(uid, bool):
-        raise InvalidInput(f"a topic is named by its uid, a number, not by {type(uid).__name__}")
-
-
-def check_size(items: Sized) -> None:
-    if isinstance(items, str | bytes) or not isinstance(items, Sized):
-        raise InvalidInput(f"a batch must be a list or a tuple, not {type(items).__name__}")
-    if len(items) > MAX_BATCH:
-        raise InvalidInput(f"a batch holds at most {MAX_BATCH} items, not {len(items)}: split it")
-
-
-def check_limit(limit: int) -> None:
-    check_whole("limit", limit, 1, MAX_BATCH)
-
-
-def check_whole(what: str, value: object, low: int, high: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise InvalidInput(f"{what} must be a whole number from {low} to {high}, not {value!r}")
-
-
-def check_name(what: str, value: str) -> None:
-    problem = name_problem(what, value)
-    if problem:
-        raise InvalidInput(problem)
-
-
-def check_after(after: str) -> None:
-    """The id behind which a page begins; empty for the first."""
-    if after != "":
-        problem = name_problem("after", after, MAX_ID_BYTES)
-        if problem:
-            raise InvalidInput(problem)
-
-
-def check_time(what: str, value: int) -> None:
-    problem = time_problem(what, value)
-    if problem:
-        raise InvalidInput(problem)
-
-
-def check_span(start: int, end: int) -> None:
-    check_time("start", start)
-    check_time("end", end)
-    if end < start:
-        raise InvalidInput(f"end {end} lies before start {start}")
-
-
-def check_session(session: str) -> None:
-    problem = session_problem(session)
-    if problem:
-        raise InvalidInput(problem)
-
-
-def check_request(
-    consumer: str, lease_ms: int, reserve_ahead_ms: int, session: str, now_ms: int
-) -> LeaseRequest:
-    check_name("consumer", consumer)
-    check_session(session)
-    check_time("now_ms", now_ms)
-    check_whole("lease_ms", lease_ms, MIN_LEASE_MS, MAX_TIME_MS)
-    check_whole("reserve_ahead_ms", reserve_ahead_ms, 0, MAX_RESERVE_AHEAD_MS)
-    return LeaseRequest(consumer, lease_ms, reserve_ahead_ms, session or None, now_ms)
-
-
-def first_of_each(ids: Sequence[str]) -> list[str]:
-    """The ids that could exist at all, each once, in their order."""
-    return list(dict.fromkeys(each for each in ids if id_problem(each) is None))

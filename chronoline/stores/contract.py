@@ -7,19 +7,19 @@ Everywhere:
   others are done. The same id twice in a batch is handled as two batches, one after the other.
 - `now_ms` is the caller's clock. No engine reads a clock of its own. The clocks of processes that share a
   store differ by at most `CLOCK_BOUND_MS`, and a create takes effect at most `WRITE_BOUND_MS` after its
-  `now_ms`: one that waits for its turn for longer than a second is refused with `StoreBusy`. Within these
-  bounds, no version of an id is ever given out twice.
+  `now_ms`: a create that waits longer than a second for its turn is refused with `StoreBusy`. Within these
+  bounds, no version of an id is ever used twice.
 - Every change is one conditional write that checks its guard and adds 1 to the version. *Refused* means
   that nothing changed. Who may do what in which state is `core.permissions`.
 - Errors concern the whole call: `TopicNotFound` if the uid names no live topic, `InvalidInput` for
-  arguments that no item can be blamed for, `StoreUnavailable` (and its kinds) if nothing was changed,
-  `OutcomeUnknown` if the store did not answer a change. Then some of the batch may be done: ask again, with
-  `again=True`. Where other transactions hold some of the messages, the error's `answered` says what became
-  of each.
-- `again` says that an earlier attempt of this very call was not answered. The items are tried, and one that
-  is refused is judged by the row: done if the row names the same hand as its last (the lease's `session`, and
-  the version after its own), refused if it names another, `unknown` if it cannot tell or if the earlier
-  attempt may still take effect.
+  arguments that belong to no single item, `StoreUnavailable` (and its subclasses) if nothing was changed,
+  `OutcomeUnknown` if the store did not answer a change. Then some of the batch may be done: call again, with
+  `again=True`. If other transactions hold some of the messages, the error's `answered` has the outcome of
+  each.
+- `again` says that an earlier attempt of this very call was not answered. The items are tried, and the row
+  decides about an item that is refused: done if the row names the same hand as its last (the lease's
+  `session`, and the version after its own), refused if it names another, `unknown` if it does not tell or if
+  the earlier attempt may still take effect.
 - A change that was answered survives the death of the process and of the machine, on engines whose
   `capabilities.durable` says so.
 """
@@ -27,37 +27,48 @@ Everywhere:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from chronoline.core import limits
+from chronoline.core.change import (
+    Change,
+    check_batch_size,
+    lease_change,
+    lease_changes,
+    pair_changes,
+)
 from chronoline.core.closing import Closing
 from chronoline.core.message import DeadLetter, Lease, LeaseTime, Message, NewMessage
 from chronoline.core.outcome import Grant, Outcome
-from chronoline.core.permissions import Actor
+from chronoline.core.permissions import Actor, Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings
-from chronoline.stores.inputs import Inputs
-from chronoline.stores.members import Members
+from chronoline.stores.checks import check_name, check_time
+from chronoline.stores.inputs import InputAccount, InputClaim, Intake, TakenIn
+from chronoline.stores.members import Member
 
 Result = TypeVar("Result")
 IfExists = Literal["refuse", "replace"]
-MAX_BATCH = 10_000
+_SYSTEM = "system"
+"""The name under which dead letters are changed; no guard looks at it."""
+MAX_BATCH = limits.MAX_BATCH
 MAX_FORECAST_STEPS = 100_000
 NOTICE_HORIZON_MS = 10_000
-"""Changes are noticed by watchers if they fall due within this time. Look again at least this often."""
+"""Watches hear of changes that fall due within this time. Look again at least this often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an engine can do; the conformance suite asks before it demands."""
+    """The abilities of an engine. The conformance suite reads them."""
 
     durable: bool
     """Answered changes survive a crash."""
     shared: bool
     """Several processes may work on it at the same time."""
     concurrent_writers: bool
-    """Writes run beside each other; if not, one lane of writes serves the whole store."""
+    """Writes run beside each other. If not, one thread writes for the whole store."""
     caller_transactions: bool
     """A message can be created inside the caller's own database transaction."""
 
@@ -93,7 +104,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastStep:
-    """What lies on the timeline from `start` until the next step."""
+    """The messages of the timeline from `start` until the next step."""
 
     start: int
     counts: Counts
@@ -101,7 +112,7 @@ class ForecastStep:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Returned:
-    """A consumer that resumed its leases. Of two sessions of one name the greater one is the later."""
+    """A consumer that resumed its leases. Of two sessions of one name the greater is the later."""
 
     at: int
     session: str
@@ -110,7 +121,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A change that a sleeper should know of; a field that is None is not known: look."""
+    """A change that concerns a sleeper. If a field is None, it is not known: look."""
 
     topic_uid: int | None = None
     due: int | None = None
@@ -123,10 +134,10 @@ class Watch(Closing):
 
     @abstractmethod
     def wait(self, timeout_s: float) -> list[Notice]:
-        """Sleeps until something was noticed, the time is over, or `wake` was called.
+        """Sleeps until there is a notice, the time is over, or `wake` is called.
 
-        Whatever was committed after the watch was made, by this process or another, that falls due
-        within `NOTICE_HORIZON_MS` of its own `now_ms`, is noticed. Notices may be spurious.
+        There is a notice of every change that this or another process committed after the watch was made, if
+        it falls due within `NOTICE_HORIZON_MS` of its own `now_ms`. Notices may be spurious.
         """
 
     @abstractmethod
@@ -135,10 +146,10 @@ class Watch(Closing):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends a `wait` and gives back what the watch holds. May be called twice."""
+        """Ends a `wait` and frees the watch's resources. May be called twice."""
 
 
-class Store(Inputs, Members, Closing):
+class Store(Closing):
     """Durable messages with a due time. Obtained from `chronoline.open_store(url)`."""
 
     capabilities: Capabilities
@@ -149,9 +160,9 @@ class Store(Inputs, Members, Closing):
     def create_topic(
         self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int
     ) -> Topic:
-        """Makes a topic and its storage, with a new uid.
+        """Creates a topic and its storage, with a new uid.
 
-        Raises `TopicExists` while a topic of that name is there or is still being dropped.
+        Raises `TopicExists` while a topic of that name exists or is still being removed.
         """
 
     @abstractmethod
@@ -177,9 +188,20 @@ class Store(Inputs, Members, Closing):
 
     @abstractmethod
     def drop_topic(self, uid: int, *, now_ms: int) -> bool:
-        """From now on the topic is gone for everybody; false if it was already.
+        """Drops a topic, for every process at once; false if it was dropped before.
 
-        Its messages are removed by `purge`, and its name is taken until that is done.
+        `purge` removes its messages. Its name stays taken until that is done.
+        """
+
+    # Changes to messages
+
+    @abstractmethod
+    def apply(
+        self, topic_uid: int, changes: Sequence[Change], *, again: bool = False, now_ms: int
+    ) -> list[Outcome]:
+        """Makes changes, all of one operation. The method with the operation's name says its rules.
+
+        A change of another operation than the first is refused as `invalid`.
         """
 
     # What producers do
@@ -195,15 +217,14 @@ class Store(Inputs, Members, Closing):
     ) -> list[Outcome]:
         """Puts messages on the timeline. Guard: the id is free.
 
-        An id is taken by a message, by a dead letter, and for the topic's `dedupe_ms` after an ack,
+        A message or a dead letter takes its id, and keeps it for the topic's `dedupe_ms` after an ack,
         a cancel or a discard; then the outcome is `exists`. The first version is `now_ms`, or one more
-        than the mark that a deleted message left if that is greater, so that no old lease fits it.
+        than the mark of a deleted message if that is greater, so that no old lease fits it.
 
-        With `if_exists="replace"` the owner cancels whatever has the id and creates the message anew in
+        With `if_exists="replace"` the owner cancels the message that has the id and creates the new one in
         one step. Guard: own producer group and no live lease.
         """
 
-    @abstractmethod
     def reschedule(
         self,
         topic_uid: int,
@@ -215,11 +236,17 @@ class Store(Inputs, Members, Closing):
     ) -> list[Outcome]:
         """Moves messages (id, new due) on the timeline, also into the past. Sets `due = ts`.
 
-        Guard: own producer group and no live lease. A lapsed lease is counted as an attempt. Whoever moves a
-        message past its `expires` will find it among the dead letters.
+        Guard: own producer group and no live lease. A lapsed lease counts as an attempt. A message that is
+        moved past its `expires` goes to the dead letters when it falls due.
         """
+        check_name("producer group", producer_group)
 
-    @abstractmethod
+        def change(message_id: str, due: int) -> Change:
+            return Change(Operation.RESCHEDULE, message_id, producer_group, to=due)
+
+        changes = pair_changes(Operation.RESCHEDULE, moves, "(id, due)", change)
+        return self.apply(topic_uid, changes, again=again, now_ms=now_ms)
+
     def cancel(
         self,
         topic_uid: int,
@@ -233,6 +260,10 @@ class Store(Inputs, Members, Closing):
 
         A repeated cancel is done and changes nothing, within the topic's `dedupe_ms`.
         """
+        check_name("producer group", producer_group)
+        check_batch_size(ids)
+        changes = [Change(Operation.CANCEL, each, producer_group) for each in ids]
+        return self.apply(topic_uid, changes, again=again, now_ms=now_ms)
 
     # What consumers do
 
@@ -252,17 +283,16 @@ class Store(Inputs, Members, Closing):
         """Leases the oldest messages of these bucket ranges, bodies included.
 
         The rows name `session` as the one that was granted the leases (`core.session`). If the call is not
-        answered, `select_held` with the same session tells what it took.
+        answered, `select_held` with the same session shows which messages it leased.
 
-        Guard: `ts <= now`, or not locked and `ts <= now + reserve_ahead_ms`. It looks from the
-        beginning of time, so a late commit is never passed over; a row that another holds locked at
-        this moment is left for the next time, and does not stand in the way of those behind it. At most
-        60 s ahead. A lease ends at max(due, now) + `lease_ms`.
+        Guard: `ts <= now`, or not locked and `ts <= now + reserve_ahead_ms` (at most 60 s). The search
+        starts at the beginning of time, so that it finds late commits. It skips rows that another
+        transaction has locked, and takes those behind them. A lease ends at max(due, now) + `lease_ms`.
 
-        A message whose last lease lapsed has one attempt more. One that has used up the topic's
-        `max_attempts`, is past its `expires` (or would be at its due) or later than `max_lateness_ms` goes
+        A message whose last lease lapsed has one attempt more. A message that has used up the topic's
+        `max_attempts`, is past its `expires` (or will be at its due) or later than `max_lateness_ms` goes
         to the dead letters in the same write and is named in `refused`. The letter's reason is the first of
-        `attempts`, `expired` and `max_lateness` that is the case.
+        `attempts`, `expired` and `max_lateness` that applies.
         """
 
     @abstractmethod
@@ -277,7 +307,7 @@ class Store(Inputs, Members, Closing):
         session: str = "",
         now_ms: int,
     ) -> Grant:
-        """Leases messages by (id, version), for those who looked first. Otherwise like `reserve`.
+        """Leases messages by (id, version), after a read that showed them. Otherwise like `reserve`.
 
         Ids that were not leased are in `refused`, with the reason.
         """
@@ -297,11 +327,10 @@ class Store(Inputs, Members, Closing):
 
         They come in the order of their ids: for the next page `after` is the last id of this one. The ends of
         the leases stay; the messages count as redelivered. The rows name `session` from now on, and
-        `resumed_from` says which one they named before. Old versions are refused. With a session, watches
-        are told of it, in other processes too where the engine can.
+        `resumed_from` has the session that they named before. Old versions are refused. With a session,
+        watches get a notice of it, in other processes too if the engine can send it.
         """
 
-    @abstractmethod
     def extend(
         self,
         topic_uid: int,
@@ -310,13 +339,14 @@ class Store(Inputs, Members, Closing):
         again: bool = False,
         now_ms: int,
     ) -> list[Outcome]:
-        """Moves the end of live leases to a new time, which the outcome answers; `due` stays.
+        """Moves the end of live leases to a new time, which is in the outcome; `due` stays.
 
         Guard: own live lease of this version, new end at least 10 ms after now and after the due. The
         outcome's version names the lease from now on.
         """
+        changes = _timed_changes(Operation.EXTEND, leases)
+        return self.apply(topic_uid, changes, again=again, now_ms=now_ms)
 
-    @abstractmethod
     def release(
         self,
         topic_uid: int,
@@ -329,8 +359,9 @@ class Store(Inputs, Members, Closing):
 
         Guard: own live lease of this version, new time at least 10 ms ahead.
         """
+        changes = _timed_changes(Operation.RELEASE, leases)
+        return self.apply(topic_uid, changes, again=again, now_ms=now_ms)
 
-    @abstractmethod
     def retry(
         self,
         topic_uid: int,
@@ -344,8 +375,9 @@ class Store(Inputs, Members, Closing):
         Guard: own live lease of this version, new time at least 10 ms ahead. Counts an attempt; at the
         topic's `max_attempts` the message goes to the dead letters in the same write, which is done too.
         """
+        changes = _timed_changes(Operation.RETRY, leases)
+        return self.apply(topic_uid, changes, again=again, now_ms=now_ms)
 
-    @abstractmethod
     def bury(
         self,
         topic_uid: int,
@@ -354,13 +386,18 @@ class Store(Inputs, Members, Closing):
         again: bool = False,
         now_ms: int,
     ) -> list[Outcome]:
-        """Sends messages to the dead letters, for a reason that their consumer gives. Counts an attempt.
+        """Sends messages to the dead letters, with a reason that their consumer gives. Counts an attempt.
 
         Guard: own live lease of this version. The reason is text of at most 1,000 characters, without NUL,
         else the item is refused as `invalid`. A repeated bury by the same session is done.
         """
 
-    @abstractmethod
+        def change(lease: Lease, reason: str) -> Change:
+            return lease_change(Operation.BURY, lease, reason=reason)
+
+        changes = pair_changes(Operation.BURY, leases, "(lease, reason)", change)
+        return self.apply(topic_uid, changes, again=again, now_ms=now_ms)
+
     def unreserve(
         self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False, now_ms: int
     ) -> list[Outcome]:
@@ -368,30 +405,33 @@ class Store(Inputs, Members, Closing):
 
         Guard: own live lease of this version.
         """
+        changes = lease_changes(Operation.UNRESERVE, leases)
+        return self.apply(topic_uid, changes, again=again, now_ms=now_ms)
 
-    @abstractmethod
     def ack(
         self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False, now_ms: int
     ) -> list[Outcome]:
-        """Deletes messages for the consumer that has done with them.
+        """Deletes messages that their consumer has handled.
 
         Guard: own live lease of this version. A repeated ack of the same lease is done and changes
         nothing, within the topic's `dedupe_ms`.
         """
+        changes = lease_changes(Operation.ACK, leases)
+        return self.apply(topic_uid, changes, again=again, now_ms=now_ms)
 
     # Several changes at once
 
     @abstractmethod
     def together(self, works: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
-        """Does some works, each of which makes changes by calls of this store, one after the other.
+        """Runs functions that make changes by calls of this store, one after the other.
 
-        Each answers what it returned, or what it raised, and the others are done. A durable engine whose
-        writes do not run beside each other commits them together, which is much cheaper: then a work that
-        raised has changed nothing, and if the commit fails, none is done and the error is raised. Elsewhere
-        every call is a commit of its own, and what a work did before it raised stays.
+        Answers the result of each, or the error that it raised; an error does not stop the others. A durable
+        engine whose writes exclude each other commits all of them together, which is much cheaper: then a
+        function that raised has changed nothing, and if the commit fails, none is done and the error is
+        raised. On other engines every call is a commit of its own, and stays if its function raises later.
         """
 
-    # Looking
+    # Reads
 
     @abstractmethod
     def select(
@@ -401,11 +441,11 @@ class Store(Inputs, Members, Closing):
 
     @abstractmethod
     def lookup(self, topic_uid: int, ids: Sequence[str]) -> dict[str, Message]:
-        """The messages with these ids; those that are deleted, dead or not there are missing."""
+        """The messages with these ids; deleted, dead and unknown ones are missing."""
 
     @abstractmethod
     def bodies(self, topic_uid: int, ids: Sequence[str], *, actor: Actor, now_ms: int) -> Bodies:
-        """The bodies of these messages, for those who may read them."""
+        """The bodies of these messages, if the actor may read them."""
 
     @abstractmethod
     def select_held(
@@ -417,7 +457,7 @@ class Store(Inputs, Members, Closing):
         after: str = "",
         limit: int,
     ) -> Page:
-        """Messages that name this consumer as their holder, lapsed leases included; of one session if named.
+        """Messages that name this consumer, or one session of it, as their holder; lapsed leases included.
 
         By id, beginning behind `after`: for the next page that is the last id of this one.
         """
@@ -467,9 +507,10 @@ class Store(Inputs, Members, Closing):
     ) -> Page:
         """All messages of these ranges with `start <= ts < end`, in pages and in an order of the engine's.
 
-        Without an `end` there is none. They begin behind `after`: for the next page that is the last message
-        of this one, whatever became of it. What keeps its place while the pages are read comes exactly once;
-        what is moved meanwhile may come again, under another version, or be passed over.
+        Without an `end` the range is open. A page begins behind `after`: for the next page that is the last
+        message of this one, even if it has been changed or deleted since. A message that keeps its place
+        while the pages are read comes exactly once; one that moves meanwhile may come again, under another
+        version, or not at all.
         """
 
     # Dead letters
@@ -480,46 +521,130 @@ class Store(Inputs, Members, Closing):
     ) -> list[DeadLetter]:
         """Dead letters, oldest first, and by id where they died at the same moment.
 
-        They begin behind `after`: for the next page that is the last letter of this one, whatever became
-        of it. Fewer than the limit are the last.
+        They begin behind `after`: for the next page that is the last letter of this one, even if it has been
+        put back or discarded since. A page with fewer than the limit is the last.
         """
 
-    @abstractmethod
     def redrive(
         self, topic_uid: int, ids: Sequence[str], *, due: int, now_ms: int
     ) -> list[Outcome]:
         """Puts dead letters back on the timeline with attempts at 0. Guard: the message is dead.
 
-        An `expires` that would keep it from being delivered, now or at the new `due`, is dropped.
+        An `expires` that would prevent its delivery, now or at the new `due`, is removed.
+        """
+        check_time("due", due)
+        check_batch_size(ids)
+        changes = [Change(Operation.REDRIVE, each, _SYSTEM, to=due) for each in ids]
+        return self.apply(topic_uid, changes, now_ms=now_ms)
+
+    def discard(self, topic_uid: int, ids: Sequence[str], *, now_ms: int) -> list[Outcome]:
+        """Deletes dead letters. Guard: the message is dead."""
+        check_batch_size(ids)
+        changes = [Change(Operation.DISCARD, each, _SYSTEM) for each in ids]
+        return self.apply(topic_uid, changes, now_ms=now_ms)
+
+    # Inputs
+
+    @abstractmethod
+    def claim_inputs(
+        self, source: str, starts: Mapping[int, int], holder: str, *, until_ms: int, now_ms: int
+    ) -> list[InputClaim]:
+        """Claims partitions that nobody holds, and one's own again under a new fence.
+
+        `starts` has the first offset of each partition, for those that are new to the store.
         """
 
     @abstractmethod
-    def discard(self, topic_uid: int, ids: Sequence[str], *, now_ms: int) -> list[Outcome]:
-        """Deletes dead letters. Guard: the message is dead."""
+    def renew_claims(
+        self, claims: Sequence[InputClaim], *, until_ms: int, now_ms: int
+    ) -> list[InputClaim]:
+        """Moves the end of live claims, and answers them; claims that are over or lost are missing."""
+
+    @abstractmethod
+    def release_claims(self, claims: Sequence[InputClaim]) -> None:
+        """Gives up claims, except those that others hold by now."""
+
+    @abstractmethod
+    def take_in(
+        self, topic_uid: int, intakes: Sequence[Intake], *, producer_group: str, now_ms: int
+    ) -> list[TakenIn]:
+        """Writes the records and moves each position to `upto`, all in one transaction.
+
+        Records below the position were taken in before and are skipped. The others are written in their
+        order: messages are created, and the first of an id counts; cancels and reschedules are made for
+        `producer_group`. At most 10,000 records in all. Raises `ClaimLost` unless every claim lives, and
+        `InvalidInput` if one of the records is not valid; then nothing was changed.
+        """
+
+    @abstractmethod
+    def input_accounts(self, source: str) -> list[InputAccount]:
+        """The accounts of a source, by partition."""
+
+    @abstractmethod
+    def forget_inputs(self, source: str, *, now_ms: int) -> int:
+        """Deletes the accounts of a source that nobody claims, and answers how many.
+
+        The next claim of such a partition begins anew, and its records are taken in again.
+        """
+
+    # Members
+
+    @abstractmethod
+    def beat(
+        self, group: str, name: str, *, until_ms: int, details: str = "", now_ms: int
+    ) -> list[Member]:
+        """Notes that a member is alive until a moment, and answers all members as `members` does.
+
+        A member that was asked to stop stays so. Members that have been dead for an hour are deleted, in all
+        groups: in the group of a dropped topic nobody beats.
+        """
+
+    @abstractmethod
+    def members(self, group: str) -> list[Member]:
+        """All members of a group by name, also those that died less than an hour ago."""
+
+    @abstractmethod
+    def live_groups(self, *, now_ms: int) -> frozenset[str]:
+        """The groups with a member that is alive."""
+
+    @abstractmethod
+    def ask_to_stop(self, group: str, name: str | None = None) -> int:
+        """Asks one member, or all, to stop, and answers how many were asked."""
+
+    @abstractmethod
+    def leave(self, group: str, name: str) -> None:
+        """Deletes a member, if it exists."""
 
     # Upkeep
 
     @abstractmethod
     def purge(self, *, limit: int = 1_000, now_ms: int) -> int:
-        """Removes up to `limit` rows that nobody needs any more, and says how many it removed.
+        """Removes up to `limit` rows that nobody needs any more, and answers how many it removed.
 
         These are marks of deleted messages whose `dedupe_ms` is over, dead letters of topics that keep
-        none, and what is left of dropped topics. Marks and dead letters stay until their version lies more
-        than `SETTLED_AFTER_MS` before now. Several processes may purge at once. It is worth calling again at
-        once while it removes as many as the limit.
+        none, and messages of dropped topics. Marks and dead letters stay until their version lies more
+        than `SETTLED_AFTER_MS` before now. Several processes may purge at once. Call it again at once while
+        it removes as many as the limit.
         """
 
     @abstractmethod
     def watch(self) -> Watch:
-        """A place to sleep until something falls due earlier than was known."""
+        """A place to sleep until a message falls due earlier than was known."""
 
     @abstractmethod
     def clock_ms(self) -> int | None:
-        """What the clock of the store's server says, to be compared with one's own; None if it has none.
+        """The time of the store's server, for comparison with one's own clock; None if it has none.
 
         No rule depends on it.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Gives back connections and files. May be called twice; other calls then raise `StoreClosed`."""
+        """Closes connections and files. May be called twice; other calls then raise `StoreClosed`."""
+
+
+def _timed_changes(operation: Operation, leases: Sequence[tuple[Lease, LeaseTime]]) -> list[Change]:
+    def change(lease: Lease, to: LeaseTime) -> Change:
+        return lease_change(operation, lease, to)
+
+    return pair_changes(operation, leases, "(lease, time)", change)

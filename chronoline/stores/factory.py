@@ -1,4 +1,4 @@
-"""The one place that chooses an engine, by URL."""
+"""Opens a store by its URL: the one place that chooses an engine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from chronoline.stores.contract import Store
 def open_store(url: str) -> Store:
     """Opens the timeline store that a URL names, making or migrating its tables where needed.
 
-    - ``memory:`` lives in this process and is gone with it.
+    - ``memory:`` lives in this process and ends with it.
     - ``sqlite:///relative.db`` and ``sqlite:////absolute.db`` are one file, for one machine.
     - ``postgresql://…`` is a database of a PostgreSQL server; needs ``chronoline[postgres]``. With
-      ``?notify=off`` it does without LISTEN and NOTIFY, which not every compatible server has.
+      ``?notify=off`` it uses no LISTEN and NOTIFY, which some compatible servers lack.
     """
     try:
         scheme = urlsplit(str(url)).scheme

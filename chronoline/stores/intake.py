@@ -1,16 +1,17 @@
-"""What all engines share of inputs and members: checks, and the one transaction that takes records in."""
+"""Intake: records of a source become messages, in one transaction with the positions of its partitions."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, cast
 
+from chronoline.core.change import Change, check_batch_size
 from chronoline.core.errors import InvalidInput
 from chronoline.core.ids import bucket_of
 from chronoline.core.limits import (
+    MAX_BATCH,
     MAX_BODY_BYTES,
     MAX_TIME_MS,
     bytes_problem,
@@ -21,15 +22,12 @@ from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic
-from chronoline.stores.base import EngineStore
-from chronoline.stores.batch import check_name, check_size, check_time, check_whole
-from chronoline.stores.changes import is_move
-from chronoline.stores.contract import MAX_BATCH
+from chronoline.stores.checks import check_whole
+from chronoline.stores.engine import Engine, InputMove
 from chronoline.stores.inputs import (
     Cancel,
     ClaimLost,
     Entry,
-    InputClaim,
     InputRecord,
     Intake,
     Rejected,
@@ -37,122 +35,29 @@ from chronoline.stores.inputs import (
     TakenIn,
     Tally,
 )
-from chronoline.stores.members import FORGOTTEN_AFTER_MS, MAX_DETAILS_BYTES, Member
-from chronoline.stores.primitives import Key
-from chronoline.stores.requests import Asked, change_batch
-
-Answer = TypeVar("Answer")
-Partition = tuple[str, int]
-"""A source and one of its partitions."""
+from chronoline.stores.writer import Writer
 
 
-class Move(NamedTuple):
-    """Where a partition's account moves, and what it adds to its counts."""
-
-    partition: Partition
-    upto: int
-    tally: Tally
-
-
-class TakesIn(EngineStore):
-    """The contract's methods on inputs and members over an engine's primitives, which get valid input."""
-
-    @abstractmethod
-    def _transact(self, work: Callable[[TakesIn], Answer]) -> Answer:
-        """Runs `work` on a store whose changes are committed together, or not at all if it raises."""
-
-    @abstractmethod
-    def _claim_inputs(
-        self, source: str, starts: Mapping[int, int], holder: str, until_ms: int, now_ms: int
-    ) -> list[InputClaim]: ...
-
-    @abstractmethod
-    def _renew_claims(
-        self, claims: Sequence[InputClaim], until_ms: int, now_ms: int
-    ) -> list[InputClaim]: ...
-
-    @abstractmethod
-    def _positions(self, claims: Sequence[InputClaim], now_ms: int) -> dict[Partition, int]:
-        """Where the partitions of live claims stand; inside a transaction nobody moves them meanwhile."""
-
-    @abstractmethod
-    def _move_inputs(self, moves: Sequence[Move]) -> None:
-        """Moves positions, never backwards, and adds to the counts."""
-
-    @abstractmethod
-    def _reject(self, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
-        """Sends messages that were just created to the dead letters."""
-
-    @abstractmethod
-    def _beat(
-        self, group: str, name: str, until_ms: int, details: str, forgotten_ms: int
-    ) -> None: ...
-
-    # Inputs
-
-    def claim_inputs(
-        self, source: str, starts: Mapping[int, int], holder: str, *, until_ms: int, now_ms: int
-    ) -> list[InputClaim]:
-        check_name("source", source)
-        check_name("holder", holder)
-        check_time("until_ms", until_ms)
-        check_time("now_ms", now_ms)
-        check_size(starts)
-        for partition, start in starts.items():
-            check_whole("partition", partition, 0, MAX_TIME_MS)
-            check_whole("start", start, 0, MAX_TIME_MS)
-        return self._claim_inputs(source, starts, holder, until_ms, now_ms) if starts else []
-
-    def renew_claims(
-        self, claims: Sequence[InputClaim], *, until_ms: int, now_ms: int
-    ) -> list[InputClaim]:
-        check_size(claims)
-        check_time("until_ms", until_ms)
-        check_time("now_ms", now_ms)
-        return self._renew_claims(claims, until_ms, now_ms) if claims else []
-
-    def take_in(
-        self, topic_uid: int, intakes: Sequence[Intake], *, producer_group: str, now_ms: int
-    ) -> list[TakenIn]:
-        check_name("producer group", producer_group)
-        check_time("now_ms", now_ms)
-        _check_intakes(intakes)
-        topic = self._topic(topic_uid)
-
-        def work(inside: TakesIn) -> list[TakenIn]:
-            return _Taking(inside, topic, producer_group, now_ms).take_in(intakes)
-
-        return self._transact(work) if intakes else []
-
-    # Members
-
-    def beat(
-        self, group: str, name: str, *, until_ms: int, details: str = "", now_ms: int
-    ) -> list[Member]:
-        check_name("group", group)
-        check_name("member", name)
-        check_time("until_ms", until_ms)
-        check_time("now_ms", now_ms)
-        if len(details.encode()) > MAX_DETAILS_BYTES:
-            raise InvalidInput(f"details have at most {MAX_DETAILS_BYTES} bytes")
-        self._beat(group, name, until_ms, details, max(0, now_ms - FORGOTTEN_AFTER_MS))
-        return self.members(group)
-
-
-class _Taking:
+class IntakeRun:
     """One `take_in`, inside its transaction."""
 
-    def __init__(self, store: TakesIn, topic: Topic, producer_group: str, now_ms: int) -> None:
-        self._store = store
+    def __init__(
+        self, engine: Engine[Any], writer: Writer, topic: Topic, producer_group: str, now_ms: int
+    ) -> None:
+        self._engine = engine
+        self._writer = writer
+        self._connection = writer.connection
         self._topic = topic
         self._producer_group = producer_group
         self._now_ms = now_ms
 
     def take_in(self, intakes: Sequence[Intake]) -> list[TakenIn]:
-        positions = self._store._positions([intake.claim for intake in intakes], self._now_ms)
-        self._store.get_topic(self._topic.uid)  # a dropped topic takes nothing in
+        """Writes the records, and moves the positions of their partitions."""
+        claims = [intake.claim for intake in intakes]
+        positions = self._engine.positions(self._connection, claims, self._now_ms)
+        self._writer.check_topic(self._topic)  # a dropped topic takes nothing in
         taken: list[TakenIn] = []
-        moves: list[Move] = []
+        moves: list[InputMove] = []
         for claim, records, upto in intakes:
             partition = (claim.source, claim.partition)
             if partition not in positions:
@@ -162,13 +67,13 @@ class _Taking:
             fresh = [record for record in records if record.offset >= positions[partition]]
             tally = self._do([record.entry for record in fresh])
             taken.append(TakenIn(skipped=len(records) - len(fresh), tally=tally))
-            moves.append(Move(partition, upto, tally))
-        self._store._move_inputs(moves)
+            moves.append(InputMove(partition, upto, tally))
+        self._engine.move_inputs(self._connection, moves)
         return taken
 
     def _do(self, entries: Iterable[Entry]) -> Tally:
         counted: Counter[str] = Counter()
-        # Neighbours of one kind are done by one statement.
+        # One statement writes neighbours of one kind.
         for kind, run in groupby(entries, key=type):
             if kind is NewMessage:
                 counted.update(self._create(cast(list[NewMessage], list(run))))
@@ -181,7 +86,7 @@ class _Taking:
         return Tally(**counted)
 
     def _create(self, messages: Sequence[NewMessage]) -> dict[str, int]:
-        outcomes = self._store.create(self._topic.uid, messages, now_ms=self._now_ms)
+        outcomes = self._writer.create(self._topic, messages, replace=False, now_ms=self._now_ms)
         invalid = next((each for each in outcomes if each.refusal is Refusal.INVALID), None)
         if invalid is not None:
             raise InvalidInput(f"message {invalid.id!r} is not valid: {invalid.reason}")
@@ -191,40 +96,35 @@ class _Taking:
     def _reject(self, rejected: Iterable[Rejected]) -> dict[str, int]:
         buckets = self._topic.settings.buckets
         placed = {each.message.id: each.message for each in rejected}
-        made = self._store._create(
-            self._topic,
-            [(bucket_of(each, buckets), message) for each, message in placed.items()],
-            False,
-            self._now_ms,
-        )
+        keys = [(bucket_of(each, buckets), each) for each in placed]
+        messages = [(bucket, placed[each]) for bucket, each in keys]
+        made = self._engine.create(self._connection, self._topic, messages, False, self._now_ms)
         taken = next((each for each in placed if each not in made), None)
         if taken is not None:
             raise InvalidInput(f"a record is rejected as {taken!r}, which is taken: use another id")
-        keys = [(bucket_of(each, buckets), each) for each in placed]
-        self._store._reject(self._topic, keys, self._now_ms)
+        self._engine.reject(self._connection, self._topic, keys, self._now_ms)
         return {"rejected": len(placed)}
 
     def _cancel(self, cancels: Iterable[Cancel]) -> dict[str, int]:
-        asked = [Asked(each.id, self._producer_group, 0, self._now_ms) for each in cancels]
-        return self._control(Operation.CANCEL, "cancelled", asked)
+        group = self._producer_group
+        changes = [Change(Operation.CANCEL, each.id, group) for each in cancels]
+        return self._control(Operation.CANCEL, "cancelled", changes)
 
     def _reschedule(self, moves: Iterable[Reschedule]) -> dict[str, int]:
-        asked = [Asked(each.id, self._producer_group, 0, each.due) for each in moves]
-        return self._control(Operation.RESCHEDULE, "rescheduled", asked)
+        group = self._producer_group
+        changes = [Change(Operation.RESCHEDULE, each.id, group, to=each.due) for each in moves]
+        return self._control(Operation.RESCHEDULE, "rescheduled", changes)
 
-    def _control(self, operation: Operation, name: str, asked: Sequence[Asked]) -> dict[str, int]:
-        batch = change_batch(self._topic, asked, self._now_ms)
-        done = 0
-        for chosen in batch.rounds():
-            moved = {each.id: each.to for each in chosen if is_move(operation, each)}
-            with self._store._telling(self._topic, moved, self._now_ms) as made:
-                made.update(self._store._change(operation, self._topic, chosen, self._now_ms))
-            done += len(made)
-        return {name: done, "missed": len(asked) - done}
+    def _control(
+        self, operation: Operation, name: str, changes: Sequence[Change]
+    ) -> dict[str, int]:
+        done = self._writer.count_changed(operation, self._topic, changes, self._now_ms)
+        return {name: done, "missed": len(changes) - done}
 
 
-def _check_intakes(intakes: Sequence[Intake]) -> None:
-    check_size(intakes)
+def check_intakes(intakes: Sequence[Intake]) -> None:
+    """Raises `InvalidInput` unless all records can be written."""
+    check_batch_size(intakes)
     partitions = {(claim.source, claim.partition) for claim, _, _ in intakes}
     if len(partitions) < len(intakes):
         raise InvalidInput("a partition is there twice; put its records into one intake")

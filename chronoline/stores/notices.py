@@ -1,6 +1,6 @@
-"""Notices inside one process: whoever changes a timeline tells those who sleep on it.
+"""Notices inside one process: a change of a timeline wakes the watches that sleep on it.
 
-How long a wait lasts is measured by a monotonic clock. That is not reading the time: no rule depends on it.
+A monotonic clock measures the waits. No rule depends on it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _MOST_NOTICES = 1_000
 
 
 class LocalWatch(Watch):
-    """A watch that hears what its own process does, and looks for the rest by a function.
+    """A watch that gets the notices of its own process, and looks for changes of others by a function.
 
-    `look` is called every `look_every_s` seconds of waiting, however much is heard meanwhile, and answers
-    whether another process may have changed something. Without it a wait sleeps until something happens.
-    `check` is called before a wait, and raises if nothing could be heard.
+    A wait calls `look` every `look_every_s` seconds, however many notices it gets. It answers whether another
+    process may have changed something. Without it a wait sleeps until there is a notice. A wait calls `check`
+    first, which raises if no notice could arrive.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class LocalWatch(Watch):
         return bool(self._notices) or self._woken or self._closed
 
     def tell(self, notice: Notice) -> None:
-        """Adds a notice; where too many pile up unread, one that says "look" stands for all."""
+        """Adds a notice. If too many are unread, one that says "look" replaces them."""
         with self._changed:
             if len(self._notices) >= _MOST_NOTICES:
                 self._notices = [Notice()]

@@ -1,8 +1,8 @@
-"""The pace of purging: how long a process rests between two rounds.
+"""The pace of purging: the rest of a process between two rounds.
 
 A round that finds nothing costs the store a few statements, at every broker and pipe that shares it. So
-rounds become rarer while there is nothing to remove, and frequent again when there is, or when a topic was
-dropped here.
+rounds become rarer while there is nothing to remove, and frequent again when there is, or when this process
+drops a topic.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class PurgePace:
         return self._monotonic() >= self._next_s
 
     def purged(self, removed: int) -> None:
-        """A round is over; `removed` is how many rows it removed."""
+        """Notes the end of a round that removed this many rows."""
         if removed:
             self._rest_s = self._shortest_s
         else:
             self._rest_s = min(self._rest_s * 2, self._shortest_s * _SLOWEST)
-        # A caller that comes at the same intervals must not miss its turn by a hair.
+        # A caller that comes at the same intervals must not miss its turn by a millisecond.
         self._next_s = self._monotonic() + self._rest_s - self._shortest_s / 2
 
     def hurry(self) -> None:
-        """There is something to remove."""
+        """Makes the next round due at once: there is something to remove."""
         self._rest_s, self._next_s = self._shortest_s, self._monotonic()

@@ -1,56 +1,78 @@
-"""What the SQL engines share: queries that have the same names, values and columns in both."""
+"""The base of the SQL engines: queries that both have, with the same values and columns, and their rows."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
+from functools import lru_cache
 from typing import Any
 
+from chronoline.core.errors import StoreError
+from chronoline.core.headers import unpack_headers
+from chronoline.core.limits import MIN_LEASE_MS
 from chronoline.core.message import DeadLetter, Message
-from chronoline.core.topic import Topic
+from chronoline.core.topic import Topic, TopicSettings
+from chronoline.stores.engine import (
+    Connection,
+    Engine,
+    InputMove,
+    LeaseRequest,
+    Partition,
+    ResumeRequest,
+    Span,
+)
+from chronoline.stores.guards import taken_until
 from chronoline.stores.inputs import InputAccount, InputClaim, Tally
-from chronoline.stores.intake import Move, Partition, TakesIn
 from chronoline.stores.members import Member
-from chronoline.stores.rows import MESSAGE_WIDTH, pack_settings, read_message, unpack_settings
 from chronoline.stores.stripes import Cell
 
+MESSAGE_WIDTH = 11
+"""How many columns of a row are the message's."""
 
-class SqlStore(TakesIn):
-    """Looks, inputs and members by named queries. Batches of these are few, and travel as JSON."""
+
+class SqlEngine(Engine[Connection]):
+    """Topics, pages, inputs and members by named queries. Their small batches travel as JSON."""
 
     @abstractmethod
-    def _read(self, query: str, values: dict[str, Any]) -> Sequence[Sequence[Any]]:
+    def _read(
+        self, query: str, values: dict[str, Any], connection: Connection | None = None
+    ) -> Sequence[Sequence[Any]]:
         """The rows of a query that changes nothing, by its name."""
 
     @abstractmethod
-    def _write(self, query: str, values: dict[str, Any]) -> Sequence[Sequence[Any]]:
+    def _write(
+        self, query: str, values: dict[str, Any], connection: Connection | None = None
+    ) -> Sequence[Sequence[Any]]:
         """The rows of a query that changes something, by its name."""
 
     # Topics
 
-    def _is_name_taken(self, name: str) -> bool:
+    def is_name_taken(self, name: str) -> bool:
         return bool(self._read("name_taken", {"name": name}))
 
-    def _fetch_topic(self, uid: int) -> Topic | None:
-        return next(iter(self._read_topics("topic", {"uid": uid})), None)
+    def fetch_topic(self, connection: Connection | None, uid: int) -> Topic | None:
+        return next(iter(self._read_topics("topic", {"uid": uid}, connection)), None)
 
-    def _find_topic(self, name: str) -> Topic | None:
+    def find_topic(self, name: str) -> Topic | None:
         return next(iter(self._read_topics("topic_named", {"name": name})), None)
 
     def list_topics(self) -> list[Topic]:
         return self._read_topics("topics", {})
 
-    def _read_topics(self, query: str, values: dict[str, Any]) -> list[Topic]:
+    def _read_topics(
+        self, query: str, values: dict[str, Any], connection: Connection | None = None
+    ) -> list[Topic]:
         return [
             Topic(uid=uid, name=name, settings=unpack_settings(settings))
-            for uid, name, settings in self._read(query, values)
+            for uid, name, settings in self._read(query, values, connection)
         ]
 
     # Pages
 
-    def _select_held(
+    def select_held(
         self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
     ) -> list[Message]:
         values = {
@@ -62,7 +84,7 @@ class SqlStore(TakesIn):
         }
         return [read_message(row) for row in self._read("select_held", values)]
 
-    def _select_owned(
+    def select_owned(
         self, topic: Topic, producer_group: str, after: str, limit: int
     ) -> list[Message]:
         values = {
@@ -73,14 +95,14 @@ class SqlStore(TakesIn):
         }
         return [read_message(row) for row in self._read("select_owned", values)]
 
-    def _scan(
+    def scan(
         self, topic: Topic, cell: Cell, after: tuple[int, str], end: int, limit: int
     ) -> list[Message]:
         ts, last_id = after
         values = {"topic": topic.uid, "from": ts, "after": last_id, "end": end, "limit": limit}
         return [read_message(row) for row in self._read("scan", values | cell._asdict())]
 
-    def _dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
+    def dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
         died, last_id = after
         values = {"topic": topic.uid, "died": died, "after": last_id, "limit": limit}
         return [
@@ -90,7 +112,7 @@ class SqlStore(TakesIn):
 
     # Inputs
 
-    def _claim_inputs(
+    def claim_inputs(
         self, source: str, starts: Mapping[int, int], holder: str, until_ms: int, now_ms: int
     ) -> list[InputClaim]:
         values = {
@@ -106,7 +128,7 @@ class SqlStore(TakesIn):
             for partition, fence, position in sorted(map(tuple, rows))
         ]
 
-    def _renew_claims(
+    def renew_claims(
         self, claims: Sequence[InputClaim], until_ms: int, now_ms: int
     ) -> list[InputClaim]:
         values = {"claims": json.dumps(claims), "until": until_ms, "now": now_ms}
@@ -121,13 +143,16 @@ class SqlStore(TakesIn):
         if claims:
             self._write("release_claims", {"claims": json.dumps(claims)})
 
-    def _positions(self, claims: Sequence[InputClaim], now_ms: int) -> dict[Partition, int]:
-        rows = self._write("positions", {"claims": json.dumps(claims), "now": now_ms})
+    def positions(
+        self, connection: Connection | None, claims: Sequence[InputClaim], now_ms: int
+    ) -> dict[Partition, int]:
+        values = {"claims": json.dumps(claims), "now": now_ms}
+        rows = self._write("positions", values, connection)
         return {(source, partition): position for source, partition, position in rows}
 
-    def _move_inputs(self, moves: Sequence[Move]) -> None:
+    def move_inputs(self, connection: Connection | None, moves: Sequence[InputMove]) -> None:
         rows = [[*move.partition, move.upto, *astuple(move.tally)] for move in moves]
-        self._write("move_inputs", {"moves": json.dumps(rows)})
+        self._write("move_inputs", {"moves": json.dumps(rows)}, connection)
 
     def input_accounts(self, source: str) -> list[InputAccount]:
         return [
@@ -143,12 +168,12 @@ class SqlStore(TakesIn):
             )
         ]
 
-    def forget_inputs(self, source: str, *, now_ms: int) -> int:
+    def forget_inputs(self, source: str, now_ms: int) -> int:
         return len(self._write("forget_inputs", {"source": source, "now": now_ms}))
 
     # Members
 
-    def _beat(self, group: str, name: str, until_ms: int, details: str, forgotten_ms: int) -> None:
+    def beat(self, group: str, name: str, until_ms: int, details: str, forgotten_ms: int) -> None:
         values = {"group": group, "name": name, "until": until_ms, "details": details}
         self._write("beat", values)
         self._write("forget_members", {"before": forgotten_ms})
@@ -159,10 +184,10 @@ class SqlStore(TakesIn):
             for name, until_ms, stopping, details in self._read("members", {"group": group})
         ]
 
-    def live_groups(self, *, now_ms: int) -> frozenset[str]:
+    def live_groups(self, now_ms: int) -> frozenset[str]:
         return frozenset(group for (group,) in self._read("live_groups", {"now": now_ms}))
 
-    def ask_to_stop(self, group: str, name: str | None = None) -> int:
+    def ask_to_stop(self, group: str, name: str | None) -> int:
         return len(self._write("ask_to_stop", {"group": group, "name": name}))
 
     def leave(self, group: str, name: str) -> None:
@@ -170,5 +195,81 @@ class SqlStore(TakesIn):
 
 
 def topic_values(topic: Topic) -> dict[str, Any]:
-    """What the query `insert_topic` wants to know."""
+    """The values of the query `insert_topic`."""
     return {"uid": topic.uid, "name": topic.name, "settings": pack_settings(topic.settings)}
+
+
+def lease_values(topic: Topic, request: LeaseRequest) -> dict[str, Any]:
+    """The values of queries for leases."""
+    return {
+        "topic": topic.uid,
+        "now": request.now_ms,
+        "horizon": request.now_ms + request.reserve_ahead_ms,
+        "consumer": request.consumer,
+        "session": request.session,
+        "lease_ms": request.lease_ms,
+        "max_attempts": topic.settings.max_attempts,
+        "max_lateness_ms": topic.settings.max_lateness_ms,
+    }
+
+
+def resume_values(topic: Topic, request: ResumeRequest) -> dict[str, Any]:
+    """The values of queries for resumed leases."""
+    values = request._asdict()
+    return {"topic": topic.uid, "now": values.pop("now_ms"), **values}
+
+
+def change_values(topic: Topic, now_ms: int) -> dict[str, Any]:
+    """The values of queries for changes, apart from those of the change itself."""
+    return {
+        "topic": topic.uid,
+        "now": now_ms,
+        "min_lease_ms": MIN_LEASE_MS,
+        "max_attempts": topic.settings.max_attempts,
+        "until": taken_until(topic, now_ms),
+    }
+
+
+def span_values(topic: Topic, span: Span) -> dict[str, int]:
+    """The values of the query `forecast`, apart from the cells."""
+    return {
+        "topic": topic.uid,
+        "from": span.start,
+        "end": span.end,
+        "step_ms": span.step_ms,
+        "now": span.now_ms,
+    }
+
+
+def read_message(row: Sequence[Any]) -> Message:
+    """A message from the first columns of a row."""
+    return Message(
+        id=row[0],
+        ts=row[1],
+        due=row[2],
+        bucket=row[3],
+        producer_group=row[4],
+        lock_consumer=row[5],
+        version=row[6],
+        attempts=row[7],
+        expires=row[8],
+        key=row[9],
+        headers=unpack_headers(row[10]),
+    )
+
+
+def pack_settings(settings: TopicSettings) -> str:
+    """The settings as JSON, without those that are None: an older version need not know them."""
+    given = {
+        name: value for name, value in dataclasses.asdict(settings).items() if value is not None
+    }
+    return json.dumps(given, sort_keys=True)
+
+
+@lru_cache(maxsize=1_000)
+def unpack_settings(packed: str) -> TopicSettings:
+    """The settings from JSON. Settings that a later version added are refused: they might matter."""
+    try:
+        return TopicSettings(**json.loads(packed))
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"the stored settings of a topic cannot be read: {error}") from error

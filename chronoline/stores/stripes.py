@@ -1,10 +1,10 @@
 """Stripes: how bucket ranges become index ranges.
 
 The head of a timeline is read through an index on (topic, stripe, ts). A topic's buckets fall into at
-most 16 stripes of neighbouring buckets. Reading some ranges is then a merge of a few index ranges, and
-the backlog of one stripe does not stand in the way of the others. With an index on ts alone, whoever reads
-a few buckets wades through the backlog of all; with one on single buckets, whoever reads a topic of
-2,048 buckets begins 2,048 times.
+most 16 stripes of neighbouring buckets. A read of some ranges is then a merge of a few index ranges, and
+the backlog of one stripe does not slow the others. With an index on ts alone, a reader of a few buckets
+passes the backlog of all; with an index on single buckets, a reader of a topic of 2,048 buckets begins
+2,048 times.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chronoline.core.change import Change
 from chronoline.core.message import DeadLetter, Lease, LeasedMessage, Message, NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.topic import Topic, TopicSettings
@@ -121,6 +122,9 @@ class Line:
 
     def ack(self, *leases: Lease) -> list[str]:
         return words(self.store.ack(self.uid, leases, now_ms=self.now))
+
+    def apply(self, *changes: Change) -> list[str]:
+        return words(self.store.apply(self.uid, changes, now_ms=self.now))
 
     def stale_answers(self, lease: Lease) -> set[str]:
         """What a holder is told, whatever it tries."""

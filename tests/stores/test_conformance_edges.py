@@ -7,9 +7,9 @@ import pytest
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.stores import base
-from chronoline.stores import topics as knowing
+from chronoline.stores import topics, writer
 from chronoline.stores.contract import Store
+from chronoline.stores.timeline import Timeline
 from tests.stores.line import NOW, MakeLine, new
 
 
@@ -70,7 +70,8 @@ def test_resuming_by_pages_gives_each_lease_once(make_line: MakeLine) -> None:
 
 def test_a_uid_that_is_taken_is_drawn_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     draws = iter([b"\0\0\1", b"\0\0\1", b"\0\0\2"])
-    monkeypatch.setattr(store, "_random_bytes", lambda _: next(draws))
+    assert isinstance(store, Timeline)
+    monkeypatch.setattr(store.topics, "_random_bytes", lambda _: next(draws))
     first = store.create_topic("first", TopicSettings(buckets=2), now_ms=NOW)
     second = store.create_topic("second", TopicSettings(buckets=4), now_ms=NOW)
     assert first.uid != second.uid
@@ -80,13 +81,16 @@ def test_a_uid_that_is_taken_is_drawn_again(store: Store, monkeypatch: pytest.Mo
 def counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many messages each create of the engine was given."""
     sizes: list[int] = []
-    create: Callable[..., dict[str, int]] = store._create  # type: ignore[attr-defined]  # an engine's
+    assert isinstance(store, Timeline)
+    create: Callable[..., dict[str, int]] = store.engine.create
 
-    def count(topic: Topic, messages: Sequence[object], *others: object) -> dict[str, int]:
+    def count(
+        connection: object, topic: Topic, messages: Sequence[object], *others: object
+    ) -> dict[str, int]:
         sizes.append(len(messages))
-        return create(topic, messages, *others)
+        return create(connection, topic, messages, *others)
 
-    monkeypatch.setattr(store, "_create", count)
+    monkeypatch.setattr(store.engine, "create", count)
     return sizes
 
 
@@ -107,7 +111,7 @@ def test_large_keys_and_headers_are_written_in_several_statements(
     make_line: MakeLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = make_line()
-    monkeypatch.setattr(base, "_STATEMENT_BYTES", 100_000)
+    monkeypatch.setattr(writer, "_STATEMENT_BYTES", 100_000)
     headers = (("h", bytes(20_000)), ("none", None))
     news = [NewMessage(id=f"{n}", due=NOW, key=bytes(30_000), headers=headers) for n in range(4)]
     sizes = counted(line.store, monkeypatch)
@@ -132,11 +136,11 @@ def test_an_id_that_is_created_many_times_in_a_batch_is_written_once(
 def test_the_topics_that_a_store_remembers_are_bounded(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(knowing, "_MOST_KNOWN_TOPICS", 2)
-    assert isinstance(store, base.EngineStore)
+    monkeypatch.setattr(topics, "_MOST_KNOWN_TOPICS", 2)
+    assert isinstance(store, Timeline)
     for name in "abc":
         store.create_topic(name, now_ms=NOW)
-        assert len(store._known_topics) <= 2
+        assert len(store.topics._known) <= 2
 
 
 def test_a_topic_is_ensured_once(store: Store) -> None:

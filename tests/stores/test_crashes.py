@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from chronoline.core.topic import TopicSettings
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
+from chronoline.stores.timeline import Timeline
 from chronoline.testing.postgres import PostgresServer
 from tests.stores.conftest import Engine
 from tests.stores.line import NOW, OWNERS, Line, new
@@ -218,15 +220,20 @@ def test_what_was_answered_survives_the_death_of_the_server(own_server: Postgres
 # A store that fails between a change and the look that would name its refusals
 
 
-def fail(*_: object, **__: object) -> None:
+def fail(*_: object, **__: object) -> dict[str, int]:
     raise StoreUnavailable("the store is gone")
+
+
+def engine_of(line: Line) -> Any:
+    assert isinstance(line.store, Timeline)
+    return line.store.engine
 
 
 def test_a_create_that_is_partly_done_is_not_called_unchanged(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("taken")
-    monkeypatch.setattr(line.store, "_rows", fail)
+    monkeypatch.setattr(engine_of(line), "rows", fail)
     with pytest.raises(OutcomeUnknown):
         line.create(new("a"), new("taken"))
     assert "a" in line
@@ -236,7 +243,7 @@ def test_a_change_that_is_partly_done_is_not_called_unchanged(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("a")
-    monkeypatch.setattr(line.store, "_rows", fail)
+    monkeypatch.setattr(engine_of(line), "rows", fail)
     with pytest.raises(OutcomeUnknown):
         line.cancel("a", "no such message")
     assert "a" not in line
@@ -246,7 +253,7 @@ def test_a_lease_that_is_partly_granted_is_not_called_unchanged(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("a")
-    monkeypatch.setattr(line.store, "_rows", fail)
+    monkeypatch.setattr(engine_of(line), "rows", fail)
     with pytest.raises(OutcomeUnknown):
         line.lease(("a", NOW), ("no such message", 1))
     assert line["a"].lock_consumer == "c"
@@ -255,13 +262,12 @@ def test_a_lease_that_is_partly_granted_is_not_called_unchanged(
 def test_a_second_round_that_fails_does_not_make_the_first_undone(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create = vars(type(line.store))["_create"]
-    rounds = iter([create, fail])
+    rounds = iter([engine_of(line).create, fail])
 
-    def create_once(*arguments: object) -> object:
+    def create_once(*arguments: Any) -> Any:
         return next(rounds)(*arguments)
 
-    monkeypatch.setattr(type(line.store), "_create", create_once)
+    monkeypatch.setattr(engine_of(line), "create", create_once)
     with pytest.raises(OutcomeUnknown):
         line.create(new("a"), new("a"), if_exists="replace")
     assert "a" in line
@@ -271,6 +277,6 @@ def test_a_batch_of_which_nothing_was_done_may_be_called_unchanged(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("taken")
-    monkeypatch.setattr(line.store, "_rows", fail)
+    monkeypatch.setattr(engine_of(line), "rows", fail)
     with pytest.raises(StoreUnavailable):
         line.create(new("taken"))

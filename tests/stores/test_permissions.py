@@ -82,6 +82,12 @@ METHODS: dict[str, Operation | None] = {
     **dict.fromkeys(("count", "forecast", "scan", "dead_letters", "watch", "clock_ms", "close")),
     **dict.fromkeys(("create_topic", "ensure_topic", "get_topic", "find_topic")),
     **dict.fromkeys(("list_topics", "drop_topic", "together")),
+    # The methods of the operations call it.
+    "apply": None,
+    # They concern inputs and members; `take_in` creates, cancels and reschedules as a producer.
+    **dict.fromkeys(("claim_inputs", "renew_claims", "release_claims", "take_in")),
+    **dict.fromkeys(("input_accounts", "forget_inputs")),
+    **dict.fromkeys(("beat", "members", "live_groups", "ask_to_stop", "leave")),
 }
 BESIDE_LEASE: dict[Operation, int | str] = {
     Operation.EXTEND: LATER,

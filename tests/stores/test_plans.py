@@ -17,7 +17,7 @@ import pytest
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.databases.queries import load_queries
 from chronoline.stores.postgres import PostgresStore
-from chronoline.stores.rows import pack_settings
+from chronoline.stores.sql import pack_settings
 from chronoline.stores.sqlite import SqliteStore
 from chronoline.testing.postgres import PostgresServer
 from tests.stores import samples
@@ -179,8 +179,8 @@ def test_what_was_leased_and_acked_does_not_slow_the_head_in_sqlite(tmp_path: Pa
 
 
 def fill_postgres(store: PostgresStore, rows: int) -> None:
-    store._insert_topic(Topic(uid=TOPIC, name="t", settings=TopicSettings(buckets=BUCKETS)))
-    with psycopg.connect(store._database.url, autocommit=True) as connection:
+    store.engine.insert_topic(Topic(uid=TOPIC, name="t", settings=TopicSettings(buckets=BUCKETS)))
+    with psycopg.connect(store.engine.database.url, autocommit=True) as connection:
         # No statistics before the test asks for them.
         connection.execute("ALTER TABLE chronoline.messages SET (autovacuum_enabled = off)")
         connection.execute("SET synchronous_commit = off")
@@ -199,7 +199,7 @@ def plan_of(connection: Connection, name: str, options: str = "", **other: objec
 
 def postgres_plans(store: PostgresStore) -> dict[str, Plan]:
     """As the store's own session makes them: for whatever values may come, and kept by a connection."""
-    with store._database._connection() as own:
+    with store.engine.database._connection() as own:
         return {name: plan_of(own, name) for name in POSTGRES_QUERIES}
 
 
@@ -214,7 +214,7 @@ def growing(postgres_server: PostgresServer) -> Iterator[PostgresStore]:
 def postgres_states(growing: PostgresStore) -> dict[str, dict[str, Plan]]:
     """All plans, by what the planner knows of the table."""
     table = "chronoline.messages"
-    with psycopg.connect(growing._database.url, autocommit=True) as connection:
+    with psycopg.connect(growing.engine.database.url, autocommit=True) as connection:
         connection.execute("SET synchronous_commit = off")
         found = {"made": postgres_plans(growing)}
         connection.execute(f"VACUUM (ANALYZE) {table}".encode())
@@ -272,7 +272,7 @@ def test_no_other_index_could_serve_in_postgres(
     growing: PostgresStore, name: str, index: str
 ) -> None:
     with (
-        growing._database._connection() as connection,
+        growing.engine.database._connection() as connection,
         connection.transaction(force_rollback=True),
     ):
         if index == "messages_pkey":
@@ -291,7 +291,7 @@ IN_A_CALLERS_TRANSACTION = ["create", "rows", "topic"]
 def test_a_callers_session_reads_no_whole_table(
     growing: PostgresStore, postgres_states: object, name: str
 ) -> None:
-    with psycopg.connect(growing._database.url, autocommit=True) as plain:
+    with psycopg.connect(growing.engine.database.url, autocommit=True) as plain:
         plan = plan_of(plain, name)
     found = [node for node in nodes(plan) if reads_messages(node)]
     assert all("Index Cond" in node for node in found), json.dumps(plan, indent=1)
@@ -340,7 +340,7 @@ def test_what_was_leased_and_acked_does_not_slow_the_head_in_postgres(
         PostgresStore(postgres_server.create_database("plans of a fresh one")) as fresh,
     ):
         fill_postgres(used, OLD_ROWS)
-        with psycopg.connect(used._database.url, autocommit=True) as connection:
+        with psycopg.connect(used.engine.database.url, autocommit=True) as connection:
             connection.execute("SET synchronous_commit = off")
             connection.execute(f"{lease} WHERE life = 0".encode())
             connection.execute(f"{ack} WHERE life = 0".encode())
@@ -350,8 +350,8 @@ def test_what_was_leased_and_acked_does_not_slow_the_head_in_postgres(
                 pass
             insert_postgres(connection, OLD_ROWS, NEW_ROWS)
         fill_postgres(fresh, 0)
-        with psycopg.connect(fresh._database.url, autocommit=True) as connection:
+        with psycopg.connect(fresh.engine.database.url, autocommit=True) as connection:
             insert_postgres(connection, OLD_ROWS, NEW_ROWS)
-        with used._database._connection() as old, fresh._database._connection() as new:
+        with used.engine.database._connection() as old, fresh.engine.database._connection() as new:
             for name in ("next_ts", "select", "reserve"):
                 assert pages(old, name) <= pages(new, name) * 1.5 + 100, name

@@ -32,7 +32,7 @@ PRAGMAS = {
 """Those of the store's writer; a test compares them."""
 _CHECKPOINT_PAGES = 2_000
 """8 MB, like the store, which does by itself what SQLite does here."""
-_BORDER = "chronoline.stores.sqlite.store.INLINE_BODY_BYTES"
+_BORDER = "chronoline.stores.sqlite.engine.INLINE_BODY_BYTES"
 _INSERT = f"INSERT INTO messages ({RAW_COLUMNS}) VALUES ({', '.join('?' * len(RawRow._fields))})"
 _FILL_ROWS = 20_000
 

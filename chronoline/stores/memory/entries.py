@@ -1,33 +1,29 @@
-"""A message in memory, and what each operation makes of it."""
+"""A message in memory, and the result of each operation on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from chronoline.core.change import LEASE_OPERATIONS, Change
 from chronoline.core.expiry import DeathReason, death_of
 from chronoline.core.message import Message, NewMessage
 from chronoline.core.permissions import Operation
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
-from chronoline.stores.changes import (
-    LEASE_OPERATIONS,
-    Change,
-    LeaseRequest,
-    StoredRow,
-    Taken,
-    settled,
-    taken_until,
-)
+from chronoline.stores.engine import LeaseRequest, StoredRow, Taken
+from chronoline.stores.guards import settled, taken_until
 
 
 @dataclass(slots=True)
 class Entry:
+    """A message, the mark of a deleted one, or a dead letter."""
+
     message: Message
     body: bytes | None
     life: Life = Life.LIVE
     death: str | None = None
     session: str | None = None
-    """Which session was granted its last lease."""
+    """The session that was granted its last lease."""
 
     def row(self) -> StoredRow:
         m = self.message
@@ -52,37 +48,42 @@ def new_message(bucket: int, new: NewMessage, version: int) -> Message:
     )
 
 
-def apply(operation: Operation, entry: Entry, change: Change, topic: Topic, now_ms: int) -> None:
+def apply(entry: Entry, change: Change, topic: Topic, now_ms: int) -> None:
+    """Makes a change whose guard holds."""
     old = entry.message
     version = old.version + 1
-    if operation not in LEASE_OPERATIONS:
+    if change.operation not in LEASE_OPERATIONS:
         entry.session = None
-    moved = replace(old, ts=change.to, due=change.to, lock_consumer=None, version=version)
-    match operation:
+    match change.operation:
         case Operation.EXTEND:
-            entry.message = replace(old, ts=change.to, version=version)
+            entry.message = replace(old, ts=change.to_ms, version=version)
         case Operation.UNRESERVE:
             entry.message = replace(old, ts=old.due, lock_consumer=None, version=version)
         case Operation.RELEASE:
-            entry.message = moved
+            entry.message = _moved(old, change)
         case Operation.RETRY if old.attempts + 1 >= topic.settings.max_attempts:
             bury(entry, old.attempts + 1, DeathReason.ATTEMPTS, now_ms)
         case Operation.RETRY:
-            entry.message = replace(moved, attempts=old.attempts + 1)
+            entry.message = replace(_moved(old, change), attempts=old.attempts + 1)
         case Operation.BURY:
             bury(entry, old.attempts + 1, change.reason, now_ms)
         case Operation.RESCHEDULE:
             lapsed = old.lock_consumer is not None
-            entry.message = replace(moved, attempts=old.attempts + lapsed)
+            entry.message = replace(_moved(old, change), attempts=old.attempts + lapsed)
         case Operation.REDRIVE:
-            kept = old.expires is not None and old.expires > max(change.to, now_ms)
+            kept = old.expires is not None and old.expires > max(change.to_ms, now_ms)
             expires = old.expires if kept else None
             entry.life, entry.death = Life.LIVE, None
-            entry.message = replace(moved, attempts=0, expires=expires)
+            entry.message = replace(_moved(old, change), attempts=0, expires=expires)
         case Operation.ACK:
             mark(entry, change.name, taken_until(topic, now_ms))
         case Operation.CANCEL | Operation.DISCARD:
             mark(entry, None, taken_until(topic, now_ms))
+
+
+def _moved(old: Message, change: Change) -> Message:
+    to_ms = change.to_ms
+    return replace(old, ts=to_ms, due=to_ms, lock_consumer=None, version=old.version + 1)
 
 
 def take(entry: Entry, topic: Topic, request: LeaseRequest) -> Taken:

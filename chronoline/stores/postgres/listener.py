@@ -1,4 +1,4 @@
-"""Hearing of changes that other processes made: LISTEN, and looking again after a reconnection."""
+"""Notices of other processes: LISTEN, and a notice to look again after a reconnection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RETURNED = "returned:"
 
 
 def start_listening(database: PostgresDatabase, board: NoticeBoard) -> PostgresListener:
-    """Tells a notice board what is heard. Returns when it listens: what is looked at next is not missed."""
+    """Forwards notices to a board. Returns once it listens, so that a read that follows misses nothing."""
     listening = threading.Event()
 
     def missed() -> None:

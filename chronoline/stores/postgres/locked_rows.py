@@ -2,11 +2,11 @@
 
 A statement for many rows waits for each row that another transaction has changed and not committed, and for
 an id that another has inserted. A caller's own transaction may stay open for minutes. So a statement that
-waited too long is split in two, and again, until the rows that are held are alone: those are set aside, and
+waited too long is split in two, and again, until the held rows are alone: those are set aside, and
 all others are done.
 
-State: the ids that were found held, which are tried apart from the others until they are free; and how long
-statements wait. That is long enough for the commit of another batch, and short once rows were found held,
+State: the ids that were found held, which are tried apart from the others until they are free; and the time
+that statements wait. It is long enough for the commit of another batch, and short after rows were found held,
 until statements pass again.
 """
 
@@ -22,10 +22,10 @@ from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.databases.postgres import RowsLocked
 
 PATIENT_MS = 200
-"""How long a statement waits for a row where none was found held lately."""
+"""A statement waits this long for a row if none was found held lately."""
 _SHORT_MS = 5
 _SPLIT_MS = 300
-"""How long a batch is split after the first of its rows was found held; then the rest is set aside."""
+"""A batch is split for this long after the first of its rows was found held; then the rest is set aside."""
 _MOST_SUSPECTS = 10_000
 _LEAST_LEFT_MS = 50
 

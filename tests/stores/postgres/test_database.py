@@ -116,7 +116,7 @@ def test_an_answered_change_is_on_disk_whatever_the_database_is_set_to(
         command = psycopg.sql.SQL("ALTER DATABASE {} SET synchronous_commit = {}")
         connection.execute(command.format(name, of_the_database))
     with PostgresStore(new_url) as store:
-        assert store._database.read("SHOW synchronous_commit", {}) == [(of_the_store,)]
+        assert store.engine.database.read("SHOW synchronous_commit", {}) == [(of_the_store,)]
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
@@ -305,8 +305,8 @@ def test_a_line_that_went_dead_without_a_word_is_noticed_and_replaced(
             mortal_server.resume()
             monkeypatch.undo()
             postgres_listening.logger.removeHandler(failures)
-        assert store._listener is not None
-        while not store._listener.connected:
+        assert store.engine._listener is not None
+        while not store.engine._listener.connected:
             assert watch.wait(PATIENCE_S), "nobody said that the line is back"
         topic = store.create_topic("t", now_ms=NOW)
         store.create(topic.uid, [new("a")], now_ms=NOW)

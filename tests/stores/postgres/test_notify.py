@@ -158,8 +158,8 @@ def test_the_driver_is_given_the_other_parameters_as_they_are(
 ) -> None:
     with open_store(postgres_url + query) as store:
         assert isinstance(store, PostgresStore)
-        assert store._notify == notify
-        rows = store._database.read("SELECT current_setting('chronoline.probe', true)", {})
+        assert store.engine._notify == notify
+        rows = store.engine.database.read("SELECT current_setting('chronoline.probe', true)", {})
     assert rows == [("7" if "probe" in query else None,)]
 
 

@@ -63,9 +63,9 @@ def test_every_transaction_has_the_settings_of_the_store(
         return
     query = "SELECT current_setting(%(name)s)"
     for _ in range(3):
-        assert pooled._database.read(query, {"name": name}) == [(value,)]
-        assert pooled._database.run(query, {"name": name}) == [(value,)]
-        inside = pooled._database.transact(
+        assert pooled.engine.database.read(query, {"name": name}) == [(value,)]
+        assert pooled.engine.database.run(query, {"name": name}) == [(value,)]
+        inside = pooled.engine.database.transact(
             lambda connection: connection.execute("SELECT current_setting(%s)", [name]).fetchone()
         )
         assert inside == (value,)

@@ -22,15 +22,21 @@ LATE = (
 class CountedStore(PostgresStore):
     """Counts its statements."""
 
-    statements = 0
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.statements = 0
+        database = self.engine.database
+        self._run, self._read = database.run, database.read
+        database.run = self._count_run  # type: ignore[method-assign]  # before the real one
+        database.read = self._count_read  # type: ignore[method-assign]
 
-    def _run(self, query: str, values: dict[str, Any], *, turn_ms: int | None = None) -> list[Row]:
+    def _count_run(self, query: str, values: dict[str, Any], **bounds: int | None) -> list[Row]:
         self.statements += 1
-        return super()._run(query, values, turn_ms=turn_ms)
+        return self._run(query, values, **bounds)
 
-    def _read(self, query: str, values: dict[str, Any]) -> list[Row]:
+    def _count_read(self, query: str, values: dict[str, Any]) -> list[Row]:
         self.statements += 1
-        return super()._read(query, values)
+        return self._read(query, values)
 
     def purge_statements(self, now_ms: int) -> int:
         """How many statements one purge takes."""
@@ -74,7 +80,7 @@ def test_late_messages_go_with_their_topic(counted: CountedStore) -> None:
     line = Line(counted, counted.create_topic("t", TopicSettings(), now_ms=NOW))
     line.drop()
     line.purge()
-    with psycopg.connect(counted._database.url, autocommit=True) as connection:
+    with psycopg.connect(counted.engine.database.url, autocommit=True) as connection:
         connection.execute(
             LATE, [line.uid, NOW, NOW, NOW]
         )  # a statement that was under way for long
@@ -88,5 +94,5 @@ def test_late_messages_go_with_their_topic(counted: CountedStore) -> None:
 
 
 def topics(store: PostgresStore) -> list[int]:
-    with psycopg.connect(store._database.url) as connection:
+    with psycopg.connect(store.engine.database.url) as connection:
         return [uid for (uid,) in connection.execute("SELECT uid FROM chronoline.topics")]

@@ -15,7 +15,7 @@ from chronoline.core.limits import CLOCK_BOUND_MS, SETTLED_AFTER_MS, TURN_BOUND_
 from chronoline.databases import postgres as database
 from chronoline.databases.postgres_listener import PostgresListener
 from chronoline.stores.postgres import PostgresStore
-from chronoline.stores.postgres import store as store_module
+from chronoline.stores.postgres import engine as engine_module
 from tests.stores.line import NOW, Line, MakeLine, new
 from tests.stores.test_forks import in_a_fork
 
@@ -26,7 +26,7 @@ PATIENCE_S = 30
 
 
 def test_what_a_create_may_wait_for_lies_within_the_bound() -> None:
-    assert TURN_BOUND_MS + store_module._CREATE_MS < WRITE_BOUND_MS
+    assert TURN_BOUND_MS + engine_module._CREATE_MS < WRITE_BOUND_MS
     assert SETTLED_AFTER_MS == CLOCK_BOUND_MS + WRITE_BOUND_MS
 
 
@@ -35,7 +35,7 @@ def test_a_create_without_a_connection_is_refused_and_changed_nothing(
 ) -> None:
     with ExitStack() as stack:
         for _ in range(database._MOST_CONNECTIONS):
-            stack.enter_context(pg._database._connection())
+            stack.enter_context(pg.engine.database._connection())
         with pytest.raises(StoreBusy, match="within 1 s; nothing was changed"):
             pg.create(pg_line.uid, [new("a")], now_ms=NOW)
     assert "a" not in pg_line
@@ -46,13 +46,13 @@ def test_a_create_without_a_connection_since_the_server_was_lost_is_told_that_it
 ) -> None:
     with ExitStack() as stack:
         for _ in range(database._MOST_CONNECTIONS):
-            stack.enter_context(pg._database._connection())
-        pg._database._is_lost = True
+            stack.enter_context(pg.engine.database._connection())
+        pg.engine.database._is_lost = True
         with pytest.raises(StoreUnavailable, match="within 1 s; nothing was changed") as away:
             pg.create(pg_line.uid, [new("a")], now_ms=NOW)
         assert not isinstance(away.value, StoreBusy)
     assert "a" not in pg_line
-    assert not pg._database._is_lost  # there are connections again
+    assert not pg.engine.database._is_lost  # there are connections again
 
 
 def test_a_create_whose_turn_comes_too_late_is_refused(
@@ -106,7 +106,7 @@ def test_rows_that_another_has_locked_do_not_hold_up_those_behind_them(
 def test_where_everything_is_locked_there_may_be_more(
     pg: PostgresStore, postgres_url: str, pg_line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "_RESERVE_LOOKS", 1)
+    monkeypatch.setattr(engine_module, "_RESERVE_LOOKS", 1)
     pg_line.put("a", "b")
     with psycopg.connect(postgres_url) as foreign:
         foreign.execute("SELECT 1 FROM chronoline.messages FOR UPDATE")
@@ -123,7 +123,7 @@ def test_a_watch_that_is_made_while_the_store_closes_leaves_nothing_behind(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = PostgresStore(postgres_url)
-    check_open = store._database.check_open
+    check_open = store.engine.database.check_open
     checked, closing = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -131,14 +131,14 @@ def test_a_watch_that_is_made_while_the_store_closes_leaves_nothing_behind(
         checked.set()
         closing.wait(0.2)
 
-    monkeypatch.setattr(store._database, "check_open", slow)
+    monkeypatch.setattr(store.engine.database, "check_open", slow)
     with ThreadPoolExecutor(1) as threads:
         watch = threads.submit(store.watch)
         assert checked.wait(PATIENCE_S)
         store.close()
         closing.set()
         watch.result(PATIENCE_S).close()
-    assert store._listener is None
+    assert store.engine._listener is None
     assert listeners_of(store) == []
 
 
@@ -147,20 +147,20 @@ def listeners_of(store: PostgresStore) -> list[threading.Thread]:
     found = []
     for thread in threading.enumerate():
         listener = getattr(getattr(thread, "_target", None), "__self__", None)
-        if isinstance(listener, PostgresListener) and listener._database is store._database:
+        if isinstance(listener, PostgresListener) and listener._database is store.engine.database:
             found.append(thread)
     return found
 
 
 def test_closing_in_a_forked_child_does_not_touch_the_listener(postgres_url: str) -> None:
     with PostgresStore(postgres_url) as store, store.watch():
-        listener = store._listener
+        listener = store.engine._listener
         assert listener is not None
 
         def close() -> None:
             store.close()
             listener.close()
-            assert store._listener is listener, "the store was closed"
+            assert store.engine._listener is listener, "the store was closed"
             assert not listener._stopped, "the listener was closed"
 
         assert in_a_fork(close) == "done"
@@ -168,7 +168,7 @@ def test_closing_in_a_forked_child_does_not_touch_the_listener(postgres_url: str
 
 def test_a_bell_that_nobody_meant_rings_once(postgres_url: str) -> None:
     with PostgresStore(postgres_url) as store, store.watch():
-        listener = store._listener
+        listener = store.engine._listener
         assert listener is not None
         listener._bell_rope.send(b"x")
         for _ in range(PATIENCE_S * 100):

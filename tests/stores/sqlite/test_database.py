@@ -226,7 +226,7 @@ def test_a_create_waits_for_its_turn_for_a_second_at_most(path: str) -> None:
             assert hear(other) == "locked"
             with pytest.raises(StoreBusy, match="locked by another process; nothing was changed"):
                 store.create(topic.uid, [new("a")], now_ms=NOW)
-        with store._database._alone(1_000), ThreadPoolExecutor(1) as threads:
+        with store.engine.database._alone(1_000), ThreadPoolExecutor(1) as threads:
             made = threads.submit(store.create, topic.uid, [new("a")], now_ms=NOW)
             with pytest.raises(StoreBusy, match=r"other threads write .* nothing was changed"):
                 made.result(PATIENCE_S)
@@ -277,7 +277,7 @@ def test_a_commit_of_another_process_wakes_a_watch_while_this_one_writes(path: s
             tell(other, "a")
             assert hear(other) == "done"
             with (
-                store._database.writing()
+                store.engine.database.writing()
             ):  # nobody else may look through the writing connection now
                 assert watch.wait(PATIENCE_S) == [Notice()]
 
@@ -335,7 +335,7 @@ def cancel(store: SqliteStore, topic: Topic, many: int) -> list[str]:
 def test_a_full_file_refuses_creates_and_goes_on_when_there_is_room(path: str) -> None:
     with SqliteStore(path) as store:
         topic = make_topic(store)
-        with store._database.writing() as connection:
+        with store.engine.database.writing() as connection:
             pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages + 50}")
         made = fill(store, topic)
@@ -421,8 +421,8 @@ class Probe:
 
 
 def probe(store: SqliteStore, monkeypatch: pytest.MonkeyPatch, error: str = "") -> Probe:
-    found = Probe(store._database._writer, error)
-    monkeypatch.setattr(store._database, "_writer", found)
+    found = Probe(store.engine.database._writer, error)
+    monkeypatch.setattr(store.engine.database, "_writer", found)
     return found
 
 
@@ -471,14 +471,14 @@ def test_a_signal_that_raises_when_a_transaction_has_just_begun_leaves_none_open
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with SqliteStore(path) as store:
-        begin = store._database._retried
+        begin = store.engine.database._retried
 
         def interrupted(*arguments: Any) -> None:
             begin(*arguments)
             monkeypatch.undo()
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(store._database, "_retried", interrupted)
+        monkeypatch.setattr(store.engine.database, "_retried", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.create_topic("a", now_ms=NOW)
         assert store.create_topic("b", now_ms=NOW).name == "b"

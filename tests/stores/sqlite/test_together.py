@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import chronoline.stores.sqlite.store as module
+import chronoline.stores.sqlite.engine as module
 from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreFull
 from chronoline.core.topic import Topic
-from chronoline.stores.sqlite.store import SqliteStore
+from chronoline.stores.sqlite import SqliteStore
 from tests.stores.line import NOW, new, words
 
 
@@ -31,12 +31,12 @@ class Spy:
     """Stands before the writing connection: notes commits, and fails when it is told."""
 
     def __init__(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._connection = store._database._writer
+        self._connection = store.engine.database._writer
         self.commits = 0
         self.fail_at = ""
         self.error = "SQLITE_IOERR_WRITE"
         self.rolls_back = False
-        monkeypatch.setattr(store._database, "_writer", self)
+        monkeypatch.setattr(store.engine.database, "_writer", self)
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         if self.fail_at and self.fail_at in sql:
@@ -110,7 +110,7 @@ def test_a_full_disk_refuses_creates_and_lets_the_others_go_on(
     def full() -> None:
         raise StoreFull("no room")
 
-    monkeypatch.setattr(store._database, "check_room", full)
+    monkeypatch.setattr(store.engine.database, "check_room", full)
     refused, done = store.together(
         [
             creating(store, topic, "b"),

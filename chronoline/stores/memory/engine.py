@@ -1,42 +1,45 @@
-"""The timeline's operations in memory."""
+"""The timeline's primitives in memory."""
 
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from chronoline.core.errors import StoreClosed
 from chronoline.core.expiry import DeathReason
-from chronoline.core.message import DeadLetter, Message, NewMessage
-from chronoline.core.permissions import Operation
+from chronoline.core.message import DeadLetter, Message
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life, Status, status_of
 from chronoline.core.topic import Topic
-from chronoline.stores.changes import (
-    Change,
+from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
+from chronoline.stores.engine import (
+    Answer,
+    ChangedRows,
+    Engine,
+    InputMove,
+    Key,
     LeaseRequest,
+    NewRows,
+    Partition,
     ResumeRequest,
     Span,
     StoredRow,
     Taken,
-    explain,
-    explain_create,
-    explain_lease,
-    may_remove,
-    settled,
 )
-from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
-from chronoline.stores.intake import Answer, TakesIn
+from chronoline.stores.guards import explain, explain_create, explain_lease, may_remove, settled
+from chronoline.stores.inputs import InputAccount, InputClaim, Tally
+from chronoline.stores.members import Member
 from chronoline.stores.memory.entries import Entry, apply, bury, is_waste, new_message, take
-from chronoline.stores.memory.inputs import MemoryInputs
 from chronoline.stores.notices import LocalWatch, NoticeBoard
-from chronoline.stores.primitives import Key
 from chronoline.stores.stripes import Cell
 
 
 @dataclass(slots=True)
-class _Timeline:
+class _Entries:
+    """The entries of a topic, by id."""
+
     topic: Topic
     dropped: bool = False
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -47,38 +50,66 @@ class _Timeline:
         self.floor = max(self.floor, settled(now_ms) - 1)
 
 
-class MemoryStore(MemoryInputs):
-    """A store that lives in this process."""
+@dataclass(slots=True)
+class _Account:
+    position: int
+    holder: str | None = None
+    until_ms: int = 0
+    fence: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+    def held_by(self, claim: InputClaim) -> bool:
+        return (self.holder, self.fence) == (claim.holder, claim.fence)
+
+
+class MemoryEngine(Engine[None]):
+    """Dictionaries under one lock. A transaction holds the lock and needs no connection."""
 
     capabilities = Capabilities(
         durable=False, shared=False, concurrent_writers=False, caller_transactions=False
     )
 
-    def __init__(self, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
-        super().__init__(random_bytes)
-        self._timelines: dict[int, _Timeline] = {}
-        self._told: list[Notice] | None = None  # inside a transaction: told when it is over
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._timelines: dict[int, _Entries] = {}
+        self._accounts: dict[Partition, _Account] = {}
+        self._members: dict[tuple[str, str], Member] = {}
         self._board = NoticeBoard()
+        self._closed = False
+
+    def _open(self) -> threading.RLock:
+        if self._closed:
+            raise StoreClosed
+        return self._lock
+
+    def transact(self, work: Callable[[None], Answer]) -> Answer:
+        with self._open():
+            before = copy.deepcopy((self._timelines, self._accounts))
+            try:
+                return work(None)
+            except BaseException:
+                self._timelines, self._accounts = before
+                raise
 
     # Topics
 
-    def _insert_topic(self, topic: Topic) -> bool:
+    def insert_topic(self, topic: Topic) -> bool:
         with self._open():
-            if topic.uid in self._timelines or self._is_name_taken(topic.name):
+            if topic.uid in self._timelines or self.is_name_taken(topic.name):
                 return False
-            self._timelines[topic.uid] = _Timeline(topic)
+            self._timelines[topic.uid] = _Entries(topic)
             return True
 
-    def _is_name_taken(self, name: str) -> bool:
+    def is_name_taken(self, name: str) -> bool:
         with self._open():
             return any(each.topic.name == name for each in self._timelines.values())
 
-    def _fetch_topic(self, uid: int) -> Topic | None:
+    def fetch_topic(self, connection: None, uid: int) -> Topic | None:
         with self._open():
             timeline = self._timelines.get(uid)
             return None if timeline is None or timeline.dropped else timeline.topic
 
-    def _find_topic(self, name: str) -> Topic | None:
+    def find_topic(self, name: str) -> Topic | None:
         return next((topic for topic in self.list_topics() if topic.name == name), None)
 
     def list_topics(self) -> list[Topic]:
@@ -86,7 +117,7 @@ class MemoryStore(MemoryInputs):
             live = [t.topic for t in self._timelines.values() if not t.dropped]
         return sorted(live, key=lambda topic: topic.name)
 
-    def _drop_topic(self, uid: int, now_ms: int) -> bool:
+    def drop_topic(self, uid: int, now_ms: int) -> bool:
         with self._open():
             timeline = self._timelines.get(uid)
             if timeline is None or timeline.dropped:
@@ -96,8 +127,13 @@ class MemoryStore(MemoryInputs):
 
     # Changes
 
-    def _create(
-        self, topic: Topic, messages: Sequence[tuple[int, NewMessage]], replace: bool, now_ms: int
+    def create(
+        self,
+        connection: None,
+        topic: Topic,
+        messages: NewRows,
+        replace: bool,
+        now_ms: int,
     ) -> dict[str, int]:
         made: dict[str, int] = {}
         with self._open():
@@ -107,8 +143,7 @@ class MemoryStore(MemoryInputs):
             for bucket, new in messages:
                 old = entries.get(new.id)
                 row = old.row() if old else None
-                change = Change(bucket, new.id, new.producer_group)
-                if explain_create(row, change, replace, now_ms) is not None:
+                if explain_create(row, new.producer_group, replace, now_ms) is not None:
                     continue
                 floor = self._timelines[topic.uid].floor
                 version = max(now_ms, floor + 1, row.version + 1 if row else 0)
@@ -116,29 +151,33 @@ class MemoryStore(MemoryInputs):
                 made[new.id] = version
         return made
 
-    def _change(
-        self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
+    def change(
+        self,
+        connection: None,
+        topic: Topic,
+        changes: ChangedRows,
+        now_ms: int,
     ) -> dict[str, int]:
         made: dict[str, int] = {}
         with self._open():
             entries = self._entries(topic)
             if entries is None:
                 return made
-            for change in changes:
+            for _, change in changes:
                 entry = entries.get(change.id)
                 row = entry.row() if entry else None
-                if entry is None or explain(operation, row, change, now_ms) is not None:
+                if entry is None or explain(row, change, now_ms) is not None:
                     continue
                 made[change.id] = entry.message.version + 1
-                removable = may_remove(operation, topic, change, now_ms)
+                removable = may_remove(topic, change, now_ms)
                 floor = self._timelines[topic.uid].floor
                 if removable and entry.message.version <= floor:
                     del entries[change.id]
                 else:
-                    apply(operation, entry, change, topic, now_ms)
+                    apply(entry, change, topic, now_ms)
         return made
 
-    def _reject(self, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
+    def reject(self, connection: None, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
         with self._open():
             entries = self._entries(topic) or {}
             for _, message_id in keys:
@@ -146,7 +185,7 @@ class MemoryStore(MemoryInputs):
 
     # Leases
 
-    def _reserve(
+    def reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
     ) -> tuple[list[Taken], bool]:
         horizon = request.now_ms + request.reserve_ahead_ms
@@ -161,17 +200,17 @@ class MemoryStore(MemoryInputs):
             taken = [take(entry, topic, request) for entry in ready[:limit]]
             return taken, len(taken) >= limit
 
-    def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
+    def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         taken = []
         with self._open():
             entries = self._entries(topic) or {}
-            for change in changes:
+            for _, change in wanted:
                 entry = entries.get(change.id)
-                if entry and explain_lease(entry.row(), change, request) is None:
+                if entry and explain_lease(entry.row(), change.version, request) is None:
                     taken.append(take(entry, topic, request))
         return taken
 
-    def _resume(self, topic: Topic, request: ResumeRequest) -> list[Taken]:
+    def resume(self, topic: Topic, request: ResumeRequest) -> list[Taken]:
         taken: list[Taken] = []
         with self._open():
             found = sorted(self._live(topic, topic.all_buckets), key=lambda each: each.message.id)
@@ -184,20 +223,20 @@ class MemoryStore(MemoryInputs):
                     taken.append(Taken(entry.message, entry.body, True, None, None, before))
         return taken
 
-    # Looking
+    # Reads
 
-    def _rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
+    def rows(self, connection: None, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
         with self._open():
             entries = self._entries(topic) or {}
             return {key[1]: entries[key[1]].row() for key in keys if key[1] in entries}
 
-    def _lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
+    def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
         with self._open():
             entries = self._entries(topic) or {}
             found = [entries[key[1]] for key in keys if key[1] in entries]
             return [entry.message for entry in found if entry.life is Life.LIVE]
 
-    def _bodies(
+    def bodies(
         self, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, tuple[StoredRow, bytes | None]]:
         with self._open():
@@ -205,14 +244,14 @@ class MemoryStore(MemoryInputs):
             found = {key[1]: entries[key[1]] for key in keys if key[1] in entries}
             return {each: (entry.row(), entry.body) for each, entry in found.items()}
 
-    def _select(
+    def select(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
     ) -> list[Message]:
         with self._open():
             found = [e.message for e in self._live(topic, ranges) if e.message.ts <= max_ts]
         return sorted(found, key=lambda message: message.ts)[:limit]
 
-    def _select_held(
+    def select_held(
         self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
     ) -> list[Message]:
         def is_held(entry: Entry) -> bool:
@@ -221,7 +260,7 @@ class MemoryStore(MemoryInputs):
 
         return self._page(topic, is_held, after, limit)
 
-    def _select_owned(
+    def select_owned(
         self, topic: Topic, producer_group: str, after: str, limit: int
     ) -> list[Message]:
         return self._page(
@@ -237,11 +276,11 @@ class MemoryStore(MemoryInputs):
         behind = [each for each in found if each.id > after]
         return sorted(behind, key=lambda message: message.id)[:limit]
 
-    def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
+    def next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
         with self._open():
             return min((entry.message.ts for entry in self._live(topic, ranges)), default=None)
 
-    def _forecast(
+    def forecast(
         self,
         topic: Topic,
         ranges: Sequence[BucketRange],
@@ -261,7 +300,7 @@ class MemoryStore(MemoryInputs):
                     step[status.value] += 1
         return {step: Counts(**numbers) for step, numbers in counted.items()}
 
-    def _scan(
+    def scan(
         self, topic: Topic, cell: Cell, after: tuple[int, str], end: int, limit: int
     ) -> list[Message]:
         ranges = [BucketRange(cell.start, cell.stop)]
@@ -272,7 +311,7 @@ class MemoryStore(MemoryInputs):
 
     # Dead letters and upkeep
 
-    def _dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
+    def dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
         def place(letter: DeadLetter) -> tuple[int, str]:
             return letter.died, letter.message.id
 
@@ -284,13 +323,13 @@ class MemoryStore(MemoryInputs):
             ]
         return sorted((each for each in dead if place(each) > after), key=place)[:limit]
 
-    def _raise_floors(self, uids: Sequence[int], now_ms: int) -> None:
+    def raise_floors(self, uids: Sequence[int], now_ms: int) -> None:
         with self._open():
             for uid in uids:
                 if uid in self._timelines:
                     self._timelines[uid].raise_floor(now_ms)
 
-    def _purge(self, limit: int, now_ms: int) -> int:
+    def purge(self, limit: int, now_ms: int) -> int:
         removed = 0
         with self._open():
             for uid, timeline in list(self._timelines.items()):
@@ -315,27 +354,121 @@ class MemoryStore(MemoryInputs):
     def close(self) -> None:
         self._closed = True
 
-    def _announce(self, notice: Notice) -> None:
-        with self._lock:
-            if self._told is not None:
-                self._told.append(notice)
-                return
+    def announce(self, connection: None, notice: Notice) -> None:
         self._board.tell(notice)
 
-    def _transact(self, work: Callable[[TakesIn], Answer]) -> Answer:
+    # Inputs
+
+    def claim_inputs(
+        self, source: str, starts: Mapping[int, int], holder: str, until_ms: int, now_ms: int
+    ) -> list[InputClaim]:
+        claims = []
         with self._open():
-            before = copy.deepcopy((self._timelines, self._accounts))
-            self._told = []
-            try:
-                answer = work(self)
-            except BaseException:
-                self._timelines, self._accounts = before
-                self._told = None
-                raise
-            told, self._told = self._told, None
-        for notice in told:
-            self._announce(notice)
-        return answer
+            for partition, start in sorted(starts.items()):
+                account = self._accounts.setdefault((source, partition), _Account(start))
+                if account.holder in (None, holder) or account.until_ms <= now_ms:
+                    account.holder, account.until_ms = holder, until_ms
+                    account.fence += 1
+                    place = (source, partition, holder, account.fence, until_ms, account.position)
+                    claims.append(InputClaim(*place))
+        return claims
+
+    def renew_claims(
+        self, claims: Sequence[InputClaim], until_ms: int, now_ms: int
+    ) -> list[InputClaim]:
+        with self._open():
+            positions = self.positions(None, claims, now_ms)
+            for partition in positions:
+                self._accounts[partition].until_ms = until_ms
+            return [
+                claim._replace(until_ms=until_ms, position=positions[claim[:2]])
+                for claim in claims
+                if claim[:2] in positions
+            ]
+
+    def release_claims(self, claims: Sequence[InputClaim]) -> None:
+        with self._open():
+            for claim in claims:
+                account = self._accounts.get(claim[:2])
+                if account is not None and account.held_by(claim):
+                    account.holder, account.until_ms = None, 0
+
+    def positions(
+        self, connection: None, claims: Sequence[InputClaim], now_ms: int
+    ) -> dict[Partition, int]:
+        with self._open():
+            found = {claim: self._accounts.get(claim[:2]) for claim in claims}
+            return {
+                claim[:2]: account.position
+                for claim, account in found.items()
+                if account is not None and account.held_by(claim) and account.until_ms > now_ms
+            }
+
+    def move_inputs(self, connection: None, moves: Sequence[InputMove]) -> None:
+        with self._open():
+            for partition, upto, tally in moves:
+                account = self._accounts[partition]
+                account.position = max(account.position, upto)
+                account.tally = account.tally + tally
+
+    def input_accounts(self, source: str) -> list[InputAccount]:
+        with self._open():
+            return [
+                InputAccount(
+                    partition=partition,
+                    position=account.position,
+                    tally=account.tally,
+                    holder=account.holder,
+                    until_ms=None if account.holder is None else account.until_ms,
+                )
+                for (name, partition), account in sorted(self._accounts.items())
+                if name == source
+            ]
+
+    def forget_inputs(self, source: str, now_ms: int) -> int:
+        with self._open():
+            free = [
+                place
+                for place, account in self._accounts.items()
+                if place[0] == source and (account.holder is None or account.until_ms <= now_ms)
+            ]
+            for place in free:
+                del self._accounts[place]
+            return len(free)
+
+    # Members
+
+    def beat(self, group: str, name: str, until_ms: int, details: str, forgotten_ms: int) -> None:
+        with self._open():
+            before = self._members.get((group, name))
+            stopping = before is not None and before.stopping
+            self._members[group, name] = Member(
+                name=name, until_ms=until_ms, stopping=stopping, details=details
+            )
+            for place, each in list(self._members.items()):
+                if each.until_ms <= forgotten_ms:
+                    del self._members[place]
+
+    def members(self, group: str) -> list[Member]:
+        with self._open():
+            return [member for (of, _), member in sorted(self._members.items()) if of == group]
+
+    def live_groups(self, now_ms: int) -> frozenset[str]:
+        with self._open():
+            return frozenset(
+                group for (group, _), member in self._members.items() if member.alive(now_ms)
+            )
+
+    def ask_to_stop(self, group: str, name: str | None) -> int:
+        with self._open():
+            asked = [each for each in self.members(group) if name in (None, each.name)]
+            for member in asked:
+                self._members[group, member.name] = replace(member, stopping=True)
+            return len(asked)
+
+    def leave(self, group: str, name: str) -> None:
+        with self._open():
+            self._members.pop((group, name), None)
 
     def _entries(self, topic: Topic) -> dict[str, Entry] | None:
         timeline = self._timelines.get(topic.uid)

@@ -1,4 +1,4 @@
-"""What is kept in the rows of a database: later versions read it, and earlier ones if they may."""
+"""Settings in the rows of a database: later versions read them, and earlier ones if they may."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from chronoline.core.errors import StoreError
 from chronoline.core.topic import TopicSettings
-from chronoline.stores.rows import pack_settings, unpack_settings
+from chronoline.stores.sql import pack_settings, unpack_settings
 
 _BEFORE_TARGETS = {
     "buckets": 64,
@@ -22,11 +22,11 @@ _BEFORE_TARGETS = {
 }
 
 
-def test_topics_that_were_made_before_there_were_targets_are_read() -> None:
+def test_settings_without_a_target_are_read() -> None:
     assert unpack_settings(json.dumps(_BEFORE_TARGETS)) == TopicSettings()
 
 
-def test_a_topic_without_a_target_is_kept_as_before() -> None:
+def test_settings_without_a_target_are_kept_as_before() -> None:
     packed = json.loads(pack_settings(TopicSettings()))
     assert {**packed, "max_lateness_ms": None} == _BEFORE_TARGETS
 
@@ -36,6 +36,6 @@ def test_a_target_is_kept() -> None:
     assert unpack_settings(pack_settings(settings)) == settings
 
 
-def test_what_a_later_version_added_is_refused() -> None:
+def test_settings_of_a_later_version_are_refused() -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         unpack_settings(json.dumps({**_BEFORE_TARGETS, "later": 1}))

@@ -1,21 +1,20 @@
-"""The timeline's operations in SQLite."""
+"""The timeline's primitives in SQLite."""
 
 from __future__ import annotations
 
 import heapq
 import json
-import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any, NoReturn
 
+from chronoline.core.change import LEASE_OPERATIONS
 from chronoline.core.expiry import DeathReason
 from chronoline.core.headers import pack_headers
 from chronoline.core.limits import TURN_BOUND_MS
 from chronoline.core.message import Message, NewMessage
-from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.status import Life
 from chronoline.core.topic import Topic
@@ -26,33 +25,36 @@ from chronoline.databases.sqlite import (
     prepare_folder,
     stop_process,
 )
-from chronoline.stores.changes import (
-    LEASE_OPERATIONS,
-    Change,
+from chronoline.stores.contract import Capabilities, Counts, Notice, Result, Watch
+from chronoline.stores.engine import (
+    Answer,
+    ChangedRows,
+    Key,
     LeaseRequest,
+    NewRows,
     ResumeRequest,
     Span,
     StoredRow,
     Taken,
+)
+from chronoline.stores.guards import may_remove, settled
+from chronoline.stores.notices import LocalWatch, NoticeBoard
+from chronoline.stores.sql import (
+    MESSAGE_WIDTH,
+    SqlEngine,
     change_values,
     lease_values,
-    may_remove,
+    read_message,
     resume_values,
-    settled,
     span_values,
+    topic_values,
 )
-from chronoline.stores.contract import Capabilities, Counts, Notice, Watch
-from chronoline.stores.intake import Answer, TakesIn
-from chronoline.stores.notices import LocalWatch, NoticeBoard
-from chronoline.stores.primitives import Key
-from chronoline.stores.rows import MESSAGE_WIDTH, read_message
-from chronoline.stores.sql import SqlStore, topic_values
 from chronoline.stores.stripes import cells_of, stripe_of
 
 INLINE_BODY_BYTES = 2_048
 """Larger bodies lie apart; docs/design/stores.md has the measurement."""
 LOOK_EVERY_S = 0.01
-"""How often a sleeping watch looks whether another process has committed."""
+"""A sleeping watch looks this often for commits of other processes."""
 
 _PACKAGE = "chronoline.stores.sqlite"
 _QUERIES = load_queries(_PACKAGE)
@@ -60,8 +62,8 @@ _APART = 8
 """The place of `apart` among the values of the query `create`."""
 
 
-class SqliteStore(SqlStore):
-    """A store in one file, shared by the processes of one machine."""
+class SqliteEngine(SqlEngine[sqlite3.Connection]):
+    """One file, shared by the processes of one machine."""
 
     capabilities = Capabilities(
         durable=True, shared=True, concurrent_writers=False, caller_transactions=False
@@ -72,83 +74,136 @@ class SqliteStore(SqlStore):
         path: str,
         *,
         busy_ms: int = DEFAULT_BUSY_MS,
-        random_bytes: Callable[[int], bytes] = os.urandom,
         on_failed_flush: Callable[[BaseException], NoReturn] = stop_process,
     ) -> None:
-        super().__init__(random_bytes)
         prepare_folder(path)
-        self._database = SqliteDatabase(
+        self.database = SqliteDatabase(
             path, package=_PACKAGE, busy_ms=busy_ms, on_failed_flush=on_failed_flush
         )
         self._board = NoticeBoard()
-        # Of the transaction that is under way; its thread's own.
+        # The notices of the thread that is inside `together`, until it commits.
         self._untold: list[Notice] = []
+
+    # Transactions
+
+    def transact(self, work: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        self.database.check_room()
+        with self.database.writing(turn_ms=TURN_BOUND_MS) as connection:
+            return work(connection)
+
+    def together(self, works: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+        untold: list[Notice] = []
+        try:
+            with self.database.joining() as connection:
+                self._untold = untold
+                return [_alone(connection, work) for work in works]
+        finally:  # after a failure, too: nobody knows what was done
+            for notice in untold:
+                self._board.tell(notice)
+
+    def _writing(
+        self, connection: sqlite3.Connection | None, *, turn_ms: int | None = None
+    ) -> AbstractContextManager[sqlite3.Connection]:
+        """The connection that is given, or that of a transaction which ends with the block."""
+        if connection is not None:
+            return nullcontext(connection)
+        return self.database.writing(turn_ms=turn_ms)
+
+    def _reading(
+        self, connection: sqlite3.Connection | None
+    ) -> AbstractContextManager[sqlite3.Connection]:
+        return self.database.reading() if connection is None else nullcontext(connection)
 
     # Topics
 
-    def _insert_topic(self, topic: Topic) -> bool:
-        with self._database.writing() as connection:
+    def insert_topic(self, topic: Topic) -> bool:
+        with self.database.writing() as connection:
             return connection.execute(_QUERIES["insert_topic"], topic_values(topic)).rowcount > 0
 
-    def _drop_topic(self, uid: int, now_ms: int) -> bool:
-        with self._database.writing() as connection:
+    def drop_topic(self, uid: int, now_ms: int) -> bool:
+        with self.database.writing() as connection:
             values = {"uid": uid, "now": now_ms}
             return connection.execute(_QUERIES["drop_topic"], values).rowcount > 0
 
     # Changes
 
-    def _create(
-        self, topic: Topic, messages: Sequence[tuple[int, NewMessage]], replace: bool, now_ms: int
+    def create(
+        self,
+        connection: sqlite3.Connection | None,
+        topic: Topic,
+        messages: NewRows,
+        replace: bool,
+        now_ms: int,
     ) -> dict[str, int]:
         rows = [_new_row(topic, bucket, new, now_ms) for bucket, new in messages]
-        self._database.check_room()
-        with self._database.writing(turn_ms=TURN_BOUND_MS) as connection:
-            found = connection.execute(_QUERIES["floor"], {"uid": topic.uid}).fetchone()
+        self.database.check_room()
+        with self._writing(connection, turn_ms=TURN_BOUND_MS) as inside:
+            found = inside.execute(_QUERIES["floor"], {"uid": topic.uid}).fetchone()
             if found is None:
                 return {}
             version = max(now_ms, found[0] + 1)
             rows = [(*row, version) for row in rows]
             small = not any(row[_APART] for row in rows)
-            if small and not replace and _at_once(connection, _QUERIES["create_new"], rows):
+            if small and not replace and _at_once(inside, _QUERIES["create_new"], rows):
                 return dict.fromkeys((new.id for _, new in messages), version)
             query = _QUERIES["replace" if replace else "create"]
             made: dict[str, int] = {}
             for row, (_, new) in zip(rows, messages, strict=True):
-                answer = connection.execute(query, row).fetchone()
+                answer = inside.execute(query, row).fetchone()
                 if answer is None:
                     continue
                 if row[_APART]:
-                    connection.execute(_QUERIES["put_body"], {"no": answer[0], "body": new.body})
+                    inside.execute(_QUERIES["put_body"], {"no": answer[0], "body": new.body})
                 made[new.id] = answer[1]
             return made
 
-    def _change(
-        self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
+    def change(
+        self,
+        connection: sqlite3.Connection | None,
+        topic: Topic,
+        changes: ChangedRows,
+        now_ms: int,
     ) -> dict[str, int]:
+        operation = changes[0][1].operation
         common = change_values(topic, now_ms)
-        removable = [each for each in changes if may_remove(operation, topic, each, now_ms)]
+        removable = [each for each in changes if may_remove(topic, each[1], now_ms)]
         tried = {f"{operation.value}_remove": removable, operation.value: changes}
         made: dict[str, int] = {}
-        with self._database.writing() as connection:
-            if not _is_live(connection, topic):
+        with self._writing(connection) as inside:
+            if not _is_live(inside, topic):
                 return made
             for query, some in tried.items():
-                rows = [common | each._asdict() for each in some if each.id not in made]
+                rows = [
+                    {
+                        **common,
+                        "bucket": bucket,
+                        "id": change.id,
+                        "name": change.name,
+                        "version": change.version,
+                        "to": change.to,
+                        "reason": change.reason,
+                    }
+                    for bucket, change in some
+                    if change.id not in made
+                ]
                 if rows:
-                    made |= _make(connection, query, rows, operation in LEASE_OPERATIONS)
+                    made |= _make(inside, query, rows, operation in LEASE_OPERATIONS)
         return made
 
-    def _reject(self, topic: Topic, keys: Sequence[Key], now_ms: int) -> None:
-        self._write("reject", {"topic": topic.uid, "keys": json.dumps(keys), "now": now_ms})
+    def reject(
+        self, connection: sqlite3.Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
+    ) -> None:
+        values = {"topic": topic.uid, "keys": json.dumps(keys), "now": now_ms}
+        self._write("reject", values, connection)
 
     # Leases
 
-    def _reserve(
+    def reserve(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
     ) -> tuple[list[Taken], bool]:
         cells = cells_of(ranges, topic.settings.buckets)
         values = lease_values(topic, request) | {"limit": limit}
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             if not _is_live(connection, topic):
                 return [], False
             heads = [connection.execute(_QUERIES["due"], values | c._asdict()) for c in cells]
@@ -156,21 +211,24 @@ class SqliteStore(SqlStore):
             taken = _take(connection, {no: holder for _, no, holder in chosen}, values)
             return taken, len(taken) >= limit
 
-    def _lease(self, topic: Topic, changes: Sequence[Change], request: LeaseRequest) -> list[Taken]:
+    def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
         values = lease_values(topic, request)
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             if not _is_live(connection, topic):
                 return []
             found = [
-                connection.execute(_QUERIES["due_at_version"], values | change._asdict()).fetchone()
-                for change in changes
+                connection.execute(
+                    _QUERIES["due_at_version"],
+                    {**values, "bucket": bucket, "id": change.id, "version": change.version},
+                ).fetchone()
+                for bucket, change in wanted
             ]
             return _take(connection, dict(row for row in found if row is not None), values)
 
-    def _resume(self, topic: Topic, request: ResumeRequest) -> list[Taken]:
+    def resume(self, topic: Topic, request: ResumeRequest) -> list[Taken]:
         values = resume_values(topic, request)
         taken = []
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             if not _is_live(connection, topic):
                 return []
             for no, before in connection.execute(_QUERIES["held_live"], values).fetchall():
@@ -179,16 +237,22 @@ class SqliteStore(SqlStore):
                 taken.append(Taken(read_message(row), body, True, None, None, before))
             return taken
 
-    # Looking
+    # Reads
 
-    def _rows(self, topic: Topic, keys: Sequence[Key]) -> dict[str, StoredRow]:
-        return {
-            message_id: row
-            for message_id, (row, _) in self._bodies(topic, keys, with_bodies=False).items()
-        }
+    def rows(
+        self, connection: sqlite3.Connection | None, topic: Topic, keys: Sequence[Key]
+    ) -> dict[str, StoredRow]:
+        found = {}
+        with self._reading(connection) as inside:
+            for bucket, message_id in keys:
+                values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
+                row = inside.execute(_QUERIES["row"], values).fetchone()
+                if row is not None:
+                    found[message_id] = StoredRow(Life(row[0]), *row[1:7])
+        return found
 
-    def _lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
-        with self._database.reading() as connection:
+    def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]:
+        with self.database.reading() as connection:
             found = [
                 connection.execute(
                     _QUERIES["lookup"], {"topic": topic.uid, "bucket": bucket, "id": message_id}
@@ -197,32 +261,32 @@ class SqliteStore(SqlStore):
             ]
         return [read_message(row) for row in found if row is not None]
 
-    def _bodies(
-        self, topic: Topic, keys: Sequence[Key], *, with_bodies: bool = True
+    def bodies(
+        self, topic: Topic, keys: Sequence[Key]
     ) -> dict[str, tuple[StoredRow, bytes | None]]:
         found = {}
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             for bucket, message_id in keys:
                 values = {"topic": topic.uid, "bucket": bucket, "id": message_id}
                 row = connection.execute(_QUERIES["row"], values).fetchone()
                 if row is not None:
-                    body = _body(connection, row[-3:]) if with_bodies else None
-                    found[message_id] = (StoredRow(Life(row[0]), *row[1:7]), body)
+                    stored = StoredRow(Life(row[0]), *row[1:7])
+                    found[message_id] = (stored, _body(connection, row[-3:]))
         return found
 
-    def _select(
+    def select(
         self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
     ) -> list[Message]:
         values = {"topic": topic.uid, "limit": limit, "max_ts": max_ts}
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             heads = [
                 connection.execute(_QUERIES["select"], values | cell._asdict())
                 for cell in cells_of(ranges, topic.settings.buckets)
             ]
             return [read_message(row) for row in _oldest(heads, lambda row: row[1], limit)]
 
-    def _next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
-        with self._database.reading() as connection:
+    def next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
+        with self.database.reading() as connection:
             if not _is_live(connection, topic):
                 return None
             rows = [
@@ -231,7 +295,7 @@ class SqliteStore(SqlStore):
             ]
             return min((ts for row in rows for (ts,) in row), default=None)
 
-    def _forecast(
+    def forecast(
         self,
         topic: Topic,
         ranges: Sequence[BucketRange],
@@ -239,7 +303,7 @@ class SqliteStore(SqlStore):
     ) -> dict[int, Counts]:
         values = span_values(topic, span)
         counted: dict[int, Counts] = {}
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             for cell in cells_of(ranges, topic.settings.buckets):
                 rows = connection.execute(_QUERIES["forecast"], values | cell._asdict())
                 for step, available, processing, waiting in rows:
@@ -253,12 +317,12 @@ class SqliteStore(SqlStore):
 
     # Upkeep
 
-    def _raise_floors(self, uids: Sequence[int], now_ms: int) -> None:
-        with self._database.writing() as connection:
+    def raise_floors(self, uids: Sequence[int], now_ms: int) -> None:
+        with self.database.writing() as connection:
             _raise(connection, uids, now_ms)
 
-    def _purge(self, limit: int, now_ms: int) -> int:
-        with self._database.writing() as connection:
+    def purge(self, limit: int, now_ms: int) -> int:
+        with self.database.writing() as connection:
 
             def run(query: str, **values: int) -> sqlite3.Cursor:
                 return connection.execute(_QUERIES[query], values)
@@ -281,63 +345,46 @@ class SqliteStore(SqlStore):
             return removed
 
     def watch(self) -> Watch:
-        self._database.check_open()
-        seen = self._database.foreign_changes()
+        self.database.check_open()
+        seen = self.database.foreign_changes()
 
         def look() -> bool:
             nonlocal seen
-            before, seen = seen, self._database.foreign_changes()
+            before, seen = seen, self.database.foreign_changes()
             return seen != before
 
-        check = self._database.check_process
+        check = self.database.check_process
         return self._board.add(LocalWatch(look, LOOK_EVERY_S, check=check))
 
     def clock_ms(self) -> int | None:
         return None
 
     def close(self) -> None:
-        self._database.close()
+        self.database.close()
 
-    def _announce(self, notice: Notice) -> None:
-        if self._database.is_joined:
+    def announce(self, connection: sqlite3.Connection | None, notice: Notice) -> None:
+        if self.database.is_joined:
             self._untold.append(notice)
         else:
             self._board.tell(notice)
 
-    def _read(self, query: str, values: dict[str, Any]) -> list[Any]:
-        with self._database.reading() as connection:
-            return connection.execute(_QUERIES[query], values).fetchall()
+    def _read(
+        self, query: str, values: dict[str, Any], connection: sqlite3.Connection | None = None
+    ) -> list[Any]:
+        with self._reading(connection) as inside:
+            return inside.execute(_QUERIES[query], values).fetchall()
 
-    def _write(self, query: str, values: dict[str, Any]) -> list[Any]:
-        with self._database.writing() as connection:
-            return connection.execute(_QUERIES[query], values).fetchall()
-
-    def _transact(self, work: Callable[[TakesIn], Answer]) -> Answer:
-        self._database.check_room()
-        with self._joining(turn_ms=TURN_BOUND_MS):
-            return work(self)
-
-    def together(self, works: Sequence[Callable[[], Answer]]) -> list[Answer | Exception]:
-        with self._joining() as connection:
-            return [_alone(connection, work) for work in works]
-
-    @contextmanager
-    def _joining(self, *, turn_ms: int | None = None) -> Iterator[sqlite3.Connection]:
-        """One transaction for all; notices are told when it is committed, so that whoever hears one looks."""
-        untold: list[Notice] = []
-        try:
-            with self._database.joining(turn_ms=turn_ms) as connection:
-                self._untold = untold
-                yield connection
-        finally:  # also after a failure, of which nobody knows what was done
-            for notice in untold:
-                self._board.tell(notice)
+    def _write(
+        self, query: str, values: dict[str, Any], connection: sqlite3.Connection | None = None
+    ) -> list[Any]:
+        with self._writing(connection) as inside:
+            return inside.execute(_QUERIES[query], values).fetchall()
 
 
-def _alone(connection: sqlite3.Connection, work: Callable[[], Answer]) -> Answer | Exception:
-    """A part of a transaction, which is undone by itself if it raises."""
+def _alone(connection: sqlite3.Connection, work: Callable[[], Result]) -> Result | Exception:
+    """Runs a part of a transaction, which is rolled back by itself if it raises."""
     connection.execute("SAVEPOINT alone")
-    answer: Answer | Exception
+    answer: Result | Exception
     try:
         answer = work()
     except Exception as error:
@@ -350,7 +397,7 @@ def _alone(connection: sqlite3.Connection, work: Callable[[], Answer]) -> Answer
 
 
 def _oldest(heads: Sequence[sqlite3.Cursor], ts_of: Callable[[Any], int], limit: int) -> list[Any]:
-    """The first rows of some sorted results. What is not read is given up, and its snapshot with it."""
+    """The first rows of several sorted results. Closes them, and with them their snapshots."""
     try:
         return list(islice(heapq.merge(*heads, key=ts_of), limit))
     finally:
@@ -403,7 +450,7 @@ def _make(
 def _at_once(connection: sqlite3.Connection, query: str, rows: Sequence[Any]) -> bool:
     """Changes all rows by one call of the driver, or none if one of them is refused.
 
-    That is the usual case, and spares the look at each row's answer.
+    That is the usual case, and saves reading each row's answer.
     """
     connection.execute("SAVEPOINT at_once")
     whole = connection.executemany(query, rows).rowcount == len(rows)
@@ -414,14 +461,14 @@ def _at_once(connection: sqlite3.Connection, query: str, rows: Sequence[Any]) ->
 
 
 def _silent(query: str) -> str:
-    """A change without its answer, as the driver wants it for many rows."""
+    """A change without its RETURNING clause, which the driver refuses for many rows."""
     return query[: query.rindex("RETURNING")]
 
 
 def _take(
     connection: sqlite3.Connection, holders: dict[int, str | None], values: dict[str, Any]
 ) -> list[Taken]:
-    """Leases rows, by their number and last holder; what may not be leased goes to the dead letters."""
+    """Leases rows, by their number and last holder, or sends them to the dead letters."""
     values = values | {"nos": json.dumps(list(holders))}
     taken = []
     for row in connection.execute(_QUERIES["take"], values).fetchall():

@@ -1,0 +1,289 @@
+"""The contract of an engine: the primitives that `Timeline` is built on, and the values they pass.
+
+Primitives get valid input in which no id occurs twice, and answer what they did. They name no refusals:
+`Timeline` looks up the rows of the items that a primitive did not change.
+
+A primitive whose first argument is `connection` works inside the transaction of that connection. None stands
+for a transaction of its own, which is committed when the primitive returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from chronoline.core.change import Change
+from chronoline.core.expiry import DeathReason
+from chronoline.core.message import DeadLetter, Message, NewMessage
+from chronoline.core.ranges import BucketRange
+from chronoline.core.status import Life
+from chronoline.core.topic import Topic
+from chronoline.stores.contract import Capabilities, Counts, Notice, Result, Watch
+from chronoline.stores.inputs import InputAccount, InputClaim, Tally
+from chronoline.stores.members import Member
+from chronoline.stores.stripes import Cell
+
+Connection = TypeVar("Connection")
+Answer = TypeVar("Answer")
+Key = tuple[int, str]
+"""The place of a row in its topic: bucket and id."""
+NewRows = Sequence[tuple[int, NewMessage]]
+"""New messages, each behind its bucket."""
+ChangedRows = Sequence[tuple[int, Change]]
+"""Changes of one operation, each behind its bucket."""
+Partition = tuple[str, int]
+"""A source and one of its partitions."""
+
+
+class StoredRow(NamedTuple):
+    """The part of a row that the guards read."""
+
+    life: Life
+    ts: int
+    producer_group: str
+    lock_consumer: str | None
+    version: int
+    due: int
+    lock_session: str | None = None
+    """The session that was granted the last lease; it stays when that session gives the message back."""
+
+
+class LeaseRequest(NamedTuple):
+    """The part of a request for leases that all its messages share."""
+
+    consumer: str
+    lease_ms: int
+    reserve_ahead_ms: int
+    session: str | None
+    now_ms: int
+
+
+class ResumeRequest(NamedTuple):
+    """The live leases that a returning consumer wants back, and the session that takes them."""
+
+    consumer: str
+    session: str | None
+    after: str
+    limit: int
+    now_ms: int
+
+
+class Taken(NamedTuple):
+    """A message that an engine leased, or sent to the dead letters instead."""
+
+    message: Message
+    body: bytes | None
+    redelivered: bool
+    death: DeathReason | None
+    taken_from: str | None = None
+    """The holder of its last lease, which lapsed."""
+    resumed_from: str | None = None
+    """The session that held it before it was resumed."""
+
+
+class Span(NamedTuple):
+    """A stretch of the timeline that is counted in steps."""
+
+    start: int
+    end: int
+    step_ms: int
+    now_ms: int
+
+
+class InputMove(NamedTuple):
+    """The new position of a partition, and the records that it adds to the counts."""
+
+    partition: Partition
+    upto: int
+    tally: Tally
+
+
+class RowsHeld(Exception):
+    """Raised by an engine: other transactions hold some rows of a batch, and all others are done."""
+
+    def __init__(self, made: dict[str, int], held: frozenset[str]) -> None:
+        super().__init__(f"{len(held)} rows are held by other transactions")
+        self.made = made
+        self.held = held
+
+
+class Engine(Protocol[Connection]):
+    """A database of topics, messages, input accounts and members. Thread-safe."""
+
+    capabilities: Capabilities
+
+    # Transactions
+
+    def transact(self, work: Callable[[Connection], Answer]) -> Answer:
+        """Runs `work` in one transaction, which is rolled back if it raises.
+
+        An engine may run it again if the database gave the transaction up.
+        """
+
+    def together(self, works: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+        """Runs works that call this engine without a connection, and answers what each returned or raised.
+
+        An engine whose writes exclude each other commits them together; here each call is a commit.
+        """
+        return [_result_of(work) for work in works]
+
+    # Topics
+
+    def insert_topic(self, topic: Topic) -> bool:
+        """False if its name or its uid is taken."""
+
+    def is_name_taken(self, name: str) -> bool:
+        """Whether a topic has that name, or a dropped one keeps it until its messages are removed."""
+
+    def fetch_topic(self, connection: Connection | None, uid: int) -> Topic | None:
+        """The live topic with this uid."""
+
+    def find_topic(self, name: str) -> Topic | None: ...
+
+    def list_topics(self) -> list[Topic]: ...
+
+    def drop_topic(self, uid: int, now_ms: int) -> bool: ...
+
+    # Changes
+
+    def create(
+        self,
+        connection: Connection | None,
+        topic: Topic,
+        messages: NewRows,
+        replace: bool,
+        now_ms: int,
+    ) -> dict[str, int]:
+        """Creates (bucket, message) where the id is free, and answers the versions of those it created."""
+
+    def change(
+        self,
+        connection: Connection | None,
+        topic: Topic,
+        changes: ChangedRows,
+        now_ms: int,
+    ) -> dict[str, int]:
+        """Makes each (bucket, change) whose guard holds, and answers the new versions."""
+
+    def reject(
+        self, connection: Connection | None, topic: Topic, keys: Sequence[Key], now_ms: int
+    ) -> None:
+        """Sends messages that were just created to the dead letters."""
+
+    # Leases
+
+    def reserve(
+        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, request: LeaseRequest
+    ) -> tuple[list[Taken], bool]:
+        """Leases the oldest messages, and answers whether there may be more."""
+
+    def lease(self, topic: Topic, wanted: ChangedRows, request: LeaseRequest) -> list[Taken]:
+        """Leases those messages that have the version of their (bucket, change)."""
+
+    def resume(self, topic: Topic, request: ResumeRequest) -> list[Taken]: ...
+
+    # Reads
+
+    def rows(
+        self, connection: Connection | None, topic: Topic, keys: Sequence[Key]
+    ) -> dict[str, StoredRow]:
+        """The rows at these keys by id, marks and dead letters included; none of a dropped topic."""
+
+    def lookup(self, topic: Topic, keys: Sequence[Key]) -> Iterable[Message]: ...
+
+    def bodies(
+        self, topic: Topic, keys: Sequence[Key]
+    ) -> dict[str, tuple[StoredRow, bytes | None]]: ...
+
+    def select(
+        self, topic: Topic, ranges: Sequence[BucketRange], limit: int, max_ts: int
+    ) -> list[Message]: ...
+
+    def select_held(
+        self, topic: Topic, consumer: str, session: str | None, after: str, limit: int
+    ) -> list[Message]: ...
+
+    def select_owned(
+        self, topic: Topic, producer_group: str, after: str, limit: int
+    ) -> list[Message]: ...
+
+    def next_ts(self, topic: Topic, ranges: Sequence[BucketRange]) -> int | None:
+        """None also if the topic was dropped."""
+
+    def forecast(
+        self, topic: Topic, ranges: Sequence[BucketRange], span: Span
+    ) -> dict[int, Counts]:
+        """Counts by the number of the step; empty steps may be missing."""
+
+    def scan(
+        self, topic: Topic, cell: Cell, after: tuple[int, str], end: int, limit: int
+    ) -> list[Message]:
+        """Messages of a cell in the order of (ts, id), behind `after` and before the moment `end`."""
+
+    def dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
+        """Those whose (died, id) lies behind `after`."""
+
+    # Upkeep
+
+    def raise_floors(self, uids: Sequence[int], now_ms: int) -> None:
+        """Allows that rows of these topics whose versions are settled are removed without a mark.
+
+        New messages begin above a topic's floor. An engine also raises it when it purges marks and dead
+        letters, in the same transaction.
+        """
+
+    def purge(self, limit: int, now_ms: int) -> int: ...
+
+    def announce(self, connection: Connection | None, notice: Notice) -> None:
+        """Sends a notice to the watches of this store, in this process and others."""
+
+    def watch(self) -> Watch: ...
+
+    def clock_ms(self) -> int | None: ...
+
+    def close(self) -> None: ...
+
+    # Inputs
+
+    def claim_inputs(
+        self, source: str, starts: Mapping[int, int], holder: str, until_ms: int, now_ms: int
+    ) -> list[InputClaim]: ...
+
+    def renew_claims(
+        self, claims: Sequence[InputClaim], until_ms: int, now_ms: int
+    ) -> list[InputClaim]: ...
+
+    def release_claims(self, claims: Sequence[InputClaim]) -> None: ...
+
+    def positions(
+        self, connection: Connection | None, claims: Sequence[InputClaim], now_ms: int
+    ) -> dict[Partition, int]:
+        """The positions of live claims; nobody else moves them until the transaction ends."""
+
+    def move_inputs(self, connection: Connection | None, moves: Sequence[InputMove]) -> None:
+        """Moves positions, never backwards, and adds to the counts."""
+
+    def input_accounts(self, source: str) -> list[InputAccount]: ...
+
+    def forget_inputs(self, source: str, now_ms: int) -> int: ...
+
+    # Members
+
+    def beat(
+        self, group: str, name: str, until_ms: int, details: str, forgotten_ms: int
+    ) -> None: ...
+
+    def members(self, group: str) -> list[Member]: ...
+
+    def live_groups(self, now_ms: int) -> frozenset[str]: ...
+
+    def ask_to_stop(self, group: str, name: str | None) -> int: ...
+
+    def leave(self, group: str, name: str) -> None: ...
+
+
+def _result_of(work: Callable[[], Result]) -> Result | Exception:
+    try:
+        return work()
+    except Exception as error:
+        return error

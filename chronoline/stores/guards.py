@@ -1,0 +1,221 @@
+"""Guards of changes: what a stored row allows, why a change is refused, and which one was made before."""
+
+from __future__ import annotations
+
+from chronoline.core.change import DELETIONS, LEASE_OPERATIONS, Change
+from chronoline.core.limits import MIN_LEASE_MS, SETTLED_AFTER_MS
+from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.permissions import (
+    Actor,
+    Consumer,
+    Operation,
+    Producer,
+    System,
+    refusal_of,
+)
+from chronoline.core.session import instance_of
+from chronoline.core.status import Life
+from chronoline.core.topic import Topic
+from chronoline.stores.engine import ChangedRows, LeaseRequest, StoredRow
+
+NEEDS_TIME_AHEAD = frozenset({Operation.EXTEND, Operation.RELEASE, Operation.RETRY})
+SETS_TIME = NEEDS_TIME_AHEAD | {Operation.RESCHEDULE, Operation.REDRIVE}
+"""Changes that put the message, or the end of its lease, at a time of its own."""
+_MOVES = frozenset(
+    {
+        Operation.RELEASE,
+        Operation.RETRY,
+        Operation.UNRESERVE,
+        Operation.RESCHEDULE,
+        Operation.REDRIVE,
+    }
+)
+
+
+def settled(now_ms: int) -> int:
+    """Versions below this can be forgotten, once the topic's floor stands above them.
+
+    Every create that is under way begins above them, although its clock may be behind and it may have waited.
+    Later ones begin above the floor, whatever their clock says. A row whose version is not settled, or lies
+    above the floor, leaves a mark.
+    """
+    return now_ms - SETTLED_AFTER_MS
+
+
+def taken_until(topic: Topic, now_ms: int) -> int:
+    """Until when the mark of a message that is deleted now keeps its id taken.
+
+    Without a dedupe time that is a moment that every clock has passed: the mark only keeps the version.
+    """
+    dedupe_ms = topic.settings.dedupe_ms
+    return now_ms + dedupe_ms if dedupe_ms else max(0, settled(now_ms))
+
+
+def may_remove(topic: Topic, change: Change, now_ms: int) -> bool:
+    """Whether a deletion needs no mark, if the topic's floor has reached the row's version.
+
+    An ack names the version, so it is known beforehand; the others find it in the row.
+    """
+    if change.operation not in DELETIONS or topic.settings.dedupe_ms:
+        return False
+    return change.operation is not Operation.ACK or change.version < settled(now_ms)
+
+
+def dues_of(changes: ChangedRows, now_ms: int) -> dict[str, int]:
+    """The new times of messages for which a sleeper may have to wake, by id."""
+    operation = changes[0][1].operation
+    if operation is Operation.UNRESERVE:
+        return dict.fromkeys((change.id for _, change in changes), now_ms)
+    if operation in _MOVES:
+        return {change.id: change.to_ms for _, change in changes}
+    if operation is Operation.EXTEND:
+        return {change.id: change.to_ms for _, change in changes if _shortens(change)}
+    return {}
+
+
+def _shortens(change: Change) -> bool:
+    """Whether an extension ends before the lease does, as its holder knows it."""
+    until: object = change.until  # nothing checked it
+    return isinstance(until, int) and change.to_ms < until
+
+
+def explain(row: StoredRow | None, change: Change, now_ms: int) -> Refusal | None:
+    """Why this change is refused, or None if nothing speaks against it."""
+    operation = change.operation
+    refusal = refusal_of(operation, _actor_of(change), row, now_ms)
+    if refusal is not None:
+        return refusal
+    if operation in LEASE_OPERATIONS and row is not None and row.version != change.version:
+        return Refusal.STALE
+    if operation in NEEDS_TIME_AHEAD:
+        # A lease that ended before the due would make the message available before it.
+        earliest = max(now_ms, row.due) if operation is Operation.EXTEND and row else now_ms
+        if change.to_ms < earliest + MIN_LEASE_MS:
+            return Refusal.TOO_SOON
+    return None
+
+
+def _actor_of(change: Change) -> Actor:
+    """On whose behalf a change is made."""
+    if change.operation in LEASE_OPERATIONS:
+        return Consumer(change.name)
+    if change.operation in (Operation.REDRIVE, Operation.DISCARD):
+        return System()
+    return Producer(change.name)
+
+
+def explain_lease(row: StoredRow | None, version: int, request: LeaseRequest) -> Refusal | None:
+    """Why this version of a message is not leased, or None if nothing speaks against it."""
+    actor, ahead_ms = Consumer(request.consumer), request.reserve_ahead_ms
+    refusal = refusal_of(Operation.LEASE, actor, row, request.now_ms, reserve_ahead_ms=ahead_ms)
+    if refusal is None and row is not None and row.version != version:
+        return Refusal.STALE
+    return refusal
+
+
+def explain_create(
+    row: StoredRow | None, producer_group: str, replace: bool, now_ms: int
+) -> Refusal | None:
+    """Why this message is not created, or None if nothing speaks against it."""
+    actor = Producer(producer_group)
+    refusal = refusal_of(Operation.CREATE, actor, row, now_ms)
+    if refusal is None or row is None or not replace:
+        return refusal
+    if row.life is Life.LIVE:
+        return refusal_of(Operation.CANCEL, actor, row, now_ms)
+    return None if row.producer_group == producer_group else Refusal.NOT_OWNER
+
+
+def judge(row: StoredRow | None, change: Change, now_ms: int, *, again: bool) -> Outcome:
+    """The outcome of a change that the engine did not make, by the row that it met.
+
+    `again` says that an earlier attempt was not answered.
+    """
+    if _is_repeated(row, change, now_ms, again=again):
+        assert row is not None
+        at = row.ts if change.operation in NEEDS_TIME_AHEAD and row.life is Life.LIVE else 0
+        return Outcome(id=change.id, version=row.version, at=at)
+    refusal = explain(row, change, now_ms)
+    if again and _is_undecided(row, change, refusal):
+        return Outcome(id=change.id, unknown=True)
+    return refused(change.id, refusal)
+
+
+def refused(message_id: str, refusal: Refusal | None) -> Outcome:
+    """A refusal; without a reason another changed the message at this very moment."""
+    if refusal is None:
+        detail = "the message was changed by another at the same moment; try again"
+        return Outcome(id=message_id, refusal=Refusal.STALE, detail=detail)
+    return Outcome(id=message_id, refusal=refusal)
+
+
+def _is_repeated(row: StoredRow | None, change: Change, now_ms: int, *, again: bool) -> bool:
+    """Whether the same hand has made this very change before.
+
+    A mark counts for the topic's dedupe time; with `again` as long as it exists.
+    """
+    if row is None or (row.life is Life.GONE and row.ts <= now_ms and not again):
+        return False
+    if change.operation is Operation.CANCEL:
+        cancelled = row.life is Life.GONE and row.lock_consumer is None
+        return cancelled and row.producer_group == change.name
+    return change.operation in LEASE_OPERATIONS and _is_made_by(row, change, now_ms)
+
+
+def _is_made_by(row: StoredRow, change: Change, now_ms: int) -> bool:
+    """Whether the row is the result of this change of a lease, and names its session as the last hand.
+
+    Only one change can have made the next version. An extension has to be of the very lease, since a later
+    reservation of the same instance looks the same.
+    """
+    operation = change.operation
+    if row.version != change.version + 1:
+        return False
+    if operation is Operation.ACK:
+        return row.life is Life.GONE and row.lock_consumer == change.name
+    if operation is Operation.EXTEND:
+        held = row.life is Life.LIVE and row.lock_consumer == change.name and row.ts > now_ms
+        return held and bool(change.session) and row.lock_session == change.session
+    instance = instance_of(change.session)
+    if row.lock_consumer is not None or not instance or instance_of(row.lock_session) != instance:
+        return False
+    dead, live = row.life is Life.DEAD, row.life is Life.LIVE
+    return dead if operation is Operation.BURY else live or (dead and operation is Operation.RETRY)
+
+
+def _may_be_made_by(row: StoredRow, change: Change) -> bool:
+    """Whether the row looks like the result of this change, which does not name its session.
+
+    Of a lease that was granted elsewhere only the instance is known: `instance/`.
+    """
+    operation = change.operation
+    if operation is Operation.ACK:
+        return False  # a mark names its consumer
+    instance = instance_of(change.session)
+    if operation is Operation.EXTEND:
+        is_alike = row.life is Life.LIVE and row.lock_consumer == change.name
+        is_partly_known = change.session.endswith("/") and instance == instance_of(row.lock_session)
+        return is_alike and (not instance or is_partly_known)
+    made = {Operation.BURY: (Life.DEAD,), Operation.RETRY: (Life.LIVE, Life.DEAD)}
+    lives = made.get(operation, (Life.LIVE,))
+    return not instance and row.life in lives and row.lock_consumer is None
+
+
+def _is_undecided(row: StoredRow | None, change: Change, refusal: Refusal | None) -> bool:
+    """Whether a row leaves open if an earlier, unanswered attempt was done, or will be.
+
+    The row of a lease that still has its version may yet be changed by that attempt, whose clock was earlier.
+    A row that is more than one version ahead does not say who made the first of them. A row that is one
+    version ahead says it by its session, if the change names one.
+    """
+    operation = change.operation
+    if operation in LEASE_OPERATIONS:
+        if row is None or row.version > change.version + 1:
+            return True
+        if row.version == change.version + 1:
+            return _may_be_made_by(row, change)
+        return row.version == change.version and row.lock_consumer == change.name
+    if operation is Operation.CANCEL:
+        return refusal is Refusal.NOT_FOUND
+    overtaken = (Refusal.NOT_FOUND, Refusal.LEASED, Refusal.DELETED, Refusal.DEAD)
+    return operation is Operation.RESCHEDULE and refusal in overtaken

@@ -1,0 +1,549 @@
+"""The timeline store: the rules of the contract, over an engine that is passed in.
+
+`Timeline` checks input once, lets the engine write, and turns the result into outcomes: done, refused for a
+named reason, or done before. `stores.engine` is the contract of an engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from chronoline.core.change import CHANGES, DELETIONS, Change, check_batch_size, pair_changes
+from chronoline.core.errors import InvalidInput, OutcomeUnknown
+from chronoline.core.ids import bucket_of
+from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, id_problem
+from chronoline.core.message import (
+    DeadLetter,
+    Lease,
+    LeasedMessage,
+    Message,
+    NewMessage,
+)
+from chronoline.core.outcome import Grant, Outcome, Refusal
+from chronoline.core.permissions import Actor, Operation, refusal_of
+from chronoline.core.ranges import BucketRange, merge_ranges
+from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings
+from chronoline.stores.batch import change_batch, invalid
+from chronoline.stores.checks import (
+    check_after,
+    check_batch,
+    check_limit,
+    check_name,
+    check_session,
+    check_span,
+    check_time,
+    check_whole,
+)
+from chronoline.stores.contract import (
+    MAX_FORECAST_STEPS,
+    Bodies,
+    Counts,
+    ForecastStep,
+    IfExists,
+    Notice,
+    Page,
+    Result,
+    Returned,
+    Store,
+    Watch,
+)
+from chronoline.stores.engine import (
+    Engine,
+    Key,
+    LeaseRequest,
+    ResumeRequest,
+    Span,
+    StoredRow,
+    Taken,
+)
+from chronoline.stores.guards import explain_lease, refused
+from chronoline.stores.inputs import InputAccount, InputClaim, Intake, TakenIn
+from chronoline.stores.intake import IntakeRun, check_intakes
+from chronoline.stores.members import FORGOTTEN_AFTER_MS, MAX_DETAILS_BYTES, Member
+from chronoline.stores.stripes import cells_of
+from chronoline.stores.topics import TopicCatalog
+from chronoline.stores.writer import Writer
+
+MAX_RESERVE_AHEAD_MS = 60_000
+_BEFORE_ALL = (0, "")
+"""Before every (moment, id): ids are not empty."""
+_AFTER_ALL_MS = 1 << 62
+"""After every ts: a lease on the last millisecond ends behind it."""
+
+
+class Timeline(Store):
+    """A timeline store over an engine."""
+
+    def __init__(
+        self, engine: Engine[Any], random_bytes: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self.engine = engine
+        self.capabilities = engine.capabilities
+        self.topics = TopicCatalog(engine, random_bytes)
+        self._writer = Writer(engine, self.topics)
+        # Topics without a dedupe time in which a message was deleted here since the last purge.
+        self._deleted_in: set[int] = set()
+
+    # Topics
+
+    def create_topic(
+        self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int
+    ) -> Topic:
+        return self.topics.create(name, settings, now_ms)
+
+    def ensure_topic(
+        self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int
+    ) -> Topic:
+        return self.topics.ensure(name, settings, now_ms)
+
+    def get_topic(self, uid: int) -> Topic:
+        return self.topics.get(uid)
+
+    def find_topic(self, name: str) -> Topic | None:
+        return self.topics.find(name)
+
+    def list_topics(self) -> list[Topic]:
+        return self.engine.list_topics()
+
+    def drop_topic(self, uid: int, *, now_ms: int) -> bool:
+        return self.topics.drop(uid, now_ms)
+
+    # Changes
+
+    def create(
+        self,
+        topic_uid: int,
+        messages: Sequence[NewMessage],
+        *,
+        if_exists: IfExists = "refuse",
+        now_ms: int,
+    ) -> list[Outcome]:
+        return self._create(self._writer, topic_uid, messages, if_exists, now_ms)
+
+    def _create(
+        self,
+        writer: Writer,
+        topic_uid: int,
+        messages: Sequence[NewMessage],
+        if_exists: IfExists,
+        now_ms: int,
+    ) -> list[Outcome]:
+        if if_exists not in ("refuse", "replace"):
+            raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
+        topic = self.topics.known(topic_uid, writer.connection)
+        return writer.create(topic, messages, replace=if_exists == "replace", now_ms=now_ms)
+
+    def apply(
+        self, topic_uid: int, changes: Sequence[Change], *, again: bool = False, now_ms: int
+    ) -> list[Outcome]:
+        check_batch(changes, now_ms)
+        topic = self.topics.known(topic_uid)
+        if not changes:
+            return []
+        named = (getattr(each, "operation", None) for each in changes)  # others are refused
+        operation = next(filter(None, named), None)
+        if operation not in CHANGES:
+            known = ", ".join(sorted(CHANGES))
+            raise InvalidInput(f"a batch of changes must have one of these operations: {known}")
+        if operation in DELETIONS and not topic.settings.dedupe_ms:
+            self._deleted_in.add(topic.uid)
+        return self._writer.change(operation, topic, changes, again=again, now_ms=now_ms)
+
+    def together(self, works: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+        return self.engine.together(works)
+
+    # Leases
+
+    def reserve(
+        self,
+        topic_uid: int,
+        ranges: Sequence[BucketRange],
+        *,
+        consumer: str,
+        limit: int,
+        lease_ms: int,
+        reserve_ahead_ms: int = 0,
+        session: str = "",
+        now_ms: int,
+    ) -> Grant:
+        request = _lease_request(consumer, lease_ms, reserve_ahead_ms, session, now_ms)
+        check_limit(limit)
+        topic = self.topics.known(topic_uid)
+        merged = merge_ranges(ranges, topic.settings.buckets)
+        taken, more = self.engine.reserve(topic, merged, limit, request)
+        if not taken:
+            self.topics.get(topic_uid)  # nothing to lease, or the topic was dropped
+        taken.sort(key=_due_of)
+        return _grant(taken, consumer, session, [], more=more)
+
+    def lease(
+        self,
+        topic_uid: int,
+        wanted: Sequence[tuple[str, int]],
+        *,
+        consumer: str,
+        lease_ms: int,
+        reserve_ahead_ms: int = 0,
+        session: str = "",
+        now_ms: int,
+    ) -> Grant:
+        request = _lease_request(consumer, lease_ms, reserve_ahead_ms, session, now_ms)
+        topic = self.topics.known(topic_uid)
+        changes = pair_changes(
+            Operation.LEASE,
+            wanted,
+            "(id, version)",
+            lambda each, version: Change(Operation.LEASE, each, consumer, version),
+        )
+        batch = change_batch(Operation.LEASE, topic, changes, now_ms)
+        taken: list[Taken] = []
+
+        def name(row: StoredRow | None, change: Change) -> Outcome:
+            return refused(change.id, explain_lease(row, change.version, request))
+
+        with batch.honest():
+            for chosen in batch.rounds():
+                got = self.engine.lease(topic, chosen, request)
+                taken += got
+                made = {each.message.id: each.message.version for each in got}
+                self._writer.settle(batch, topic, chosen, made, name)
+        taken.sort(key=_due_of)
+        denied = [outcome for outcome in batch.outcomes() if not outcome.done]
+        return _grant(taken, consumer, session, denied, more=False)
+
+    def resume(
+        self,
+        topic_uid: int,
+        consumer: str,
+        *,
+        after: str = "",
+        limit: int,
+        session: str = "",
+        now_ms: int,
+    ) -> Grant:
+        check_name("consumer", consumer)
+        check_session(session)
+        check_after(after)
+        check_time("now_ms", now_ms)
+        check_limit(limit)
+        request = ResumeRequest(consumer, session or None, after, limit, now_ms)
+        taken = self.engine.resume(self.topics.known(topic_uid), request)
+        if not taken:
+            self.topics.get(topic_uid)  # nothing to resume, or the topic was dropped
+        taken.sort(key=lambda each: each.message.id)
+        if session and not after:
+            returned = Returned(now_ms, session, consumer)
+            self.engine.announce(None, Notice(topic_uid=topic_uid, returned=returned))
+        grant = _grant(taken, consumer, session, [], more=len(taken) >= limit)
+        return replace(grant, at=now_ms)
+
+    # Reads
+
+    def select(
+        self, topic_uid: int, ranges: Sequence[BucketRange], *, limit: int, max_ts: int
+    ) -> Page:
+        check_limit(limit)
+        check_time("max_ts", max_ts)
+        topic = self.topics.get(topic_uid)
+        merged = merge_ranges(ranges, topic.settings.buckets)
+        return _page(self.engine.select(topic, merged, limit + 1, max_ts), limit)
+
+    def lookup(self, topic_uid: int, ids: Sequence[str]) -> dict[str, Message]:
+        check_batch_size(ids)
+        topic = self.topics.get(topic_uid)
+        keys = _keys(topic, ids)
+        return {message.id: message for message in self.engine.lookup(topic, keys)} if keys else {}
+
+    def bodies(self, topic_uid: int, ids: Sequence[str], *, actor: Actor, now_ms: int) -> Bodies:
+        check_batch(ids, now_ms)
+        if not isinstance(actor, Actor):
+            raise InvalidInput(f"actor must be a Producer, Consumer or System, not {actor!r}")
+        topic = self.topics.get(topic_uid)
+        found: dict[str, bytes | None] = {}
+        denied: dict[str, Outcome] = {}
+        stored = self.engine.bodies(topic, _keys(topic, ids))
+        for message_id in ids:
+            problem = id_problem(message_id)
+            if problem:
+                outcome = invalid(message_id, problem)
+                denied[outcome.id] = outcome
+                continue
+            row, body = stored.get(message_id, (None, None))
+            refusal = refusal_of(Operation.READ_BODY, actor, row, now_ms)
+            if refusal is None:
+                found[message_id] = body
+            else:
+                denied[message_id] = Outcome(id=message_id, refusal=refusal)
+        return Bodies(found=found, refused=tuple(denied.values()))
+
+    def select_held(
+        self,
+        topic_uid: int,
+        consumer: str,
+        *,
+        session: str | None = None,
+        after: str = "",
+        limit: int,
+    ) -> Page:
+        check_name("consumer", consumer)
+        check_session(session or "")
+        check_after(after)
+        check_limit(limit)
+        topic = self.topics.get(topic_uid)
+        return _page(self.engine.select_held(topic, consumer, session, after, limit + 1), limit)
+
+    def select_owned(
+        self, topic_uid: int, producer_group: str, *, after: str = "", limit: int
+    ) -> Page:
+        check_name("producer group", producer_group)
+        check_after(after)
+        check_limit(limit)
+        topic = self.topics.get(topic_uid)
+        return _page(self.engine.select_owned(topic, producer_group, after, limit + 1), limit)
+
+    def next_ts(self, topic_uid: int, ranges: Sequence[BucketRange]) -> int | None:
+        topic = self.topics.known(topic_uid)
+        ts = self.engine.next_ts(topic, merge_ranges(ranges, topic.settings.buckets))
+        if ts is None:
+            self.topics.get(topic_uid)  # nothing is there, or the topic was dropped
+        return ts
+
+    def count(
+        self, topic_uid: int, ranges: Sequence[BucketRange], *, start: int, end: int, now_ms: int
+    ) -> Counts:
+        check_span(start, end)
+        step_ms = max(1, end - start)
+        steps = self.forecast(
+            topic_uid, ranges, start=start, end=end, step_ms=step_ms, now_ms=now_ms
+        )
+        return steps[0].counts if steps else Counts()
+
+    def forecast(
+        self,
+        topic_uid: int,
+        ranges: Sequence[BucketRange],
+        *,
+        start: int,
+        end: int,
+        step_ms: int,
+        now_ms: int,
+    ) -> list[ForecastStep]:
+        check_span(start, end)
+        check_time("now_ms", now_ms)
+        check_whole("step_ms", step_ms, 1, MAX_TIME_MS)
+        steps = -(-(end - start) // step_ms)
+        if steps > MAX_FORECAST_STEPS:
+            raise InvalidInput(
+                f"a forecast has at most {MAX_FORECAST_STEPS} steps, not {steps}: use longer ones"
+            )
+        topic = self.topics.get(topic_uid)
+        merged = merge_ranges(ranges, topic.settings.buckets)
+        counted = self.engine.forecast(topic, merged, Span(start, end, step_ms, now_ms))
+        return [
+            ForecastStep(start=start + step * step_ms, counts=counted.get(step, Counts()))
+            for step in range(steps)
+        ]
+
+    def scan(
+        self,
+        topic_uid: int,
+        ranges: Sequence[BucketRange],
+        *,
+        start: int = 0,
+        end: int | None = None,
+        after: Message | None = None,
+        limit: int,
+    ) -> Page:
+        check_span(start, MAX_TIME_MS if end is None else end)
+        check_limit(limit)
+        if after is not None and not isinstance(after, Message):
+            raise InvalidInput(f"after must be a Message, not {type(after).__name__}")
+        topic = self.topics.get(topic_uid)
+        buckets = topic.settings.buckets
+        before = _AFTER_ALL_MS if end is None else end
+        # Cell by cell: a merge of all cells would read a whole page of each, and drop most of it.
+        found: list[Message] = []
+        for cell in cells_of(merge_ranges(ranges, buckets), buckets):
+            if after is None or after.bucket < cell.start:
+                behind = start, ""  # before every id
+            elif after.bucket < cell.stop:
+                behind = max((start, ""), (after.ts, after.id))
+            else:
+                continue
+            found += self.engine.scan(topic, cell, behind, before, limit + 1 - len(found))
+            if len(found) > limit:
+                break
+        return _page(found, limit)
+
+    def dead_letters(
+        self, topic_uid: int, *, after: DeadLetter | None = None, limit: int
+    ) -> list[DeadLetter]:
+        check_limit(limit)
+        if after is not None and not isinstance(after, DeadLetter):
+            raise InvalidInput(f"after must be a DeadLetter, not {type(after).__name__}")
+        behind = (after.died, after.message.id) if after else _BEFORE_ALL
+        check_after(behind[1])
+        return self.engine.dead_letters(self.topics.get(topic_uid), behind, limit)
+
+    # Inputs
+
+    def claim_inputs(
+        self, source: str, starts: Mapping[int, int], holder: str, *, until_ms: int, now_ms: int
+    ) -> list[InputClaim]:
+        check_name("source", source)
+        check_name("holder", holder)
+        check_time("until_ms", until_ms)
+        check_time("now_ms", now_ms)
+        check_batch_size(starts)
+        for partition, start in starts.items():
+            check_whole("partition", partition, 0, MAX_TIME_MS)
+            check_whole("start", start, 0, MAX_TIME_MS)
+        return self.engine.claim_inputs(source, starts, holder, until_ms, now_ms) if starts else []
+
+    def renew_claims(
+        self, claims: Sequence[InputClaim], *, until_ms: int, now_ms: int
+    ) -> list[InputClaim]:
+        check_batch_size(claims)
+        check_time("until_ms", until_ms)
+        check_time("now_ms", now_ms)
+        return self.engine.renew_claims(claims, until_ms, now_ms) if claims else []
+
+    def release_claims(self, claims: Sequence[InputClaim]) -> None:
+        self.engine.release_claims(claims)
+
+    def take_in(
+        self, topic_uid: int, intakes: Sequence[Intake], *, producer_group: str, now_ms: int
+    ) -> list[TakenIn]:
+        check_name("producer group", producer_group)
+        check_time("now_ms", now_ms)
+        check_intakes(intakes)
+        topic = self.topics.known(topic_uid)
+        notices: list[Notice] = []
+
+        def work(connection: Any) -> list[TakenIn]:
+            notices.clear()  # of an attempt that the database gave up
+            writer = Writer(self.engine, self.topics, connection, announce=notices.append)
+            run = IntakeRun(self.engine, writer, topic, producer_group, now_ms)
+            return run.take_in(intakes)
+
+        if not intakes:
+            return []
+        try:
+            taken = self.engine.transact(work)
+        except OutcomeUnknown:
+            self.engine.announce(None, Notice())  # it may be done: sleepers have to look
+            raise
+        for notice in notices:
+            self.engine.announce(None, notice)
+        return taken
+
+    def input_accounts(self, source: str) -> list[InputAccount]:
+        return self.engine.input_accounts(source)
+
+    def forget_inputs(self, source: str, *, now_ms: int) -> int:
+        return self.engine.forget_inputs(source, now_ms)
+
+    # Members
+
+    def beat(
+        self, group: str, name: str, *, until_ms: int, details: str = "", now_ms: int
+    ) -> list[Member]:
+        check_name("group", group)
+        check_name("member", name)
+        check_time("until_ms", until_ms)
+        check_time("now_ms", now_ms)
+        if len(details.encode()) > MAX_DETAILS_BYTES:
+            raise InvalidInput(f"details have at most {MAX_DETAILS_BYTES} bytes")
+        self.engine.beat(group, name, until_ms, details, max(0, now_ms - FORGOTTEN_AFTER_MS))
+        return self.members(group)
+
+    def members(self, group: str) -> list[Member]:
+        return self.engine.members(group)
+
+    def live_groups(self, *, now_ms: int) -> frozenset[str]:
+        return self.engine.live_groups(now_ms)
+
+    def ask_to_stop(self, group: str, name: str | None = None) -> int:
+        return self.engine.ask_to_stop(group, name)
+
+    def leave(self, group: str, name: str) -> None:
+        self.engine.leave(group, name)
+
+    # Upkeep
+
+    def purge(self, *, limit: int = 1_000, now_ms: int) -> int:
+        check_limit(limit)
+        check_time("now_ms", now_ms)
+        uids = self._deleted_in.copy()
+        self._deleted_in -= uids
+        if uids:
+            self.engine.raise_floors(sorted(uids), now_ms)
+        return self.engine.purge(limit, now_ms)
+
+    def watch(self) -> Watch:
+        return self.engine.watch()
+
+    def clock_ms(self) -> int | None:
+        return self.engine.clock_ms()
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def _lease_request(
+    consumer: str, lease_ms: int, reserve_ahead_ms: int, session: str, now_ms: int
+) -> LeaseRequest:
+    """The checked part of a request for leases that all its messages share."""
+    check_name("consumer", consumer)
+    check_session(session)
+    check_time("now_ms", now_ms)
+    check_whole("lease_ms", lease_ms, MIN_LEASE_MS, MAX_TIME_MS)
+    check_whole("reserve_ahead_ms", reserve_ahead_ms, 0, MAX_RESERVE_AHEAD_MS)
+    return LeaseRequest(consumer, lease_ms, reserve_ahead_ms, session or None, now_ms)
+
+
+def _keys(topic: Topic, ids: Sequence[str]) -> list[Key]:
+    """The keys of the ids that are valid, each once, in their order."""
+    valid = dict.fromkeys(each for each in ids if id_problem(each) is None)
+    return [(bucket_of(each, topic.settings.buckets), each) for each in valid]
+
+
+def _page(messages: list[Message], limit: int) -> Page:
+    return Page(messages=tuple(messages[:limit]), more=len(messages) > limit)
+
+
+def _due_of(taken: Taken) -> int:
+    return taken.message.due
+
+
+def _grant(
+    taken: list[Taken], consumer: str, session: str, denied: list[Outcome], *, more: bool
+) -> Grant:
+    leased: list[LeasedMessage] = []
+    for message, body, redelivered, death, taken_from, resumed_from in taken:
+        if death is not None:
+            detail = f"sent to the dead letters: {death}"
+            denied.append(Outcome(id=message.id, refusal=Refusal.DEAD, detail=detail))
+            continue
+        lease = Lease(
+            id=message.id,
+            consumer=consumer,
+            version=message.version,
+            until=message.ts,
+            session=session,
+            since=message.version,
+        )
+        leased.append(
+            LeasedMessage(
+                lease=lease,
+                message=message,
+                body=body,
+                redelivered=redelivered,
+                taken_from=taken_from,
+                resumed_from=resumed_from,
+            )
+        )
+    return Grant(leased=tuple(leased), refused=tuple(denied), more=more)

@@ -1,0 +1,176 @@
+"""Writes of batches: rounds through an engine, an outcome for each item, and notices to sleepers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from chronoline.core.change import Change
+from chronoline.core.errors import OutcomeUnknown
+from chronoline.core.message import NewMessage, content_bytes
+from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.permissions import Operation
+from chronoline.core.topic import Topic
+from chronoline.stores.batch import Batch, change_batch, message_batch
+from chronoline.stores.contract import NOTICE_HORIZON_MS, Notice
+from chronoline.stores.engine import ChangedRows, Engine, RowsHeld, StoredRow
+from chronoline.stores.guards import SETS_TIME, dues_of, explain_create, judge, refused
+from chronoline.stores.topics import TopicCatalog
+
+_STATEMENT_BYTES = 16 * 1024 * 1024
+"""Bodies, keys and headers of one statement. A batch with more is written in several."""
+_NO_TIMES: Mapping[str, int] = {}
+
+Value = TypeVar("Value", NewMessage, Change)
+
+
+class Writer:
+    """Creates and changes messages, in transactions of their own or in the transaction of a connection.
+
+    `create` replaces the engine's primitive. `announce` can keep notices until the transaction is committed.
+    """
+
+    def __init__(
+        self,
+        engine: Engine[Any],
+        topics: TopicCatalog,
+        connection: Any = None,
+        *,
+        create: Callable[..., dict[str, int]] | None = None,
+        announce: Callable[[Notice], None] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._topics = topics
+        self.connection = connection
+        self._create = create
+        self._announce = announce or partial(engine.announce, connection)
+
+    def create(
+        self, topic: Topic, messages: Sequence[NewMessage], *, replace: bool, now_ms: int
+    ) -> list[Outcome]:
+        """Creates messages, and answers an outcome for each."""
+
+        def name(row: StoredRow | None, new: NewMessage) -> Outcome:
+            return refused(new.id, explain_create(row, new.producer_group, replace, now_ms))
+
+        batch = message_batch(topic, messages, now_ms)
+        again = _not_again if replace else _exists_again
+        primitive = self._create or self._engine.create
+        with batch.honest():
+            for chosen in batch.weighed_rounds(_weight, _STATEMENT_BYTES, again):
+                dues = {new.id: new.due for _, new in chosen}
+                write = partial(primitive, self.connection, topic, chosen, replace, now_ms)
+                made, held = self._written(topic, dues, write, now_ms)
+                self.settle(batch, topic, chosen, made, name, held=held)
+        return batch.outcomes()
+
+    def change(
+        self,
+        operation: Operation,
+        topic: Topic,
+        changes: Sequence[Change],
+        *,
+        again: bool,
+        now_ms: int,
+    ) -> list[Outcome]:
+        """Makes changes of one operation, and answers an outcome for each."""
+
+        def name(row: StoredRow | None, change: Change) -> Outcome:
+            return judge(row, change, now_ms, again=again)
+
+        batch = change_batch(operation, topic, changes, now_ms)
+        with batch.honest():
+            for chosen in batch.rounds():
+                made, held = self._change(topic, chosen, now_ms)
+                times = _NO_TIMES
+                if operation in SETS_TIME:
+                    times = {change.id: change.to_ms for _, change in chosen}
+                self.settle(batch, topic, chosen, made, name, held=held, times=times)
+        return batch.outcomes()
+
+    def count_changed(
+        self, operation: Operation, topic: Topic, changes: Sequence[Change], now_ms: int
+    ) -> int:
+        """Makes changes of one operation, and answers how many were made, without a look at the others."""
+        batch = change_batch(operation, topic, changes, now_ms)
+        return sum(len(self._change(topic, chosen, now_ms)[0]) for chosen in batch.rounds())
+
+    def settle(
+        self,
+        batch: Batch[tuple[int, Value]],
+        topic: Topic,
+        chosen: Sequence[tuple[int, Value]],
+        made: Mapping[str, int],
+        name: Callable[[StoredRow | None, Value], Outcome],
+        *,
+        held: frozenset[str] = frozenset(),
+        times: Mapping[str, int] = _NO_TIMES,
+    ) -> None:
+        """Notes the changes of a round by their new versions, and names the reason for all others."""
+        batch.set_aside(held)
+        batch.settle_done(made, times)
+        if len(made) + len(held) == len(chosen):
+            return
+        left = [item for item in chosen if item[1].id not in made and item[1].id not in held]
+        keys = [(bucket, value.id) for bucket, value in left]
+        rows = self._engine.rows(self.connection, topic, keys)
+        if len(rows) < len(keys):
+            self.check_topic(topic)  # it may have been dropped
+        for _, value in left:
+            batch.settle(name(rows.get(value.id), value))
+
+    def check_topic(self, topic: Topic) -> None:
+        """Raises `TopicNotFound` if the topic was dropped."""
+        self._topics.get(topic.uid, self.connection)
+
+    def _change(
+        self, topic: Topic, chosen: ChangedRows, now_ms: int
+    ) -> tuple[dict[str, int], frozenset[str]]:
+        dues = dues_of(chosen, now_ms)
+        write = partial(self._engine.change, self.connection, topic, chosen, now_ms)
+        return self._written(topic, dues, write, now_ms)
+
+    def _written(
+        self,
+        topic: Topic,
+        dues: Mapping[str, int],
+        write: Callable[[], dict[str, int]],
+        now_ms: int,
+    ) -> tuple[dict[str, int], frozenset[str]]:
+        """The versions that a write made, and the ids that other transactions hold.
+
+        Announces the dues of those that it made, and all dues if nobody knows what it made.
+        """
+        held: frozenset[str] = frozenset()
+        try:
+            made = write()
+        except RowsHeld as error:
+            made, held = error.made, error.held
+        except OutcomeUnknown:
+            self._tell(topic, dues.values(), now_ms)
+            raise
+        if dues:
+            self._tell(topic, (due for each, due in dues.items() if each in made), now_ms)
+        return made, held
+
+    def _tell(self, topic: Topic, dues: Iterable[int], now_ms: int) -> None:
+        earliest = min(dues, default=None)
+        if earliest is not None and earliest <= now_ms + NOTICE_HORIZON_MS:
+            self._announce(Notice(topic_uid=topic.uid, due=earliest))
+
+
+def _weight(item: tuple[int, NewMessage]) -> int:
+    """About how many bytes a statement carries for a message."""
+    _, new = item
+    return content_bytes(new.body, new.key, new.headers)
+
+
+def _exists_again(first: Outcome) -> Outcome | None:
+    """The outcome of a second create of an id in a batch, if that of the first tells it."""
+    taken = first.done or first.refusal is Refusal.EXISTS
+    return Outcome(id=first.id, refusal=Refusal.EXISTS) if taken else None
+
+
+def _not_again(_: Outcome) -> None:
+    """A second replacement of an id in a batch is written like the first."""
