@@ -111,7 +111,13 @@ class Node:
         await compare_clocks(access.clock, access.compare_clocks)
         loaders = Loaders(access, self._clock, self.metrics)
         self._exits.push_async_callback(loaders.stop)
-        topics = Topics(access, access.clock, self.metrics, dropped=self._dropped)
+        topics = Topics(
+            access,
+            access.clock,
+            self.metrics,
+            frame_bytes=self._limits.frame_bytes,
+            dropped=self._dropped,
+        )
         self.parts = Parts(
             broker=self.broker,
             version=VERSION,

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from chronoline.broker.shutdown import end
-from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.store_access import StoreAccess, close_in_thread
 from chronoline.core.errors import ChronolineError, StoreClosed, TopicNotFound
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
@@ -57,7 +56,9 @@ class Noticing:
         self._stopped.set()
         if self._looking is not None:
             self._looking.cancel()
-        await end("listening to the store", self._close, patience_s=self._access.patience_s)
+        await close_in_thread(
+            "listening to the store", self._close, patience_s=self._access.patience_s
+        )
 
     def _close(self) -> None:
         self._watch.wake()

@@ -6,10 +6,9 @@ import asyncio
 from contextlib import AbstractContextManager
 
 from chronoline.broker.context import Parts
-from chronoline.broker.letter_pages import letter_place
 from chronoline.broker.limits import check_batch
-from chronoline.broker.topic_admin import create_topic, drop_topic
 from chronoline.core.errors import TooMuch
+from chronoline.core.message import DeadLetter
 from chronoline.core.permissions import Actor, Consumer, Producer
 from chronoline.stores.contract import Counts
 from chronoline.wire.codec import (
@@ -77,14 +76,14 @@ class Answering:
     async def CreateTopic(self, asked: pb.CreateTopicRequest) -> pb.Topic:
         with self._command("create_topic"):
             settings = settings_from_wire(asked.settings)
-            topic = await create_topic(
-                self._parts, asked.name, settings, if_missing=asked.if_missing
+            topic = await self._parts.topics.create(
+                asked.name, settings, if_missing=asked.if_missing
             )
         return topic_to_wire(topic)
 
     async def DropTopic(self, asked: pb.TopicRef) -> pb.Dropped:
         with self._command("drop_topic"):
-            return pb.Dropped(dropped=await drop_topic(self._parts, asked.uid))
+            return pb.Dropped(dropped=await self._parts.topics.drop(asked.uid))
 
     async def GetTopic(self, asked: pb.GetTopicRequest) -> pb.Topic:
         with self._command("get_topic"):
@@ -145,7 +144,7 @@ class Answering:
     async def DeadLetters(self, asked: pb.DeadLettersRequest) -> pb.DeadLetterPage:
         after = None
         if asked.HasField("after_id"):
-            after = letter_place(asked.after_id, asked.after_died_ms)
+            after = DeadLetter.place(asked.after_id, asked.after_died_ms)
         letters = await self._parts.carrier.dead_letters(
             asked.topic_uid, after=after, limit=min(asked.limit or _MOST_LETTERS, _MOST_LETTERS)
         )

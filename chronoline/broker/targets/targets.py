@@ -62,7 +62,7 @@ class Targets:
                     [each for each in topics if each.settings.target is not None]
                 )
                 rest_s = _LOOK_EVERY_S if served else _REST_S
-            await self._parts.topic_made.sleep(rest_s)  # a topic of this node ends it
+            await self._parts.topics.target_added.sleep(rest_s)
 
     async def _serve(self, topics: Iterable[Topic]) -> bool:
         """Whether the store answered to everything."""
