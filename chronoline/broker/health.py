@@ -1,4 +1,4 @@
-"""Whether the store answers, and who may ask it meanwhile."""
+"""The health of the store: a circuit breaker, and whether it accepts changes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from chronoline.core.errors import StoreUnavailable
 
 _FAILURES = 3
-"""So many in a row, and the store counts as away."""
+"""Failures in a row after which the store counts as away."""
 PROBE_EVERY_S = 0.2
-"""While it is away, one call in so long is let through, to see whether it is back."""
+"""While the store is away, one call in this time goes through, as a probe."""
 
 _LATELY_S = 5.0
 
 
 class StoreHealth:
-    """A store that keeps failing is not asked by everybody: most calls are refused at once."""
+    """While the store keeps failing, most calls are refused at once."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -26,11 +26,11 @@ class StoreHealth:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the store; empty while it answers."""
+        """Why the store does not answer; empty while it does."""
         return self._problem if self._failures >= _FAILURES else ""
 
     def admit(self) -> None:
-        """Raises `StoreUnavailable` if this call is not to be made."""
+        """Raises `StoreUnavailable` if this call must not be made."""
         if self._failures < _FAILURES:
             return
         now_s = self._monotonic()
@@ -42,16 +42,16 @@ class StoreHealth:
 
     @property
     def refusal(self) -> str:
-        """Why it took no change lately; empty after one that it took, or when nobody tried for a while."""
+        """Why it refused a change within the last seconds; empty if it accepted one since."""
         lately = self._monotonic() - self._refused_s < _LATELY_S
         return self._refusal if lately else ""
 
     def refused(self, error: BaseException) -> None:
-        """It answered that it takes no change."""
+        """The store answered that it accepts no change."""
         self._refusal, self._refused_s = str(error), self._monotonic()
 
     def changed(self) -> None:
-        """It took a change."""
+        """The store accepted a change."""
         self._refusal = ""
 
     def answered(self) -> None:

@@ -13,7 +13,7 @@ from grpc import aio
 from chronoline.broker.auth import Door, Tokens
 from chronoline.broker.grpc import outbox
 from chronoline.broker.grpc.consumer_stream import ConsumerSession
-from chronoline.broker.grpc.consumers import Roll
+from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import Limits
 from chronoline.broker.subscription import Subscription
@@ -64,7 +64,7 @@ def test_one_that_is_cancelled_twice_leaves_no_subscription(tmp_path: Path, turn
         async with running(tmp_path) as broker, broker.client() as client:
             assert broker.node.parts is not None
             topic = await client.create_topic("jobs")
-            session = ConsumerSession(broker.node.parts, Roll())
+            session = ConsumerSession(broker.node.parts, ConsumerNames())
             serving = asyncio.ensure_future(session.serve(_frames(topic), write))
             await until(lambda: [each.joined for each in broker.subscriptions] == [True])
             serving.cancel()

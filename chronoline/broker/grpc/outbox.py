@@ -1,4 +1,4 @@
-"""What waits to be written to a client."""
+"""The replies that wait to be written to a client."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Reply = TypeVar("Reply")
 _CLOGGED_BYTES = 4 * 1024 * 1024
 _TOGETHER = 64
 _TOGETHER_BYTES = 64 * 1024
-"""So much travels in one frame: each frame costs a turn through gRPC, and what is put into one a copy."""
+"""The most that travels in one frame: each frame costs a turn through gRPC, and each reply in one a copy."""
 
 
 class Outbox(Generic[Reply]):
-    """Putting never waits. Pushes stop while it is clogged; answers are as many as there were requests."""
+    """A queue without waiting: loaders push nothing while it is clogged, and requests bound the answers."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Reply, int]] = deque()
         self._taken = 0
-        # Who is told when so many were taken.
-        self._told: deque[tuple[int, Callable[[], None]]] = deque()
+        # Callbacks, each with the number of replies after which it is called.
+        self._callbacks: deque[tuple[int, Callable[[], None]]] = deque()
         self._bytes = 0
         self._news = asyncio.Event()
         self._closed = False
@@ -38,21 +38,21 @@ class Outbox(Generic[Reply]):
             self._news.set()
 
     def when_taken(self, tell: Callable[[], None]) -> None:
-        """Calls back when everything that waits now was taken."""
-        self._told.append((self._taken + len(self._waiting), tell))
-        self._tell()
+        """Call back when every reply that waits now is taken."""
+        self._callbacks.append((self._taken + len(self._waiting), tell))
+        self._call_back()
 
-    def _tell(self) -> None:
-        while self._told and self._told[0][0] <= self._taken:
-            self._told.popleft()[1]()
+    def _call_back(self) -> None:
+        while self._callbacks and self._callbacks[0][0] <= self._taken:
+            self._callbacks.popleft()[1]()
 
     def close(self) -> None:
-        """What waits is still written."""
+        """Take no more replies. Those that wait are still written."""
         self._closed = True
         self._news.set()
 
     async def take(self) -> list[Reply]:
-        """What can travel together next; nothing if there will be nothing more."""
+        """The next replies that travel together; empty at the end."""
         while not self._waiting and not self._closed:
             self._news.clear()
             await self._news.wait()
@@ -67,5 +67,5 @@ class Outbox(Generic[Reply]):
             room_bytes -= size_bytes
             taken.append(reply)
         self._taken += len(taken)
-        self._tell()
+        self._call_back()
         return taken

@@ -1,4 +1,4 @@
-"""Questions with one answer: topics, looking, dead letters."""
+"""Calls with one request and one reply: topics, reads of messages, dead letters."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 
 _MOST_LETTERS = 1_000
 _BODIES_AT_ONCE = 100
-"""So many are read, or as many as fit into an answer whatever their sizes, before its size is looked at."""
+"""The most bodies that are read before the size of the answer is checked."""
 _READERS = 4
-"""So many read bodies at a time: each has about two answers in its hands. The others wait."""
+"""The most calls that read bodies at a time, since each holds about two answers. Others wait."""
 
 
-class Answering:
-    """One method for each question of the protocol, named as there."""
+class UnaryCalls:
+    """One method for each call with one request and one reply, under its name in the protocol."""
 
     def __init__(self, parts: Parts, roles: tuple[str, ...]) -> None:
         self._parts = parts
@@ -37,7 +37,7 @@ class Answering:
         self.address = ""
 
     def _command(self, name: str) -> AbstractContextManager[None]:
-        """The carrier counts its own."""
+        """Count a call. The carrier counts those of messages."""
         return self._parts.metrics.command(name, "")
 
     # Overseer
