@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from chronoline.broker.subscription import MAX_CREDIT
@@ -43,25 +42,6 @@ class Limits:
             most_requests=self.node_requests,
             largest_bytes=self.frame_bytes,
         )
-
-
-class Budget:
-    """A budget of bytes. A request waits until it fits; an empty budget takes one of any size."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._used_bytes = 0
-        self._freed = asyncio.Event()
-
-    async def take(self, size_bytes: int) -> None:
-        while self._used_bytes and self._used_bytes + size_bytes > self._most_bytes:
-            self._freed.clear()
-            await self._freed.wait()
-        self._used_bytes += size_bytes
-
-    def give(self, size_bytes: int) -> None:
-        self._used_bytes -= size_bytes
-        self._freed.set()
 
 
 def check_batch(count: int, limits: Limits) -> None:

@@ -21,7 +21,6 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from chronoline.broker.health import StoreHealth
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.trusted_clock import TrustedClock
 from chronoline.core.closing import Closing
@@ -50,6 +49,11 @@ _CLIENT_THREADS = 3
 _OWN_THREADS = 2
 _MOST_WAITING = 1_000
 """Reads in the queue of either."""
+_FAILURES = 3
+"""Failures in a row after which the store counts as away."""
+_PROBE_EVERY_S = 0.2
+"""While the store is away, one call in this time goes through, as a probe."""
+_LATELY_S = 5.0
 
 Result = TypeVar("Result")
 
@@ -100,9 +104,7 @@ class StoreAccess:
         """A change through the lanes. `query` and `topic` name it in the metrics."""
         self._health.admit()
         try:
-            result = await self._answer(
-                (query, topic), lambda: submit(self._lanes), self._unknown()
-            )
+            result = await self._answer((query, topic), lambda: submit(self._lanes), self._unknown)
         except (StoreBusy, StoreFull) as error:
             if error.answered is None:  # else it concerns these messages alone
                 self._health.refused(error)
@@ -122,9 +124,7 @@ class StoreAccess:
         self._health.admit()
         own = query in _OWN_LOOKS
         threads = self._own_reads if own else self._client_reads
-        late: StoreUnavailable | OutcomeUnknown = self._unknown()
-        if not changes:
-            late = StoreUnavailable(f"the store did not answer within {self.patience_s:g} s")
+        late = self._unknown if changes else self._unanswered
         asked: list[Future[Result]] = []
 
         def submit() -> Future[Result]:
@@ -141,6 +141,9 @@ class StoreAccess:
             self._health.changed()
         return result
 
+    def _unanswered(self) -> StoreUnavailable:
+        return StoreUnavailable(f"the store did not answer within {self.patience_s:g} s")
+
     def _unknown(self) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"the store did not answer within {self.patience_s:g} s, so the change may have happened or not;"
@@ -151,7 +154,7 @@ class StoreAccess:
         self,
         named: tuple[str, str],
         ask: Callable[[], Future[Result]],
-        late: StoreUnavailable | OutcomeUnknown,
+        late: Callable[[], StoreUnavailable | OutcomeUnknown],
         *,
         may_last: bool = False,
     ) -> Result:
@@ -162,9 +165,10 @@ class StoreAccess:
                 result = await asyncio.wrap_future(ask())
         except TimeoutError:
             self._metrics.query_failed(*named)
+            error = late()
             if not (may_last and self._answered_s > started_s):
-                self._health.failed(late)
-            raise late from None
+                self._health.failed(error)
+            raise error from None
         except (StoreBusy, StoreFull):  # it answered
             self._metrics.query_failed(*named)
             raise
@@ -186,6 +190,55 @@ class StoreAccess:
         self._lanes.close()
         self._client_reads.close()
         self._own_reads.close()
+
+
+class StoreHealth:
+    """While the store keeps failing, most calls are refused at once."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._failures = 0
+        self._probe_at_s = 0.0
+        self._problem = ""
+        self._refusal, self._refused_s = "", 0.0
+
+    @property
+    def problem(self) -> str:
+        """Why the store does not answer; empty while it does."""
+        return self._problem if self._failures >= _FAILURES else ""
+
+    def admit(self) -> None:
+        """Raises `StoreUnavailable` if this call must not be made."""
+        if self._failures < _FAILURES:
+            return
+        now_s = self._monotonic()
+        if now_s < self._probe_at_s:
+            error = StoreUnavailable(f"the store is away; nothing was changed: {self._problem}")
+            error.retry_after_ms = int((self._probe_at_s - now_s) * 1000) + 1
+            raise error
+        self._probe_at_s = now_s + _PROBE_EVERY_S
+
+    @property
+    def refusal(self) -> str:
+        """Why it refused a change within the last seconds; empty if it accepted one since."""
+        lately = self._monotonic() - self._refused_s < _LATELY_S
+        return self._refusal if lately else ""
+
+    def refused(self, error: BaseException) -> None:
+        """The store answered that it accepts no change."""
+        self._refusal, self._refused_s = str(error), self._monotonic()
+
+    def changed(self) -> None:
+        """The store accepted a change."""
+        self._refusal = ""
+
+    def answered(self) -> None:
+        self._failures = 0
+
+    def failed(self, error: BaseException) -> None:
+        self._failures += 1
+        self._problem = str(error)
+        self._probe_at_s = self._monotonic() + _PROBE_EVERY_S
 
 
 class ReadThreads(Closing):

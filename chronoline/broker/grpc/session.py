@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
 from typing import Generic, TypeVar
@@ -19,8 +20,6 @@ from google.protobuf.message import DecodeError
 
 from chronoline.broker.clock_offsets import Measured
 from chronoline.broker.context import Parts
-from chronoline.broker.grpc.outbox import Outbox
-from chronoline.broker.limits import Budget
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, NodeBusy
 from chronoline.core.limits import name_problem
 from chronoline.runtime.admission import Admitted
@@ -37,10 +36,15 @@ _LAST_ANSWERS_S = 2.0
 _MOST_REQUESTS = 1_000
 """The most unanswered requests of a stream: each counts as this part of `in_flight_bytes` at least."""
 _MOST_TOGETHER = 10_000
-"""The most frames that travel in one."""
+"""The most frames that a client may send in one."""
+_CLOGGED_BYTES = 4 * 1024 * 1024
+_TOGETHER = 64
+_TOGETHER_BYTES = 64 * 1024
+"""The most that travels in one frame: each frame costs a turn through gRPC, and each reply in one a copy."""
 
 Frame = TypeVar("Frame", pb.ProducerFrame, pb.ConsumerFrame)
 Reply = TypeVar("Reply", pb.ProducerReply, pb.ConsumerReply)
+Item = TypeVar("Item")
 
 
 class Session(ABC, Generic[Frame, Reply]):
@@ -317,3 +321,78 @@ def _refuse(kind: type[ChronolineError], why: str) -> Callable[[object], Awaitab
         raise kind(why)
 
     return refuse
+
+
+class Outbox(Generic[Item]):
+    """A queue without waiting: loaders push nothing while it is clogged, and requests bound the answers."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Item, int]] = deque()
+        self._taken = 0
+        # Callbacks, each with the number of replies after which it is called.
+        self._callbacks: deque[tuple[int, Callable[[], None]]] = deque()
+        self._bytes = 0
+        self._news = asyncio.Event()
+        self._closed = False
+
+    @property
+    def clogged(self) -> bool:
+        return self._bytes > _CLOGGED_BYTES
+
+    def put(self, reply: Item, size_bytes: int = 0) -> None:
+        if not self._closed:
+            self._waiting.append((reply, size_bytes))
+            self._bytes += size_bytes
+            self._news.set()
+
+    def when_taken(self, tell: Callable[[], None]) -> None:
+        """Call back when every reply that waits now is taken."""
+        self._callbacks.append((self._taken + len(self._waiting), tell))
+        self._call_back()
+
+    def _call_back(self) -> None:
+        while self._callbacks and self._callbacks[0][0] <= self._taken:
+            self._callbacks.popleft()[1]()
+
+    def close(self) -> None:
+        """Take no more replies. Those that wait are still written."""
+        self._closed = True
+        self._news.set()
+
+    async def take(self) -> list[Item]:
+        """The next replies that travel together; empty at the end."""
+        while not self._waiting and not self._closed:
+            self._news.clear()
+            await self._news.wait()
+        taken: list[Item] = []
+        room_bytes = _TOGETHER_BYTES
+        while self._waiting and len(taken) < _TOGETHER:
+            reply, size_bytes = self._waiting[0]
+            if taken and size_bytes > room_bytes:
+                break
+            self._waiting.popleft()
+            self._bytes -= size_bytes
+            room_bytes -= size_bytes
+            taken.append(reply)
+        self._taken += len(taken)
+        self._call_back()
+        return taken
+
+
+class Budget:
+    """A budget of bytes. A request waits until it fits; an empty budget takes one of any size."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._used_bytes = 0
+        self._freed = asyncio.Event()
+
+    async def take(self, size_bytes: int) -> None:
+        while self._used_bytes and self._used_bytes + size_bytes > self._most_bytes:
+            self._freed.clear()
+            await self._freed.wait()
+        self._used_bytes += size_bytes
+
+    def give(self, size_bytes: int) -> None:
+        self._used_bytes -= size_bytes
+        self._freed.set()
