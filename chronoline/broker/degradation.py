@@ -99,7 +99,7 @@ class Degradations:
         raise BrokerUnavailable(words)
 
     async def keep_watch(self) -> None:
-        """Log changes, also if nobody asks. Called every second."""
+        """Log changes, also without requests. Called every second."""
         if self.current:
             await self.look()
         else:

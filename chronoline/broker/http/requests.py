@@ -459,7 +459,8 @@ class ReceiveRequest(RequestBody):
     )
 
     consumer: ConsumerName | None = Field(
-        default=None, description="A name that nobody else has; without it one is made and told."
+        default=None,
+        description="A name of its own; without it the broker makes one, and answers with it.",
     )
     count: Count = Field(default=1, description="The most messages to get.")
     lease: DurationMs | None = Field(default=None, description="Without it, the topic's own.")

@@ -87,7 +87,7 @@ class Target:
         self._on_ended(self)
 
     def replaced(self, topic: Topic) -> None:
-        """Nobody has its name but this node."""
+        """Its name is the node's own."""
 
     # Life
 
