@@ -1,8 +1,8 @@
-"""Who may come in: open on loopback, a token and TLS everywhere else.
+"""Authentication: open on loopback, a token and TLS everywhere else.
 
-Tokens are 256 random bits, so their SHA-256 is all that has to be kept, in a file that only its owner can
-read. The file is read again when it has changed, so that a token that was revoked is refused from then on;
-what it let in before is looked at again now and then, by the token's hash.
+Tokens are 256 random bits, so the file of tokens holds only their SHA-256; only its owner can read it. The
+file is read again when it has changed: a revoked token is refused from then on, and streams that it opened
+end at the next check, by the token's hash.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _PREFIX = "chronoline_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Files in PEM."""
+    """A certificate and its key, as PEM files."""
 
     certificate: Path
     key: Path
 
 
 class Tokens:
-    """The tokens of a node, by the names that they were given."""
+    """The tokens of a node, by name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -53,7 +53,7 @@ class Tokens:
         return sorted(self._hashes)
 
     def create(self, name: str) -> str:
-        """A new token, which is shown now and never again. Raises `InvalidInput` if the name is taken."""
+        """A new token, which cannot be shown again. Raises `InvalidInput` if the name is taken."""
         if problem := name_problem("the name of a token", name):
             raise InvalidInput(problem)
         self._reread()
@@ -64,7 +64,7 @@ class Tokens:
         return token
 
     def revoke(self, name: str) -> None:
-        """Raises `InvalidInput` if there is none of that name."""
+        """Raises `InvalidInput` if there is no token of that name."""
         self._reread()
         if name not in self._hashes:
             known = ", ".join(sorted(self._hashes)) or "none"
@@ -95,7 +95,7 @@ class Tokens:
 
     def _write(self, hashes: dict[str, str]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=self._path.parent)  # which only its owner can read
+        handle, temporary = tempfile.mkstemp(dir=self._path.parent)  # only its owner can read it
         with os.fdopen(handle, "w") as file:
             json.dump(hashes, file, indent=1)
             file.flush()
@@ -118,7 +118,7 @@ def _hash(token: str) -> str:
 
 
 class Door:
-    """What every request has to pass."""
+    """The check of every request: its token, and on loopback its host name."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Door:
         *,
         allowed_hosts: Iterable[str] = (),
     ) -> None:
-        """`allowed_hosts` are names by which a node on loopback may be asked without a token."""
+        """`allowed_hosts` are further host names of a node on loopback that needs no token."""
         self._tokens = tokens
         self._allowed_hosts = frozenset(map(_host_name, allowed_hosts))
         self.tls = tls
@@ -135,28 +135,31 @@ class Door:
 
     @property
     def asks(self) -> bool:
-        """A token is needed as soon as there is one, and then for good: revoking the last opens no door."""
+        """Whether a token is needed: once there is one, for good. Revoking the last one opens nothing."""
         self._has_asked |= self._tokens is not None and len(self._tokens) > 0
         return self._has_asked
 
     @property
     def scheme(self) -> str:
-        """Of the URLs behind it."""
+        """The scheme of the node's URLs."""
         return "http" if self.tls is None else "https"
 
     def lets_in(self, authorization: str | bytes) -> bool:
-        """By the header of that name: `Bearer` and a token."""
+        """`authorization` is the header of that name: `Bearer` and a token."""
         return self.lets_stay(hash_of_shown(authorization))
 
     def lets_stay(self, shown: str) -> bool:
-        """Who was let in by a token of this hash, or without one if it is empty."""
+        """Whether a client stays that showed a token of this hash; empty for none."""
         if not self.asks:
             return True
         assert self._tokens is not None
         return self._tokens.knows_hash(shown)
 
     def host_problem(self, host: str) -> str | None:
-        """Where no token is asked for, a web page must not get in under a name that it made point here."""
+        """Why a request for this host is refused; None if it is not.
+
+        Without a token, a web page must not get in by a host name that it made point here.
+        """
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         if not name or is_loopback(name) or _host_name(name) in self._allowed_hosts:
             return None
@@ -176,7 +179,7 @@ class Door:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            # A key that is locked fails: nobody is there who could be asked for its password.
+            # An encrypted key fails at once, instead of asking the terminal for its password.
             context.load_cert_chain(self.tls.certificate, self.tls.key, password=lambda: "")
         except OSError as error:
             raise InvalidInput(
@@ -187,14 +190,14 @@ class Door:
 
 
 def hash_of_shown(authorization: str | bytes) -> str:
-    """Of the token in the header of that name; empty if there is none."""
+    """The hash of the token in an `authorization` header; empty if there is none."""
     text = authorization.decode("latin-1") if isinstance(authorization, bytes) else authorization
     kind, _, token = text.partition(" ")
     return _hash(token.strip()) if kind.lower() == "bearer" else ""
 
 
 def _host_name(text: str) -> str:
-    """As names of hosts are compared."""
+    """A host name in the form in which names are compared."""
     return text.lower().removesuffix(".")
 
 

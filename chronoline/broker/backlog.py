@@ -1,4 +1,4 @@
-"""How many messages are available, and fall due within the next windows: counted now and then."""
+"""The backlog of each topic: its available messages, and those of the next windows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 _EVERY_S = 10.0
 _PATIENCE_S = 2.0
-"""Who asks waits for a count no longer than this, and is told the last one."""
+"""The longest wait of a scrape for a count; then it shows the last one."""
 _WINDOWS = 4
 
 
 class Backlog:
-    """Owned by the event loop. Counting goes on beside it, in the threads that look."""
+    """Counts in the read threads, at most every ten seconds. Owned by the event loop."""
 
     def __init__(
         self, access: StoreAccess, topics: Topics, clock: Clock, metrics: BrokerMetrics
@@ -37,7 +37,7 @@ class Backlog:
         self._counting: asyncio.Task[None] | None = None
 
     async def refresh(self) -> None:
-        """Counts, unless that was done in the last ten seconds."""
+        """Count, unless the last count is younger than ten seconds."""
         if self._counting is None:
             if time.monotonic() - self._counted_s < _EVERY_S:
                 return

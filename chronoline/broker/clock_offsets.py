@@ -1,4 +1,4 @@
-"""The broker's clock as clients hear of it, and how far the clocks of others are off."""
+"""The stamps of the broker's clock for clients, and the offsets of clients' clocks."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from chronoline.runtime.clock import Clock, SystemClock
 
 _FORWARD_US = 500_000
-"""The clock was moved if it is so much further than a clock that only counts would have it. Less is followed:
-stamps from before are still true."""
+"""The clock was moved if it is this far ahead of the monotonic clock. A smaller step is followed: earlier
+stamps stay true."""
 _BACK_US = 2_000
-"""The clock was moved if it is so much less far: who goes by older stamps is ahead of it. Less is how exactly
-clocks are read, of which some tell milliseconds."""
+"""The clock was moved if it is this far behind: clients with older stamps are ahead of it. A smaller step is
+the error of reading, since some clocks have milliseconds only."""
 _READINGS = 3
 _KEPT = 16
 _LONGEST_TRIP_US = 60_000_000
 _MOST_DRIFT_US = 1 << 62
-"""A ping with a time that makes no sense says at most so much."""
+"""The bound for a ping with a nonsensical time."""
 _PINGS_TO_JUDGE = 3
-"""A clock is off if so many pings in a row say so."""
+"""Pings in a row that must agree that a clock is off."""
 _MOST_ADVANCE_MS = 250
-"""Nobody on earth is farther away; whose pings take longer is stuck."""
+"""The longest way on earth; slower pings are stuck."""
 _SPARE_MS = 10
-"""A push leaves so much earlier than the slowest of the last pings would have it: it waits behind others."""
+"""Added to the slowest of the last pings: a push can wait behind others."""
 
 
 def machine_us() -> int:
@@ -33,17 +33,17 @@ def machine_us() -> int:
 
 
 def wall_us_of(clock: Clock) -> Callable[[], int]:
-    """The machine's clock tells microseconds, any other one milliseconds."""
+    """A clock in microseconds; any but the machine's has milliseconds only."""
     if type(clock) is SystemClock:
         return machine_us
     return lambda: clock.now_ms() * 1000
 
 
 class Timekeeper:
-    """Stamps: when something left, and which count of the clock that was.
+    """Stamps for frames: the time, and the epoch of the clock.
 
-    A clock that was moved is another clock: stamps from before say nothing of it. If it cannot be gone by
-    where it is now, stamps are counted on from where it was, as if it had not been moved.
+    A moved clock begins a new epoch, of which earlier stamps say nothing. If the moved clock is not trusted,
+    stamps go on as if it had not been moved.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Timekeeper:
         *,
         is_trusted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_trusted` is asked whether a clock that was moved can be gone by."""
+        """`is_trusted` says whether a clock that was moved is trusted."""
         self._wall_us = wall_us
         self._monotonic_us = monotonic_us
         self._is_trusted = is_trusted
-        # The greatest that stamps of this epoch had: clients go by that.
+        # The greatest of this epoch, which clients use.
         self._offset_us = self._measured_us()
         self.epoch = 0
 
@@ -77,29 +77,30 @@ class Timekeeper:
         return self._wall_us(), self.epoch
 
     def _read_us(self) -> tuple[int, int]:
-        """Now, and how far that is from the clock that only counts.
+        """Now, and its offset from the monotonic clock.
 
-        That one is read first: who is interrupted between the two finds too much, never too little.
+        The monotonic clock is read first: an interruption between the two makes the offset too large, never
+        too small.
         """
         counted_us = self._monotonic_us()
         now_us = self._wall_us()
         return now_us, now_us - counted_us
 
     def _measured_us(self) -> int:
-        """How far it is, when hardly anything came between."""
+        """The offset, with the least interruption."""
         return min(self._read_us()[1] for _ in range(_READINGS))
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How far a client's clock is ahead of ours."""
+    """How far a client's clock is ahead of the broker's."""
 
     drift_us: int
     drifting: bool
 
 
 class Measured:
-    """What the pings of one client tell: how long it takes to reach it, and how far its clock is off."""
+    """The latency and the clock drift of one client, measured by its pings."""
 
     def __init__(self, bound_ms: int) -> None:
         self._bound_us = bound_ms * 1000
@@ -112,7 +113,7 @@ class Measured:
             self._round_trips_us.append(min(round_trip_us, _LONGEST_TRIP_US))
         drift_us = client_us + self.latency_us - now_us
         self._drifts_us.append(max(-_MOST_DRIFT_US, min(drift_us, _MOST_DRIFT_US)))
-        # A ping that was held up on its way makes a clock look late, never early.
+        # A delayed ping makes a clock look late, never early.
         self.drift_us = max(self._drifts_us)
         return Drift(self.drift_us, self.drifting)
 
@@ -122,14 +123,14 @@ class Measured:
 
     @property
     def latency_us(self) -> int:
-        """One way: half of the middle one of the last round trips."""
+        """One way: half of the median of the last round trips."""
         if not self._round_trips_us:
             return 0
         return sorted(self._round_trips_us)[len(self._round_trips_us) // 2] // 2
 
     @property
     def advance_ms(self) -> int:
-        """How much before its due a message has to leave."""
+        """How long before its due a message leaves."""
         slowest_us = max(self._round_trips_us, default=0) // 2
         return min(-(-slowest_us // 1000) + _SPARE_MS, _MOST_ADVANCE_MS)
 

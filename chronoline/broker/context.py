@@ -1,10 +1,9 @@
-"""What the edges of a node share."""
+"""The parts of a broker that its interfaces (gRPC, HTTP, targets) share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from chronoline.broker.alarms import Alarm
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.clock_offsets import Timekeeper
 from chronoline.broker.degradation import Degradations
@@ -19,7 +18,7 @@ from chronoline.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The inside of a node."""
+    """One for each broker."""
 
     broker: str
     version: str
@@ -29,10 +28,8 @@ class Parts:
     carrier: Carrier
     degradation: Degradations
     clock: Clock
-    """For looks. Who writes the time takes it from `access.clock`, which can refuse."""
+    """For reads. A time that is written comes from `access.clock`, which can refuse."""
     timekeeper: Timekeeper
     metrics: BrokerMetrics
     limits: Limits
     admission: Admission
-    topic_made: Alarm = field(default_factory=Alarm)
-    """Rings when a topic with a target was made here."""

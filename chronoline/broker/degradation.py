@@ -1,7 +1,7 @@
-"""Degradation: whether the broker does less than it should, and why.
+"""Degradations: the reasons why the broker does less than it should.
 
-One place answers that: `/readyz`, `status`, the metric `broker_degradation_state`, the log and the purge ask
-here. A type of degradation is entered and left by measured conditions alone:
+`/readyz`, `status`, the metric `broker_degradation_state`, the log and the purge all ask here. A type of
+degradation begins and ends by measured conditions alone:
 
 - storage: the store does not answer, or takes no changes (no room, or another process writes);
 - clock: the broker's clock is too far from the store's;
@@ -35,13 +35,13 @@ class DegradationType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Degradation:
-    """One thing that is wrong."""
+    """One degradation."""
 
     type: DegradationType
     reason: str
-    """For the log and for those whom the door lets in."""
+    """For the log, and for clients with a token."""
     public: str
-    """For everybody who asks: what the store's driver says may name hosts, and `/readyz` needs no token."""
+    """For everybody: `/readyz` needs no token, and an error of the store's driver can name hosts."""
 
 
 class Degradations:
@@ -62,7 +62,7 @@ class Degradations:
 
     @property
     def current(self) -> tuple[Degradation, ...]:
-        """The known degradations, without a question to the store. Empty while all is well."""
+        """The known degradations, without a call of the store. Empty while the node is ready."""
         found = []
         if self.stopping:
             words = "the broker is stopping"
@@ -77,7 +77,7 @@ class Degradations:
         return tuple(found)
 
     async def look(self) -> tuple[Degradation, ...]:
-        """Asks the store whether it answers, at most twice a second and for 2 s; then as `current`."""
+        """Call the store, at most twice a second and for 2 s; then as `current`."""
         due = time.monotonic() - self._asked_s >= _ASK_EVERY_S
         if self._asking is None and due and not self.stopping:
             self._asking = asyncio.create_task(self._ask(), name="asking the store")
@@ -89,7 +89,7 @@ class Degradations:
         return self.current
 
     async def check(self) -> None:
-        """Raises `BrokerUnavailable` or `StoreUnavailable`, with as much of the reasons as all may know."""
+        """Raises `BrokerUnavailable` or `StoreUnavailable`, with the public reasons."""
         found = await self.look()
         if not found:
             return
@@ -99,20 +99,20 @@ class Degradations:
         raise BrokerUnavailable(words)
 
     async def keep_watch(self) -> None:
-        """Now and then: has the log say what changed, also if nobody asks."""
+        """Log changes, also without requests. Called every second."""
         if self.current:
             await self.look()
         else:
             self.tell()
 
     def stop(self) -> None:
-        """The node stops: nobody asks the store any more. May be called twice."""
+        """The node stops: the store is not called any more. May be called twice."""
         self.stopping = True
         if self._asking is not None:
             self._asking.cancel()
 
     def tell(self) -> None:
-        """Logs it when something went wrong, or when all is well again."""
+        """Log new degradations, and the end of all."""
         # The caller of `stop` logs that the node stops.
         found = [each for each in self.current if each.type is not DegradationType.STOPPING]
         types = frozenset(each.type for each in found)

@@ -1,8 +1,7 @@
-"""How much a broker takes: from one client, and in all. A flood hurts itself only."""
+"""The limits of a broker, for one client and in all, so that a flood delays only itself."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from chronoline.broker.subscription import MAX_CREDIT
@@ -14,7 +13,7 @@ from chronoline.stores.contract import MAX_BATCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of a node."""
+    """One for each node."""
 
     frame_bytes: int = 16 * 1024 * 1024
     """The largest frame, and the largest request over HTTP."""
@@ -23,7 +22,7 @@ class Limits:
     credit: int = MAX_CREDIT
     """The most messages that one consumer can ask for ahead, for each topic."""
     in_flight_bytes: int = 32 * 1024 * 1024
-    """What one connection may have sent and not been answered yet; then it is read no further."""
+    """The most unanswered bytes of one connection; then no more of it is read."""
     connections: int = 1_000
     """Streams that are open at the same time, and connections of each listener."""
     node_bytes: int = 256 * 1024 * 1024
@@ -32,9 +31,9 @@ class Limits:
     """Requests of all clients that are not answered yet; of one client a quarter."""
     ping_interval_ms: int = 1_000
     ping_timeout_ms: int = 10_000
-    """A client that is not heard of, or does not read, for so long is taken for gone."""
+    """A client that sends nothing, or reads nothing, for this time is disconnected."""
     clock_bound_ms: int = CLOCK_BOUND_MS
-    """A client's clock that is further off is reported; if the store's is, the broker does less."""
+    """A client's clock that is further off is reported; if the store's is, the broker changes nothing."""
 
     def admission(self) -> Admission:
         """The bounds for the requests of all clients together."""
@@ -45,27 +44,8 @@ class Limits:
         )
 
 
-class Budget:
-    """So many bytes may be under way; who would exceed it waits. An empty one takes one of any size."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._used_bytes = 0
-        self._freed = asyncio.Event()
-
-    async def take(self, size_bytes: int) -> None:
-        while self._used_bytes and self._used_bytes + size_bytes > self._most_bytes:
-            self._freed.clear()
-            await self._freed.wait()
-        self._used_bytes += size_bytes
-
-    def give(self, size_bytes: int) -> None:
-        self._used_bytes -= size_bytes
-        self._freed.set()
-
-
 def check_batch(count: int, limits: Limits) -> None:
-    """Raises `InvalidInput`: it can never be taken."""
+    """Raises `InvalidInput` for a batch that is too large."""
     if count > limits.batch:
         raise InvalidInput(
             f"a batch of {count} messages; at most {limits.batch} are taken at once: send it in parts"

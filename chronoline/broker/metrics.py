@@ -1,10 +1,12 @@
-"""The broker's metrics for Prometheus, under the names that seed 003 gives them, in lower case.
+"""The broker's metrics, and their text for Prometheus.
 
-Those names do not end as Prometheus' own client would have it, so the families are put together here. What is
-counted in the hot path is one addition in a dictionary.
+Prometheus' own client ends the names of all counters in `_total` where it states their type, and the samples
+of a counter with another name then have no type. The broker's names are fixed and end otherwise, so this
+module builds the families and writes the text format (version 0.0.4) itself.
 
-Everything of a topic is forgotten when the topic is dropped, wherever that was done. A scrape takes a copy of
-the figures in the event loop, which is cheap, and makes the text of it in a thread.
+Counting is one addition in a dictionary, since it is in the path of every message. The figures of a topic are
+forgotten when the topic is dropped, at whichever broker. A scrape copies the figures in the event loop, which
+is cheap, and writes the text in a thread.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from chronoline.broker.exposition import expose
 from chronoline.core.lateness import LatenessHistogram
 from chronoline.core.message import LeasedMessage, content_bytes
 from chronoline.core.outcome import Grant, Outcome
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_VALUE_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric: its labels besides `cluster`, and what it tells."""
+    """One metric: its labels besides `cluster`, and its help text."""
 
     labels: tuple[str, ...]
     help: str
@@ -92,7 +97,7 @@ FAMILIES: Mapping[str, Family] = {
         ("type", "topic"), "Channels that ended with an error."
     ),
 }
-"""All that the seed names. Ours are `le`, where it left the form open, and `topic_target_calls_count`."""
+"""All metrics of the broker besides its lateness, by name."""
 
 _QUERIES: Mapping[str, tuple[str, str, str]] = {
     "create": ("create", "lookup", "all"),
@@ -129,7 +134,7 @@ _MESSAGE_OPS = {
 }
 
 _OUTLIVE_TOPICS = ("topic_commands_count", "topic_commands_errors")
-"""Counted for topics that are gone all together: else nobody would see that a topic was deleted."""
+"""Summed up over dropped topics: else the deletion of a topic could not be seen."""
 
 _OF_TOPICS = frozenset(name for name, each in FAMILIES.items() if each.labels[-1:] == ("topic",))
 
@@ -139,7 +144,7 @@ Sample = tuple[str, tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Collector):
-    """The figures of one moment, for any thread."""
+    """The metrics at one moment. Any thread may read it."""
 
     tags: Mapping[str, str]
     samples: Sequence[Sample]
@@ -147,7 +152,7 @@ class Snapshot(Collector):
     """By topic."""
 
     def text(self) -> bytes:
-        """In Prometheus' text format."""
+        """The metrics in Prometheus' text format."""
         return expose(self.collect())
 
     def collect(self) -> Iterator[Metric]:
@@ -176,7 +181,7 @@ class Snapshot(Collector):
 
 
 class BrokerMetrics(Collector):
-    """What the node counted, and what its `watched` parts say when they are asked."""
+    """The counters of a node, and the samples of the parts that it watches."""
 
     def __init__(self, cluster: str = "default", tags: Mapping[str, str] | None = None) -> None:
         self._tags = {"cluster": cluster, **(tags or {})}
@@ -186,12 +191,12 @@ class BrokerMetrics(Collector):
         self._lateness: defaultdict[str, LatenessHistogram] = defaultdict(LatenessHistogram)
         self._backlog: dict[str, Sequence[Sample]] = {}
         self._watched: list[Callable[[], Iterable[Sample]]] = []
-        # Shown from the start, so that the first one can be seen as a change.
+        # Shown from the start: Prometheus sees the first error as a change.
         for partner in ("producer", "consumer"):
             self.add("networkbroker_active_channels_errors", (partner, ""), 0)
 
     def watch(self, part: Callable[[], Iterable[Sample]]) -> None:
-        """Asks this part at every scrape."""
+        """Ask this part for samples at every scrape."""
         self._watched.append(part)
 
     def add(self, name: str, labels: tuple[str, ...], value: float = 1) -> None:
@@ -199,32 +204,32 @@ class BrokerMetrics(Collector):
         self._counted[topic][name, labels] += value
 
     def show_backlog(self, samples: Mapping[str, Sequence[Sample]]) -> None:
-        """Shows these figures of topics, by name, instead of those before."""
+        """Replace the counts of messages, by topic."""
         self._backlog = dict(samples)
 
-    # Topics that are gone
+    # Dropped topics
 
     @property
     def topics(self) -> set[str]:
-        """The names of topics that something is shown of."""
+        """The names of topics that have samples."""
         return {*self._counted, *self._lateness, *self._backlog} - {""}
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was dropped. If something is still counted of it, that can be forgotten again."""
+        """The topic was dropped. What is counted of it after that can be forgotten by another call."""
         for (name, labels), value in self._counted.pop(topic, {}).items():
             if name in _OUTLIVE_TOPICS:
                 self.add(name, (*labels[:-1], ""), value)
         self._lateness.pop(topic, None)
         self._backlog.pop(topic, None)
 
-    # What happens
+    # Counting
 
     def command(self, command: str, topic: str) -> AbstractContextManager[None]:
-        """Counts a command, and its failure."""
+        """Count a command, and its failure."""
         return self._counting("broker_commands", (command, topic))
 
     def topic_command(self, op: str, topic: str) -> AbstractContextManager[None]:
-        """Counts the creation or deletion of a topic, and its failure."""
+        """Count the creation or deletion of a topic, and its failure."""
         return self._counting("topic_commands", (op, topic))
 
     @contextmanager
@@ -238,7 +243,7 @@ class BrokerMetrics(Collector):
             self.add(f"{family}_count", labels)
 
     def changed(self, command: str, topic: str, outcomes: Sequence[Outcome]) -> None:
-        """What a batch came to."""
+        """Count the outcomes of a batch."""
         done = sum(1 for each in outcomes if each.done)
         if command == "extend":
             family, op = "topic_leases", "extend"
@@ -259,18 +264,18 @@ class BrokerMetrics(Collector):
             self.add("topic_leases_errors", ("create", topic), len(grant.refused))
 
     def pushed(self, topic: str, leased: Sequence[LeasedMessage], now_ms: int) -> None:
-        """Lateness is that of first deliveries, as they leave."""
+        """Observe the lateness of first deliveries, as they leave."""
         lateness = self._lateness[topic]
         for each in leased:
             if not each.redelivered:
                 lateness.observe(max(0, now_ms - each.message.due))
 
     def called(self, topic: str, outcome: str) -> None:
-        """A topic's target was called."""
+        """Count a call of a topic's target."""
         self.add("topic_target_calls_count", (outcome, topic))
 
     def refused(self, edge: str, reason: str) -> None:
-        """A request or a connection, before anything was done with it."""
+        """Count a request or a connection that was refused before any work on it."""
         self.add("broker_refused_count", (edge, reason))
 
     def queried(self, query: str, topic: str, *, took_s: float) -> None:
@@ -284,13 +289,13 @@ class BrokerMetrics(Collector):
         self.add("storage_queries_errors", labels)
 
     def failed(self, what: str, topic: str = "") -> None:
-        """A part of the broker failed and was started anew."""
+        """Count the failure of a part of the broker that is restarted."""
         self.add("broker_commands_errors", (what, topic))
 
-    # What is shown
+    # Showing
 
     def snapshot(self) -> Snapshot:
-        """The values to show now. Call it in the event loop, to which the watched parts belong."""
+        """A copy of all samples. Call it in the event loop, which owns the watched parts."""
         samples = [
             (name, labels, value)
             for counted in self._counted.values()
@@ -305,3 +310,22 @@ class BrokerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         return self.snapshot().collect()
+
+
+def expose(metrics: Iterable[Metric]) -> bytes:
+    """The metrics in Prometheus' text format, each with its samples under its own name."""
+    return "".join(line for metric in metrics for line in _lines(metric)).encode()
+
+
+def _lines(metric: Metric) -> Iterator[str]:
+    yield f"# HELP {metric.name} {metric.documentation.translate(_HELP_ESCAPES)}\n"
+    yield f"# TYPE {metric.name} {metric.type}\n"
+    for sample in metric.samples:
+        yield f"{sample.name}{_labels(sample.labels)} {float(sample.value)!r}\n"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    pairs = (f'{name}="{labels[name].translate(_VALUE_ESCAPES)}"' for name in sorted(labels))
+    return "{" + ",".join(pairs) + "}"

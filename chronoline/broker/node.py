@@ -20,7 +20,7 @@ from chronoline.broker.loader_registry import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
 from chronoline.broker.settings import BROKER_ROLES
 from chronoline.broker.store_access import StoreAccess
-from chronoline.broker.store_watch import Noticing
+from chronoline.broker.store_watch import StoreWatch
 from chronoline.broker.supervise import contain
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.targets import Targets
@@ -111,7 +111,13 @@ class Node:
         await compare_clocks(access.clock, access.compare_clocks)
         loaders = Loaders(access, self._clock, self.metrics)
         self._exits.push_async_callback(loaders.stop)
-        topics = Topics(access, access.clock, self.metrics, dropped=self._dropped)
+        topics = Topics(
+            access,
+            access.clock,
+            self.metrics,
+            frame_bytes=self._limits.frame_bytes,
+            dropped=self._dropped,
+        )
         self.parts = Parts(
             broker=self.broker,
             version=VERSION,
@@ -128,7 +134,7 @@ class Node:
             limits=self._limits,
             admission=self._admission,
         )
-        noticing = Noticing(
+        noticing = StoreWatch(
             self._store,
             access,
             loaders.noticed,

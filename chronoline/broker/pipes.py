@@ -1,8 +1,8 @@
-"""Topics that a pipe fires: while one lives, consumers of its topic are given nothing.
+"""Topics that a pipe fires: while the pipe lives, consumers of its topic get nothing.
 
 A pipe shows by heartbeats in the store that it lives (`stores/members.py`), and the broker's clock decides.
-One question of the store answers for all topics: it is asked when a consumer subscribes, and again in every
-window while there are loaders, so a pipe that starts stops the consumers and one that ends lets them go on.
+One read of the store answers for all topics. It is made when a consumer subscribes, and in every window while
+there are loaders: a pipe that starts stops the consumers, and one that ends lets them go on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chronoline.stores.members import pipe_groups
 
 _SHORTEST_MS = 200
 _LONGEST_MS = 2_000
-"""Between two questions, whatever the windows of the topics are."""
+"""Between two reads, whatever the windows of the topics are."""
 
 
 class PipeWatch:
@@ -37,7 +37,7 @@ class PipeWatch:
         self._asking: asyncio.Task[None] | None = None
 
     def loader_added(self) -> None:
-        """There is a loader to ask for."""
+        """A loader was added."""
         if self._asking is None:
             self._asking = contain("asking for pipes", self._ask, self._metrics)
         self._loader_added.ring()
@@ -48,7 +48,7 @@ class PipeWatch:
             self._asking.cancel()
 
     async def why_paused(self, topic: Topic) -> str:
-        """Why consumers of the topic are given nothing; empty if no pipe fires it."""
+        """Why consumers of the topic get nothing; empty if no pipe fires it."""
         return _reason(topic, await self._live_groups())
 
     async def _ask(self) -> None:
@@ -59,7 +59,7 @@ class PipeWatch:
             try:
                 groups = await self._live_groups()
             except ChronolineError:
-                continue  # the loaders notice it by themselves; until the store answers all stays as it is
+                continue  # the loaders notice it too; until the store answers nothing changes
             for loader in self._loaders():
                 loader.pause(_reason(loader.topic, groups))
 

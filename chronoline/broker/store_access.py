@@ -12,19 +12,22 @@ refused, also one that waits in its queue already. Whoever changes something in 
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
-from chronoline.broker.health import StoreHealth
 from chronoline.broker.metrics import BrokerMetrics
-from chronoline.broker.read_threads import Lookers
-from chronoline.broker.shutdown import end
 from chronoline.broker.trusted_clock import TrustedClock
+from chronoline.core.closing import Closing
 from chronoline.core.errors import (
     OutcomeUnknown,
     StoreBusy,
+    StoreClosed,
     StoreFull,
     StoreUnavailable,
 )
@@ -33,17 +36,24 @@ from chronoline.delivery.storage_threads import StorageLanes
 from chronoline.runtime.clock import Clock
 from chronoline.stores.contract import Store
 
+logger = logging.getLogger(__name__)
+
 _OWN_LOOKS = frozenset(
     {"clock", "held", "members", "next_ts", "purge", "ready", "topic", "unreserve"}
 )
-"""What the broker's own work waits for. Each is quick; everything else is a client's question."""
+"""Reads that the broker's own work waits for. Each is quick; all others are questions of clients."""
 _REMOVALS = frozenset({"purge"})
-"""They write, though a store that takes them may have no room for anything else."""
+"""Reads that write. A store can accept them while it has no room for other changes."""
 # Together with the lanes, of which there are three at most, as many as PostgreSQL's pool has connections.
-_CLIENTS_LOOKERS = 3
-_OWN_LOOKERS = 2
-_MOST_LOOKS = 1_000
-"""That wait for either of them."""
+_CLIENT_THREADS = 3
+_OWN_THREADS = 2
+_MOST_WAITING = 1_000
+"""Reads in the queue of either."""
+_FAILURES = 3
+"""Failures in a row after which the store counts as away."""
+_PROBE_EVERY_S = 0.2
+"""While the store is away, one call in this time goes through, as a probe."""
+_LATELY_S = 5.0
 
 Result = TypeVar("Result")
 
@@ -63,20 +73,20 @@ class StoreAccess:
         self._store = store
         self.clock = TrustedClock(clock, bound_ms=clock_bound_ms)
         self._lanes = StorageLanes(store, self.clock)
-        self._clients_lookers = Lookers(
-            "chronoline-look", threads=_CLIENTS_LOOKERS, most_waiting=_MOST_LOOKS
+        self._client_reads = ReadThreads(
+            "chronoline-look", threads=_CLIENT_THREADS, most_waiting=_MOST_WAITING
         )
-        self._own_lookers = Lookers(
-            "chronoline-own-look", threads=_OWN_LOOKERS, most_waiting=_MOST_LOOKS
+        self._own_reads = ReadThreads(
+            "chronoline-own-look", threads=_OWN_THREADS, most_waiting=_MOST_WAITING
         )
         self._metrics = metrics
         self.patience_s = patience_s
         self._health = StoreHealth(time.monotonic)
-        self._answered_s = 0.0  # when it last was, whatever was asked
+        self._answered_s = 0.0  # when the store last answered anything
 
     @property
     def problem(self) -> str:
-        """What is wrong with the store; empty while it answers."""
+        """Why the store does not answer; empty while it does."""
         return self._health.problem
 
     @property
@@ -85,7 +95,7 @@ class StoreAccess:
         return self._health.refusal
 
     async def compare_clocks(self) -> None:
-        """Ours with the store's."""
+        """Compare the broker's clock with the store's."""
         await self.look("clock", self.clock.compare)
 
     async def change(
@@ -94,9 +104,7 @@ class StoreAccess:
         """A change through the lanes. `query` and `topic` name it in the metrics."""
         self._health.admit()
         try:
-            result = await self._answer(
-                (query, topic), lambda: submit(self._lanes), self._unknown()
-            )
+            result = await self._answer((query, topic), lambda: submit(self._lanes), self._unknown)
         except (StoreBusy, StoreFull) as error:
             if error.answered is None:  # else it concerns these messages alone
                 self._health.refused(error)
@@ -115,25 +123,26 @@ class StoreAccess:
         """A question; or a change that is too rare for a lane, whose outcome is unknown if it is late."""
         self._health.admit()
         own = query in _OWN_LOOKS
-        lookers = self._own_lookers if own else self._clients_lookers
-        late: StoreUnavailable | OutcomeUnknown = self._unknown()
-        if not changes:
-            late = StoreUnavailable(f"the store did not answer within {self.patience_s:g} s")
+        threads = self._own_reads if own else self._client_reads
+        late = self._unknown if changes else self._unanswered
         asked: list[Future[Result]] = []
 
         def submit() -> Future[Result]:
-            asked.append(lookers.submit(lambda: read(self._store)))
+            asked.append(threads.submit(lambda: read(self._store)))
             return asked[0]
 
         try:
             result = await self._answer((query, topic), submit, late, may_last=not own)
         except (StoreBusy, StoreFull) as error:
-            if asked and (changes or query in _REMOVALS):  # else it is our own queue that is full
+            if asked and (changes or query in _REMOVALS):  # else the queue of the threads is full
                 self._health.refused(error)
             raise
         if changes:
             self._health.changed()
         return result
+
+    def _unanswered(self) -> StoreUnavailable:
+        return StoreUnavailable(f"the store did not answer within {self.patience_s:g} s")
 
     def _unknown(self) -> OutcomeUnknown:
         return OutcomeUnknown(
@@ -145,20 +154,21 @@ class StoreAccess:
         self,
         named: tuple[str, str],
         ask: Callable[[], Future[Result]],
-        late: StoreUnavailable | OutcomeUnknown,
+        late: Callable[[], StoreUnavailable | OutcomeUnknown],
         *,
         may_last: bool = False,
     ) -> Result:
-        """What `may_last` says nothing of the store by being late, if others were answered meanwhile."""
+        """A call that `may_last` can be late without marking the store unhealthy, if others were answered."""
         started_s = time.perf_counter()
         try:
             async with asyncio.timeout(self.patience_s):
                 result = await asyncio.wrap_future(ask())
         except TimeoutError:
             self._metrics.query_failed(*named)
+            error = late()
             if not (may_last and self._answered_s > started_s):
-                self._health.failed(late)
-            raise late from None
+                self._health.failed(error)
+            raise error from None
         except (StoreBusy, StoreFull):  # it answered
             self._metrics.query_failed(*named)
             raise
@@ -173,10 +183,149 @@ class StoreAccess:
         return result
 
     async def stop(self) -> None:
-        """Finishes what waits, as far as the store answers within the patience. May be called twice."""
-        await end("the access to the store", self._close, patience_s=self.patience_s)
+        """Finish what waits, if the store answers within `patience_s`. May be called twice."""
+        await close_in_thread("the access to the store", self._close, patience_s=self.patience_s)
 
     def _close(self) -> None:
         self._lanes.close()
-        self._clients_lookers.close()
-        self._own_lookers.close()
+        self._client_reads.close()
+        self._own_reads.close()
+
+
+class StoreHealth:
+    """While the store keeps failing, most calls are refused at once."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._failures = 0
+        self._probe_at_s = 0.0
+        self._problem = ""
+        self._refusal, self._refused_s = "", 0.0
+
+    @property
+    def problem(self) -> str:
+        """Why the store does not answer; empty while it does."""
+        return self._problem if self._failures >= _FAILURES else ""
+
+    def admit(self) -> None:
+        """Raises `StoreUnavailable` if this call must not be made."""
+        if self._failures < _FAILURES:
+            return
+        now_s = self._monotonic()
+        if now_s < self._probe_at_s:
+            error = StoreUnavailable(f"the store is away; nothing was changed: {self._problem}")
+            error.retry_after_ms = int((self._probe_at_s - now_s) * 1000) + 1
+            raise error
+        self._probe_at_s = now_s + _PROBE_EVERY_S
+
+    @property
+    def refusal(self) -> str:
+        """Why it refused a change within the last seconds; empty if it accepted one since."""
+        lately = self._monotonic() - self._refused_s < _LATELY_S
+        return self._refusal if lately else ""
+
+    def refused(self, error: BaseException) -> None:
+        """The store answered that it accepts no change."""
+        self._refusal, self._refused_s = str(error), self._monotonic()
+
+    def changed(self) -> None:
+        """The store accepted a change."""
+        self._refusal = ""
+
+    def answered(self) -> None:
+        self._failures = 0
+
+    def failed(self, error: BaseException) -> None:
+        self._failures += 1
+        self._problem = str(error)
+        self._probe_at_s = self._monotonic() + _PROBE_EVERY_S
+
+
+class ReadThreads(Closing):
+    """A few threads that call the store, and the bounded queue before them.
+
+    Each question gets a future, which can be cancelled before its turn. The threads are daemons: those of
+    `concurrent.futures` would keep the process until a store that hangs has answered.
+    """
+
+    def __init__(self, name: str, *, threads: int, most_waiting: int) -> None:
+        self._most_waiting = most_waiting
+        self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, ask: Callable[[], Result]) -> Future[Result]:
+        """Raises `StoreBusy` if the queue is full. A cancelled question is in the queue until its turn."""
+        answer: Future[Result] = Future()
+        with self._closing:
+            if self._closed:
+                raise StoreClosed
+            if (waiting := self._waiting.qsize()) >= self._most_waiting:
+                raise StoreBusy(f"{waiting} questions wait for the store already; try again")
+            self._waiting.put((answer, ask))
+        return answer
+
+    def close(self) -> None:
+        """Answer what waits, and end the threads. May be called twice."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                for _ in self._threads:
+                    self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while self._answer_next():
+            pass
+
+    def _answer_next(self) -> bool:
+        """False at the end. It keeps no reference to a question while it waits for the next."""
+        waiting = self._waiting.get()
+        if waiting is None:
+            return False
+        answer, ask = waiting
+        if answer.set_running_or_notify_cancel():
+            try:
+                result = ask()
+            except BaseException as error:  # the caller gets it, and the thread goes on
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)
+        return True
+
+
+async def close_in_thread(what: str, work: Callable[[], None], *, patience_s: float) -> None:
+    """Close a part that can hang on the store, in a thread of its own, with a time-out.
+
+    After the time-out the thread is left behind: it ends by itself, or with the process.
+    """
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def run() -> None:
+        try:
+            work()
+        except Exception:
+            logger.exception("ending %s failed", what)
+        finally:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=run, name="chronoline-end", daemon=True).start()
+    try:
+        async with asyncio.timeout(patience_s):
+            await ended.wait()
+    except TimeoutError:
+        logger.warning(
+            "%s did not end within %g s, and is left behind",
+            what,
+            patience_s,
+            extra={"action": "left_behind"},
+        )

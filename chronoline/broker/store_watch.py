@@ -1,4 +1,4 @@
-"""The thread that sleeps on the store's watch, and tells the event loop what it hears."""
+"""The watch on the store: a thread waits for its notices, and passes them to the event loop."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from chronoline.broker.shutdown import end
-from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.store_access import StoreAccess, close_in_thread
 from chronoline.core.errors import ChronolineError, StoreClosed, TopicNotFound
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
@@ -22,11 +21,12 @@ _LOOK_AGAIN_S = 9.0
 _REST_S = 0.2
 
 
-class Noticing:
-    """From `start` to `stop`. `tell`, and `served`, which says what topics matter, are called in the loop.
+class StoreWatch:
+    """Watches from `start` to `stop`.
 
-    The thread only listens. If nobody knows where a message was put, the loop has that looked up: looking
-    when the next is due costs less than reserving. Where that fails, it is told that nobody knows.
+    The event loop calls `tell` with notices, and `served` for the topics that have consumers. A notice that
+    does not name the due of its message is completed first: asking the store when the next message is due
+    costs less than a reservation. Where that fails, the notice is passed on as it is.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Noticing:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._watch = store.watch()
-        # By uid, the topics to be looked at next. The event loop's own.
+        # By uid, the topics whose next due is asked for next. Owned by the event loop.
         self._to_look: dict[int, Topic] = {}
         self._looking: asyncio.Task[None] | None = None
 
@@ -57,7 +57,9 @@ class Noticing:
         self._stopped.set()
         if self._looking is not None:
             self._looking.cancel()
-        await end("listening to the store", self._close, patience_s=self._access.patience_s)
+        await close_in_thread(
+            "listening to the store", self._close, patience_s=self._access.patience_s
+        )
 
     def _close(self) -> None:
         self._watch.wake()
@@ -75,7 +77,7 @@ class Noticing:
                 return
             except Exception as error:
                 _log("the store's notices are missing for a moment", error)
-                self._pass_on([Notice()])  # what was not heard has to be looked for
+                self._pass_on([Notice()])  # notices can be lost: all topics are asked for
                 self._stopped.wait(_REST_S)
             else:
                 self._pass_on(notices)
@@ -83,7 +85,7 @@ class Noticing:
     def _pass_on(self, notices: list[Notice]) -> None:
         assert self._loop is not None
         if notices:
-            with suppress(RuntimeError):  # the loop is closed, and nobody listens any more
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._heard, notices)
 
     # In the event loop
@@ -115,7 +117,7 @@ class Noticing:
 
 
 def _next(topics: Sequence[Topic], store: Store) -> list[Notice]:
-    """When the next message of each is due, if there is one."""
+    """Notices with the due of the next message of each topic that has one."""
     found = []
     for topic in topics:
         try:
@@ -129,7 +131,7 @@ def _next(topics: Sequence[Topic], store: Store) -> list[Notice]:
 
 
 def _log(what: str, error: Exception) -> None:
-    """With its traceback, if nobody foresaw it."""
+    """Log an error; with its traceback if it is a defect."""
     foreseen = isinstance(error, ChronolineError)
     level = logging.WARNING if foreseen else logging.ERROR
     logger.log(level, "%s: %s", what, error, exc_info=None if foreseen else error)

@@ -1,20 +1,24 @@
-"""The topics that a broker has met. Their settings never change: what was read is true until a drop."""
+"""The topics that a broker knows. Their settings never change, so a topic is cached until it is dropped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+from chronoline.broker.alarms import Alarm
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
-from chronoline.core.errors import TopicNotFound
-from chronoline.core.topic import Topic, TopicSettings
+from chronoline.core.errors import InvalidInput, TopicNotFound
+from chronoline.core.topic import Topic, TopicSettings, check_topic_name
 from chronoline.runtime.clock import Clock
 
 _MOST_KNOWN = 10_000
 
+Result = TypeVar("Result")
+
 
 class Topics:
-    """By uid, which every request names, and by name, with which clients begin."""
+    """Topics by uid, which every request names, and by name, with which clients begin."""
 
     def __init__(
         self,
@@ -22,17 +26,24 @@ class Topics:
         clock: Clock,
         metrics: BrokerMetrics,
         *,
+        frame_bytes: int,
         dropped: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`dropped` is told the uids of topics that were dropped, here or elsewhere."""
+        """`dropped` is called with the uid of each topic that was dropped, here or at another broker.
+
+        `frame_bytes` is the largest frame: it bounds the bodies of new topics.
+        """
         self._dropped = dropped
         self._access = access
         self._clock = clock
         self._metrics = metrics
+        self._largest_body_bytes = frame_bytes // 2
         self._known: dict[int, Topic] = {}
+        self.target_added = Alarm()
+        """Rings when a topic with a target was created here."""
 
     async def get(self, uid: int) -> Topic:
-        """Raises `TopicNotFound`. A topic that was dropped meanwhile may still be answered."""
+        """Raises `TopicNotFound`. The answer can be a topic that was dropped meanwhile."""
         topic = self._known.get(uid)
         if topic is None:
             topic = self._learn(
@@ -41,7 +52,7 @@ class Topics:
         return topic
 
     async def find(self, name: str) -> Topic:
-        """Raises `TopicNotFound`, which says how to make it."""
+        """Raises `TopicNotFound`, which says how to create it."""
         topic = await self._access.look("topic", lambda store: store.find_topic(name))
         if topic is None:
             raise TopicNotFound(
@@ -50,7 +61,7 @@ class Topics:
         return self._learn(topic)
 
     async def list(self) -> list[Topic]:
-        """All that live. Others are forgotten, with their metrics, at whichever broker they were dropped."""
+        """All live topics. Others are forgotten, with their metrics, wherever they were dropped."""
         shown, known = self._metrics.topics, set(self._known)
         topics = await self._access.look("topics", lambda store: store.list_topics())
         for uid in known - {topic.uid for topic in topics}:
@@ -60,28 +71,43 @@ class Topics:
         return topics
 
     async def create(self, name: str, settings: TopicSettings, *, if_missing: bool) -> Topic:
-        now_ms = self._clock.now_ms()
-        topic = await self._access.look(
-            "create_topic",
-            lambda store: (
-                store.ensure_topic(name, settings, now_ms=now_ms)
-                if if_missing
-                else store.create_topic(name, settings, now_ms=now_ms)
-            ),
-            changes=True,
-        )
+        """Raises `InvalidInput`, also for bodies that do not fit into a frame, and `TopicExists`."""
+        check_topic_name(name)
+        if settings.largest_body_bytes > self._largest_body_bytes:
+            raise InvalidInput(
+                f"bodies of {settings.largest_body_bytes} bytes do not fit into this broker's frames; at "
+                f"most {self._largest_body_bytes}: raise frame_bytes in its settings"
+            )
+        with self._metrics.topic_command("create", name):
+            now_ms = self._clock.now_ms()
+            topic = await self._access.look(
+                "create_topic",
+                lambda store: (
+                    store.ensure_topic(name, settings, now_ms=now_ms)
+                    if if_missing
+                    else store.create_topic(name, settings, now_ms=now_ms)
+                ),
+                changes=True,
+            )
+        if topic.settings.target is not None:
+            self.target_added.ring()
         return self._learn(topic)
 
     async def drop(self, uid: int) -> bool:
-        now_ms = self._clock.now_ms()
-        dropped = await self._access.look(
-            "drop_topic", lambda store: store.drop_topic(uid, now_ms=now_ms), changes=True
-        )
-        self.forget(uid)
+        """False if it was dropped already. Raises `TopicNotFound`."""
+        topic = await self.get(uid)
+        with self._metrics.topic_command("delete", topic.name):
+            now_ms = self._clock.now_ms()
+            dropped = await self._access.look(
+                "drop_topic", lambda store: store.drop_topic(uid, now_ms=now_ms), changes=True
+            )
+            self.forget(uid)
+        if dropped:
+            self._metrics.forget_topic(topic.name)
         return dropped
 
     def forget(self, uid: int) -> None:
-        """It was dropped, as someone found out."""
+        """The topic was dropped."""
         self._known.pop(uid, None)
         self._dropped(uid)
 
@@ -90,3 +116,33 @@ class Topics:
             self._known.clear()
         self._known[topic.uid] = topic
         return topic
+
+
+class TopicsByName:
+    """A cache of topics by name, for clients that know no uids.
+
+    A topic that was dropped can have been created again: the name then means the new one.
+    """
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._known: dict[str, Topic] = {}
+
+    async def find(self, name: str) -> Topic:
+        """The topic as the store has it now. Raises `TopicNotFound`."""
+        self._known.pop(name, None)
+        topic = await self._topics.find(name)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[name] = topic
+        return topic
+
+    async def on(self, name: str, work: Callable[[Topic], Awaitable[Result]]) -> Result:
+        """The result of `work` with the topic. Raises `TopicNotFound`."""
+        known = self._known.get(name)
+        if known is not None:
+            try:
+                return await work(known)
+            except TopicNotFound:  # nothing was changed
+                self._topics.forget(known.uid)
+        return await work(await self.find(name))

@@ -1,14 +1,14 @@
-"""Whether our clock can be gone by: while it is too far from the store's, nothing of it is written.
+"""The broker's clock, and whether it agrees with the store's.
 
-Brokers that share a store go by their own clocks. The store's clock is the one that all of them see, so each
-compares its own with it every few seconds. In between the clock that only counts carries the comparison on:
-a wall clock that is moved is noticed when it is read next, and not when the store is asked next.
+Brokers that share a store use their own clocks. All of them see the store's clock, so each compares its own
+with it every few seconds. In between the monotonic clock carries the comparison on: a wall clock that is
+moved is noticed at the next reading, and not at the next comparison.
 
-Past the bound a broker does less, until its clock is right again: no reservations, no pushes, no purge, no
-change that would write the time. What writes takes its time from `TrustedClock`, which does not tell it then;
-what acts by the time alone, as pushing does, asks for its `problem`. Looks go on.
+While its clock is off by more than the bound, a broker makes no reservation, no push, no purge and no change
+that would write the time. Writers take the time from `TrustedClock`, which then raises; parts that act by
+the time alone, such as pushing, check its `problem`. Reads go on.
 
-A store without a clock of its own (one machine, one clock) says nothing: whatever our clock shows is right.
+A store without a clock of its own is on the broker's machine: there the broker's clock is always right.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ logger = logging.getLogger(__name__)
 _COMPARE_EVERY_S = 2.0
 _COMPARE_WHEN_OFF_S = 0.5
 _GLANCE_EVERY_S = 0.2
-"""So often our own clock is looked at: who sleeps until a moment has to hear that the clock was moved."""
+"""Between two readings of the clock: sleepers must hear that it was moved."""
 _TRY_AGAIN_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """The store's clock, beside the one that only counts."""
+    """The store's clock, relative to the monotonic one."""
 
     offset_us: int
     error_us: int
-    """By so much it may be wrong, and that is no clock's fault: half of the way there and back."""
+    """The most that the offset can be wrong: half of the round trip."""
 
 
 class TrustedClock:
-    """Our clock, which does not tell the time while it is too far from the store's.
+    """The broker's clock, which raises while it is too far from the store's.
 
-    It may be read in any thread. Until it was compared for the first time it is taken for right.
+    Any thread may read it. Before the first comparison it is trusted.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class TrustedClock:
 
     @property
     def problem(self) -> str:
-        """Why our clock cannot be gone by; empty while it can."""
+        """Why the clock is not trusted; empty while it is."""
         return self._problem(self._clock.now_ms())
 
     @property
     def ahead_ms(self) -> int | None:
-        """How far it is ahead of the store's; None if that is not known."""
+        """How far it is ahead of the store's clock; None if that is unknown."""
         compared = self._compared
         if compared is None:
             return None
@@ -107,7 +107,7 @@ class TrustedClock:
         )
 
     def compare(self, store: Store) -> None:
-        """Asks the store for its clock, and waits for the answer."""
+        """Ask the store for its clock. This blocks."""
         asked_us = self._monotonic_us()
         theirs_ms = store.clock_ms()
         half_us = (self._monotonic_us() - asked_us) // 2
@@ -115,17 +115,17 @@ class TrustedClock:
         if theirs_ms is None:
             self.alone = True
         elif before is None or half_us <= max(self._bound_us, before.error_us):
-            # An answer that took longer says less than the one before, which the counting carries on.
+            # An answer that took longer says less than the one before.
             self._compared = _Compared(theirs_ms * 1000 - asked_us - half_us, half_us)
 
     def not_compared(self, reason: str) -> None:
-        """The store did not answer. What is known of its clock stays; if nothing is, ours is not trusted."""
+        """The store did not answer. Without an earlier comparison the clock is not trusted."""
         if self._compared is None and not self.alone:
             self._not_compared = f"this broker's clock was not compared with the store's: {reason}"
 
 
 async def compare_clocks(clock: TrustedClock, ask: Callable[[], Awaitable[None]]) -> None:
-    """`ask` has the clocks compared, where that may wait."""
+    """Compare the clocks by `ask`, and note a failure."""
     if clock.alone:
         return
     try:
@@ -141,7 +141,7 @@ async def watch_clock(
     ask: Callable[[], Awaitable[None]],
     changed: Callable[[], None],
 ) -> None:
-    """Compares every few seconds, and when our clock was moved; then, and when trust changes, it says so."""
+    """Compare every few seconds and after a jump of the clock; call `changed` if it or the trust changed."""
     known = (timekeeper.stamp()[1], bool(clock.problem))
     compare_at_s = 0.0
     while True:
@@ -155,7 +155,7 @@ async def watch_clock(
             _tell(clock, was_off=known[1])
             known = seen
             changed()
-        await asyncio.sleep(_GLANCE_EVERY_S)  # a clock that is moved tells nobody
+        await asyncio.sleep(_GLANCE_EVERY_S)  # a clock has no event for being moved
 
 
 def _tell(clock: TrustedClock, *, was_off: bool) -> None:

@@ -1,7 +1,8 @@
-"""Calls to other people's HTTP servers: bounded, guarded, signed.
+"""Calls to HTTP servers of others: bounded, guarded, signed.
 
-`Caller` makes them: so many at a time for each server, so that a slow one delays nobody else. A name is
-looked up for every call, each address is held against the `Guard`, and the connection goes to that very
-address: a name that points elsewhere a moment later gets nowhere. Redirects are not followed. Only 2xx is
-success.
+`Caller` makes a bounded number of calls at a time to each server, so that a slow one delays no other. It
+looks up the name for every call, checks each address by the `Guard`, and connects to the checked address: a
+name that points elsewhere a moment later gains nothing. It follows no redirects. Only 2xx is success.
+
+The client is aiohttp's; `docs/design/edges.md` says what belongs to which HTTP stack.
 """

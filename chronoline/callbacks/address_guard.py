@@ -1,4 +1,4 @@
-"""Which addresses may be called: those of the public internet, and what the settings allow besides."""
+"""The guard of addresses: calls go to the public internet, and to networks that the settings allow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOPBACK = ("127.0.0.0/8", "::1/128")
 _MOST_REMEMBERED = 1_000
 _SPECIAL = [
     ipaddress.ip_network(each)
-    # Of protocols, of relays, once of sites, of documents: nobody's server is there.
+    # Protocol assignments, 6to4 relays, site-local addresses, documentation.
     for each in ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20")
 ]
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
@@ -23,13 +23,13 @@ class Guard:
     """Refuses private, loopback, link-local and other special addresses, except the networks it is given."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """Raises `ValueError` for what is no network."""
+        """Raises `ValueError` for text that is no network."""
         self._allowed: list[Network] = [ipaddress.ip_network(each) for each in allowed]
         # The answer for an address is always the same, and a receiver is called thousands of times.
         self.lets_out = lru_cache(_MOST_REMEMBERED)(self._lets_out)
 
     def _lets_out(self, text: str) -> bool:
-        """Whether a connection to an address may be made; IPv6 may carry IPv4 inside, in several ways."""
+        """Whether a connection to an address is allowed. IPv6 can carry IPv4 inside, in several ways."""
         try:
             address = ipaddress.ip_address(text.partition("%")[0])
         except ValueError:
@@ -45,7 +45,7 @@ class Guard:
 
 
 def _meant(address: Address) -> list[Address]:
-    """The addresses at which a packet may come out."""
+    """The addresses at which a packet can come out."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:

@@ -1,4 +1,4 @@
-"""The client that calls."""
+"""The HTTP client of callbacks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from chronoline.runtime.descriptors import SHORTAGES, shortage_of
 logger = logging.getLogger(__name__)
 
 _SUCCESS, _REDIRECT = 2, 3
-"""The first digits of such answers."""
+"""The first digits of a status."""
 
 _PIECE_BYTES = 64 * 1024
 _REST_S = 0.5
-"""Before a call is tried again that this process had no means to make."""
+"""Before a call is tried again that failed for a shortage of this process."""
 
 Lookup = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses of a host and a port, in the order in which they are to be tried."""
+"""The addresses of a host and a port, in the order to try them."""
 
 Place = tuple[str, int]
-"""A host and a port: calls are limited for each."""
+"""A host and a port. Each has its own limit of calls."""
 
 
 class Verdict(StrEnum):
@@ -44,16 +44,15 @@ class Verdict(StrEnum):
     not_allowed = "not_allowed"
     unknown_host = "unknown_host"
     no_turn = "no_turn"
-    """It was not begun: too many others were under way, it was not wanted any more, or the node was short of
-    descriptors or the like."""
+    """The call was not begun: too many others were under way, it was not wanted any more, or the node was
+    short of descriptors or the like."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a call."""
+    """The result of a call."""
 
     verdict: Verdict
-    # What is to be told about it.
     reason: str
 
     @property
@@ -63,7 +62,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLimits:
-    """How many calls are under way, and how long one may take."""
+    """The most calls at a time, and the longest time for one."""
 
     for_each_host: int = 64
     in_all: int = 1_000
@@ -71,12 +70,12 @@ class CallLimits:
 
 
 class Caller:
-    """Makes calls, at most so many at a time."""
+    """Makes calls, within its limits. It is an asynchronous context manager."""
 
     def __init__(
         self, guard: Guard, *, limits: CallLimits | None = None, lookup: Lookup | None = None
     ) -> None:
-        """Without a `lookup` names are looked up as the machine does it."""
+        """Without a `lookup`, names are looked up by the system."""
         self._guard = guard
         self.limits = limits or CallLimits()
         self._lookup = lookup or Lookups()
@@ -85,13 +84,13 @@ class Caller:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # Turns are taken here, by the name that was called: the pool itself has no bound.
+        # The limits are kept here, by the name that is called: the pool has none.
         connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, keepalive_timeout=15)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            timeout=aiohttp.ClientTimeout(total=None),  # there is one around each call
+            timeout=aiohttp.ClientTimeout(total=None),  # `post` has its own
             cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Accept-Encoding"),  # nobody reads them
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),  # receivers do not need them
             auto_decompress=False,
             trust_env=False,
         )
@@ -111,12 +110,12 @@ class Caller:
         turn_within_s: float | None = None,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> Answer:
-        """Calls once. An attempt that follows a failed one goes to the next address that the name has.
+        """Call once. Each further `attempt` goes to the next address of the name.
 
-        One whose turn does not come in time is not begun; without a time it waits. When its turn has come and
-        its address is known, `may_begin` is asked whether it is still wanted. While this process is short of
-        descriptors, memory, ports or threads, the call waits as it does for its turn, and `may_begin` is
-        asked again.
+        A call whose turn does not come within `turn_within_s` is not begun; with None it waits. `may_begin`
+        says whether the call is still wanted when its turn has come and its address is known. While this
+        process is short of descriptors, memory, ports or threads, the call waits as for its turn, and
+        `may_begin` is asked again.
         """
         url = URL(uri, encoded=True)
         place = _place(url)
@@ -137,7 +136,7 @@ class Caller:
                     except _Short as short:
                         begun, waits_for = False, str(short)
                     patience.reschedule(give_up_s)
-                    await asyncio.sleep(_REST_S)  # nothing tells when the shortage is over
+                    await asyncio.sleep(_REST_S)  # the end of a shortage has no event
         except TimeoutError:
             if not begun:
                 return Answer(Verdict.no_turn, waits_for)
@@ -200,7 +199,7 @@ class Caller:
 
 
 class _Short(Exception):
-    """This process has too little of something to make a call."""
+    """This process is short of a resource that a call needs."""
 
 
 def _check_shortage(error: Exception, host: str) -> None:
@@ -210,7 +209,7 @@ def _check_shortage(error: Exception, host: str) -> None:
 
 
 def place_of(uri: str) -> Place:
-    """The host and the port that a URI is called at."""
+    """The host and the port of a URI."""
     return _place(URL(uri, encoded=True))
 
 
@@ -219,19 +218,19 @@ def _place(url: URL) -> Place:
 
 
 def in_pieces(body: bytes) -> bytes | io.BytesIO:
-    """As a file if it is large: it is then sent in pieces, and does not hold up the loop."""
+    """A large body as a file, which aiohttp sends in pieces without holding up the loop."""
     return body if len(body) <= _PIECE_BYTES else io.BytesIO(body)
 
 
 def words_of(error: Exception) -> str:
-    """What is wrong, for people: without what a library adds about its own settings."""
+    """An error in words, without what aiohttp adds about its own settings."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
 
 
 class _Host:
-    """The turns of one server, and how many calls want one."""
+    """The turns of one server, and the number of calls that want one."""
 
     def __init__(self, most: int) -> None:
         self.turns = asyncio.Semaphore(most)

@@ -1,4 +1,4 @@
-"""The addresses of names, as the machine finds them."""
+"""Look-ups of host names by the system, in threads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ Name = tuple[str, int]
 
 
 class Lookups:
-    """Asks in a thread for each name: one that nobody answers for delays no other.
+    """Looks up each name in a thread of its own: a name without an answer delays no other.
 
-    Who asks while a name is looked up shares the answer; nothing is remembered. A machine may take half a
-    minute to find that nobody answers, so there may be many at once, and the end of the process waits for
-    none.
+    Callers that ask for a name at the same time share the answer; nothing is cached. The system can take half
+    a minute to fail, so many look-ups can run at once, and the end of the process waits for none.
     """
 
     def __init__(self, most_at_once: int = _MOST_AT_ONCE) -> None:
@@ -28,9 +27,9 @@ class Lookups:
         self._asked: dict[Name, asyncio.Future[list[str]]] = {}
 
     async def __call__(self, host: str, port: int) -> list[str]:
-        """In the order in which they are to be tried. Raises `OSError`, and `UnicodeError` for no name.
+        """The addresses in the order to try them.
 
-        Where no thread can be started, `RuntimeError`.
+        Raises `OSError`, `UnicodeError` for an invalid name, and `RuntimeError` if no thread can be started.
         """
         with suppress(ValueError):
             return [str(ipaddress.ip_address(host))]
@@ -47,7 +46,7 @@ class Lookups:
         threading.Thread(
             target=self._look_up, args=(loop, name), name="chronoline-lookup", daemon=True
         ).start()
-        self._asked[name] = asked  # once there is a thread that answers it
+        self._asked[name] = asked  # once its thread runs
         return asked
 
     def _look_up(self, loop: asyncio.AbstractEventLoop, name: Name) -> None:
@@ -55,15 +54,15 @@ class Lookups:
         try:
             addresses = socket.getaddrinfo(*name, type=socket.SOCK_STREAM)
             found = list(dict.fromkeys(str(each[4][0]) for each in addresses))
-        except Exception as error:  # whoever asked is told
+        except Exception as error:  # the callers get it
             found = error
-        with suppress(RuntimeError):  # the loop is closed, and nobody asks any more
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._answered, name, found)
 
     def _answered(self, name: Name, found: list[str] | Exception) -> None:
         asked = self._asked.pop(name)
         if isinstance(found, Exception):
             asked.set_exception(found)
-            asked.exception()  # whoever still waits is told; there may be nobody
+            asked.exception()  # marks it as seen: there can be no caller any more
         else:
             asked.set_result(found)

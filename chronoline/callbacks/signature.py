@@ -1,4 +1,4 @@
-"""Signatures by the Standard Webhooks specification, so that a receiver can tell who calls."""
+"""Signatures by the Standard Webhooks specification, by which a receiver knows the caller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Signer:
             )
 
     def headers(self, call_id: str, body: bytes, *, wall_s: int) -> dict[str, str]:
-        """The three headers of a call; a call that is made again has the same id."""
+        """The three headers of a call. A repeated call has the same id."""
         signed = f"{call_id}.{wall_s}.".encode() + body
         digest = base64.b64encode(hmac.new(self._key, signed, hashlib.sha256).digest()).decode()
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 Header = tuple[str, bytes | None]
 """A header's name and value. Headers keep their order, and names may repeat."""
@@ -114,3 +114,21 @@ class DeadLetter:
     reason: str
     """A `DeathReason`, or what the consumer said that buried it."""
     died: int
+
+    @classmethod
+    def place(cls, message_id: str, died: int) -> Self:
+        """A place in the list of dead letters, for `Store.dead_letters(after=…)`."""
+        message = Message(
+            id=message_id,
+            ts=0,
+            due=0,
+            bucket=0,
+            producer_group="",
+            lock_consumer=None,
+            version=0,
+            attempts=0,
+            expires=None,
+            key=None,
+            headers=(),
+        )
+        return cls(message=message, reason="", died=died)

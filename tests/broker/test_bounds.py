@@ -13,7 +13,7 @@ import pytest
 from grpc import aio
 
 from chronoline.broker import subscription as subscribing
-from chronoline.broker.grpc import outbox
+from chronoline.broker.grpc import session as session_module
 from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import Limits
 from chronoline.client.aio import AsyncClient, ToSend
@@ -68,7 +68,7 @@ async def _pinging(stream: RawStream) -> AsyncIterator[None]:
 
 
 def test_a_consumer_that_never_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "_CLOGGED_BYTES", MIB)
+    monkeypatch.setattr(session_module, "_CLOGGED_BYTES", MIB)
     monkeypatch.setattr(subscribing, "_MOST_BYTES", 4 * MIB)
 
     async def play() -> None:

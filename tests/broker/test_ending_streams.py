@@ -11,9 +11,9 @@ import pytest
 from grpc import aio
 
 from chronoline.broker.auth import Door, Tokens
-from chronoline.broker.grpc import outbox
+from chronoline.broker.grpc import session as session_module
 from chronoline.broker.grpc.consumer_stream import ConsumerSession
-from chronoline.broker.grpc.consumers import Roll
+from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import Limits
 from chronoline.broker.subscription import Subscription
@@ -64,7 +64,7 @@ def test_one_that_is_cancelled_twice_leaves_no_subscription(tmp_path: Path, turn
         async with running(tmp_path) as broker, broker.client() as client:
             assert broker.node.parts is not None
             topic = await client.create_topic("jobs")
-            session = ConsumerSession(broker.node.parts, Roll())
+            session = ConsumerSession(broker.node.parts, ConsumerNames())
             serving = asyncio.ensure_future(session.serve(_frames(topic), write))
             await until(lambda: [each.joined for each in broker.subscriptions] == [True])
             serving.cancel()
@@ -80,7 +80,7 @@ def test_one_that_is_cancelled_twice_leaves_no_subscription(tmp_path: Path, turn
 def test_what_can_not_be_put_any_more_is_not_leased(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "_CLOGGED_BYTES", 256 * KIB)
+    monkeypatch.setattr(session_module, "_CLOGGED_BYTES", 256 * KIB)
 
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
@@ -187,7 +187,7 @@ async def _ack(consumer: RawConsumer, topic: Topic, delivery: pb.Delivery) -> No
 def test_a_client_that_does_not_read_finds_the_end_when_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "_CLOGGED_BYTES", 256 * KIB)
+    monkeypatch.setattr(session_module, "_CLOGGED_BYTES", 256 * KIB)
     limits = Limits(ping_interval_ms=100, ping_timeout_ms=500)
 
     async def play() -> None:

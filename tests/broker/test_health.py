@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronoline.broker.health import StoreHealth
+from chronoline.broker.store_access import StoreHealth
 from chronoline.core.errors import StoreBusy, StoreFull
 
 

@@ -1,4 +1,4 @@
-"""The metrics have the names and labels of seed 003, in lower case, and the tags of the settings."""
+"""The metrics have their names and labels, and the tags of the settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +19,7 @@ from tests.broker.http.test_admin_routes import Away
 from tests.broker.metric_samples import scrape
 from tests.waiting import until
 
-_SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
-"""Beside the repository, where the project is worked on; a clone has none."""
-_SEED = """
+_TABLE = """
 Topic_commands_count {op=create|delete topic=name cluster=name}
 Topic_commands_errors {op=create|delete topic=name cluster=name}
 topic_Messages_count {op=create|delete|released topic=name cluster=name}
@@ -45,17 +42,17 @@ Network_broker_latency_ms  {partner=sync|storage|producer|consumer  topic=name c
 network_broker_tcp_connections_total
 Networkbroker_active_channels_total {type=consumer|producer topic=name cluster=name} (gauge)
 Networkbroker_active_channels_errors {type=consumer|producer topic=name cluster=name}
-"""  # noqa: E501 - as it stands there
+"""  # noqa: E501 - a table
 _LINE = re.compile(r"^(\w+_\w+)(?:\s*\{([^}]*)\}|\s+TODO histogram.*|$)")
 _OURS = {"topic_waiting_messages_count_bucket": {"topic", "le", "cluster"}}
-"""Where the seed left the labels open."""
+"""Labels that the table leaves open."""
 _EVERYWHERE = {"cluster": "eu-1", "stage": "test"}
 _COUNTED = ("topic_commands_count", "topic_messages_count", "topic_leases_count")
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What the seed says of a metric: by label, the values that it may have."""
+    """A metric of the table: by label, its values."""
 
     labels: dict[str, tuple[str, ...]]
 
@@ -132,30 +129,17 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Sample]:
     return asyncio.run(play())
 
 
-def test_the_table_is_what_the_seed_says() -> None:
-    if not _SEEDS.is_dir():
-        pytest.skip(
-            "the seeds are not here"
-        )  # nor in any clean clone: the table above stands alone
-    (seed,) = _SEEDS.glob("003_*.txt")
-    _, _, metrics = seed.read_text("utf-8").partition("## Metrics")
-    assert _parse(metrics) == _parse(_SEED)
-    assert {each.rstrip() for each in _SEED.splitlines()} <= {
-        each.rstrip() for each in metrics.splitlines()
-    }
-
-
-def test_every_name_of_the_seed_is_shown_with_its_labels(shown: list[Sample]) -> None:
+def test_every_metric_is_shown_with_its_labels(shown: list[Sample]) -> None:
     labels: defaultdict[str, set[frozenset[str]]] = defaultdict(set)
     for each in shown:
         labels[each.name].add(frozenset(each.labels))
-    for name, named in _parse(_SEED).items():
+    for name, named in _parse(_TABLE).items():
         wanted = _OURS.get(name, set(named.labels)) | set(_EVERYWHERE)
         assert labels[name] == {frozenset(wanted)}, name
 
 
-def test_what_the_seed_wants_told_apart_is(shown: list[Sample]) -> None:
-    seed = _parse(_SEED)
+def test_labels_have_all_values_of_the_table(shown: list[Sample]) -> None:
+    table = _parse(_TABLE)
     for name, label in (
         *((each, "op") for each in _COUNTED),
         *(("storage_queries_count", each) for each in ("op", "type", "filter")),
@@ -163,7 +147,7 @@ def test_what_the_seed_wants_told_apart_is(shown: list[Sample]) -> None:
         ("networkbroker_active_channels_total", "type"),
     ):
         values = {each.labels[label] for each in shown if each.name == name}
-        assert values >= set(seed[name].labels[label]), (name, label)
+        assert values >= set(table[name].labels[label]), (name, label)
 
 
 def test_queries_and_messages_are_told_apart_by_topic(shown: list[Sample]) -> None:

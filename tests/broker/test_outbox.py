@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-import chronoline.broker.grpc.outbox as module
-from chronoline.broker.grpc.outbox import Outbox
+import chronoline.broker.grpc.session as module
+from chronoline.broker.grpc.session import Outbox
 
 
 def test_what_waits_travels_together_in_its_order() -> None:

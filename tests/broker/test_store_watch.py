@@ -13,7 +13,7 @@ import pytest
 from chronoline.broker import store_watch as noticing_module
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
-from chronoline.broker.store_watch import Noticing
+from chronoline.broker.store_watch import StoreWatch
 from chronoline.core.errors import StoreUnavailable
 from chronoline.core.message import NewMessage
 from chronoline.core.ranges import BucketRange
@@ -97,7 +97,7 @@ async def _noticing(patience_s: float = 60) -> AsyncIterator[_Scene]:
     with _Store() as store:
         access = StoreAccess(store, SystemClock(), BrokerMetrics(), patience_s=patience_s)
         scene = _Scene(store)
-        noticing = Noticing(store, access, scene.told.put_nowait, scene.served)
+        noticing = StoreWatch(store, access, scene.told.put_nowait, scene.served)
         noticing.start()
         try:
             yield scene

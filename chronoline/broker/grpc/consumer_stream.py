@@ -1,14 +1,13 @@
-"""The stream of a consumer."""
+"""The stream of a consumer: subscriptions, pushes, and what becomes of leases."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from chronoline.broker.carrier import Move
 from chronoline.broker.context import Parts
-from chronoline.broker.grpc.consumers import Roll
+from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import check_batch
 from chronoline.broker.subscription import Subscription
@@ -30,29 +29,30 @@ _MOVES: dict[int, Move] = {
 _PUSH_BYTES = 1024 * 1024
 """A frame of pushes is closed at about this size; one message may be larger."""
 _MOST_HELD = 100_000
-"""So many leases a consumer that comes back may say it holds."""
+"""The most leases that a returning consumer can say it holds."""
 _MOST_UNANSWERED = 100
-"""Subscribes that a consumer may have sent in vain; after more it gets its leases anew."""
+"""The most unanswered subscriptions of a consumer that count; after more its leases are pushed again."""
 
 
 class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
-    """Its name is the consumer's id. It is where the loaders push to."""
+    """Its name is the consumer's id. Loaders push to it."""
 
     partner = "consumer"
     prefix = "c-"
     frame_type = pb.ConsumerFrame
+    reply_type = pb.ConsumerReply
 
-    def __init__(self, parts: Parts, roll: Roll, client: str = "") -> None:
+    def __init__(self, parts: Parts, names: ConsumerNames, client: str = "") -> None:
         super().__init__(parts, client)
-        self._roll = roll
+        self._names = names
         self._subscriptions: dict[int, Subscription] = {}
         self._subscribing: dict[int, asyncio.Task[None]] = {}
         self._busy = False
         self.instance = ""
-        # Since it was pushed too much, nothing was reserved for it.
+        # Nothing is reserved for it while this is true.
         self._was_clogged = False
 
-    # What loaders see
+    # For loaders
 
     @property
     def busy(self) -> bool:
@@ -73,37 +73,36 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
             frame.deliveries.append(delivery_to_wire(each))
             size_bytes += content_bytes(each.body, each.message.key, each.message.headers)
             if size_bytes >= _PUSH_BYTES:
-                self.outbox.put(self._reply(push=frame), size_bytes)
+                self.outbox.put(self.reply_type(push=frame), size_bytes)
                 frame, size_bytes = pb.Push(topic_uid=topic.uid), 0
         if frame.deliveries:
-            self.outbox.put(self._reply(push=frame), size_bytes)
+            self.outbox.put(self.reply_type(push=frame), size_bytes)
         self._was_clogged |= self.outbox.clogged
 
     def shared(self, topic: Topic, share: BucketRange) -> None:
         share_frame = pb.Share(
             topic_uid=topic.uid, start_bucket=share.start, stop_bucket=share.stop
         )
-        self.outbox.put(self._reply(share=share_frame))
+        self.outbox.put(self.reply_type(share=share_frame))
 
     def paused(self, topic: Topic, reason: str) -> None:
-        self.outbox.put(self._reply(share=pb.Share(topic_uid=topic.uid, reason=reason)))
+        self.outbox.put(self.reply_type(share=pb.Share(topic_uid=topic.uid, reason=reason)))
 
     def ended(self, topic: Topic, reason: str) -> None:
         self._subscriptions.pop(topic.uid, None)
-        self.outbox.put(self._reply(topic_ended=pb.TopicEnded(topic_uid=topic.uid, message=reason)))
+        self.outbox.put(
+            self.reply_type(topic_ended=pb.TopicEnded(topic_uid=topic.uid, message=reason))
+        )
 
     def replaced(self, topic: Topic) -> None:
-        self._roll.replace(self.name, self)
+        self._names.replace(self.name, self)
 
-    # What the stream does
-
-    def _reply(self, **fields: Any) -> pb.ConsumerReply:
-        return pb.ConsumerReply(**fields)
+    # For the client
 
     def _join(self, name: str, instance: str) -> None:
         if instance and (problem := name_problem("instance", instance)):
             raise InvalidInput(problem)
-        self._roll.join(name, instance, self)
+        self._names.join(name, instance, self)
         self.instance = instance or new_id()
         super()._join(name, instance)
 
@@ -116,7 +115,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
 
     def _left(self) -> None:
         self.leave()
-        self._roll.leave(self.name, self)
+        self._names.leave(self.name, self)
 
     def _wrote(self) -> None:
         if self._was_clogged and not self.outbox.clogged:
@@ -173,20 +172,20 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         finally:
             del self._subscribing[uid]
         self._subscriptions[uid] = subscription
-        self.outbox.put(self._reply(seq=seq, subscribed=_subscribed(topic, lease_ms, kept)))
+        self.outbox.put(self.reply_type(seq=seq, subscribed=_subscribed(topic, lease_ms, kept)))
 
     def _unsubscribe(self, seq: int, asked: pb.Unsubscribe) -> None:
         subscription = self._subscriptions.pop(asked.topic_uid, None)
         if subscription is None:
             raise NotSubscribed
         self._parts.loaders.unsubscribe(subscription)
-        self.outbox.put(self._reply(seq=seq, outcomes=pb.Outcomes()))
+        self.outbox.put(self.reply_type(seq=seq, outcomes=pb.Outcomes()))
 
     def _credit(self, credit: pb.Credit) -> None:
         self._check_credit(credit.more)
         subscription = self._subscriptions.get(credit.topic_uid)
         if subscription is None:
-            return  # it crossed the end of the subscription on its way
+            return  # the subscription ended while it was on its way
         self._check_credit(subscription.credit + credit.more)
         self._parts.loaders.grant(subscription, credit.more)
 
@@ -200,7 +199,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         leases = self._leases(batch.leases)
         outcomes = await self._parts.carrier.ack(batch.topic_uid, leases, again=batch.again)
         answer = pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
-        self.outbox.put(self._reply(seq=seq, outcomes=answer))
+        self.outbox.put(self.reply_type(seq=seq, outcomes=answer))
 
     async def _move(self, seq: int, batch: pb.MoveBatch) -> None:
         check_batch(len(batch.moves), self._parts.limits)
@@ -236,10 +235,10 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
     def _moved(self, seq: int, outcomes: Sequence[Outcome]) -> None:
         at_ms = [outcome.at if outcome.done else 0 for outcome in outcomes]
         moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=at_ms)
-        self.outbox.put(self._reply(seq=seq, moved=moved))
+        self.outbox.put(self.reply_type(seq=seq, moved=moved))
 
     def _leases(self, refs: Sequence[pb.LeaseRef | pb.LeaseMove]) -> list[Lease]:
-        """By another broker they may have been granted to this instance."""
+        """The leases that these refs name; another broker can have granted them to this instance."""
         return leases_from_wire(refs, self.name, session=f"{self.instance}/")
 
 
@@ -250,7 +249,7 @@ def _current_task() -> asyncio.Task[None]:
 
 
 def _held(holding: Iterable[pb.HeldLease], unanswered: int) -> dict[str, range]:
-    """By id, the versions that are the consumer's own: it may not have heard of the last ones."""
+    """By id, the versions of leases that are the consumer's own: it can have missed the last ones."""
     unheard = min(max(unanswered, 0), _MOST_UNANSWERED)
     return {
         each.id: range(each.version, each.version + each.extending + unheard + 1)

@@ -1,4 +1,4 @@
-"""Which stream has which consumer's name. Whoever comes last has it; whoever had it does not get it back."""
+"""The owners of consumers' names. The latest stream owns a name; the earlier one is disconnected."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from typing import Protocol
 from chronoline.core.errors import ConsumerReplaced
 
 _REMEMBERED = 10_000
-"""So many that were replaced are known for it; an older one is fenced by the versions of its leases alone."""
+"""The most replaced instances that are remembered. The versions of their leases fence the others."""
 
 
-class Named(Protocol):
+class Owner(Protocol):
     """A consumer's stream."""
 
     def leave(self) -> None:
-        """Nothing more is pushed to it."""
+        """Push nothing more to it."""
 
     def go_away(self, code: str, message: str) -> None:
-        """Tells the client, and ends the stream."""
+        """Tell the client, and end the stream."""
 
 
-class Roll:
+class ConsumerNames:
+    """The stream of each consumer's name, and the instances that lost theirs."""
+
     def __init__(self) -> None:
-        self._holders: dict[str, tuple[str, Named]] = {}
-        # A frozen process may miss that it was told: it hears it when it connects anew.
-        self._replaced: dict[tuple[str, str], None] = {}  # in the order in which they were
+        self._holders: dict[str, tuple[str, Owner]] = {}
+        # A frozen process can miss the message: it gets the error when it connects again.
+        self._replaced: dict[tuple[str, str], None] = {}  # the oldest first
 
-    def join(self, name: str, instance: str, stream: Named) -> None:
-        """The stream has the name now. Raises `ConsumerReplaced` if another instance took it."""
+    def join(self, name: str, instance: str, stream: Owner) -> None:
+        """Give the name to the stream. Raises `ConsumerReplaced` if its instance lost the name before."""
         if instance and (name, instance) in self._replaced:
             raise ConsumerReplaced(_replaced(name))
         older_instance, older = self._holders.get(name, ("", None))
@@ -39,7 +41,7 @@ class Roll:
         older.leave()
         older.go_away("replaced", _replaced(name))
 
-    def replace(self, name: str, stream: Named) -> None:
+    def replace(self, name: str, stream: Owner) -> None:
         """Another instance has taken the stream's name, at another broker."""
         instance, holder = self._holders.get(name, ("", None))
         if holder is not stream:
@@ -55,7 +57,7 @@ class Roll:
         if len(self._replaced) > _REMEMBERED:
             del self._replaced[next(iter(self._replaced))]
 
-    def leave(self, name: str, stream: Named) -> None:
+    def leave(self, name: str, stream: Owner) -> None:
         """The stream has ended."""
         if self._holders.get(name, ("", None))[1] is stream:
             del self._holders[name]

@@ -1,8 +1,6 @@
-"""The stream of a producer."""
+"""The stream of a producer: create, reschedule and cancel."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import check_batch
@@ -18,9 +16,7 @@ class ProducerSession(Session[pb.ProducerFrame, pb.ProducerReply]):
     partner = "producer"
     prefix = "g-"
     frame_type = pb.ProducerFrame
-
-    def _reply(self, **fields: Any) -> pb.ProducerReply:
-        return pb.ProducerReply(**fields)
+    reply_type = pb.ProducerReply
 
     async def _carry_out(self, frame: pb.ProducerFrame) -> None:
         match frame.WhichOneof("what"):
@@ -39,7 +35,7 @@ class ProducerSession(Session[pb.ProducerFrame, pb.ProducerReply]):
             case _:
                 raise InvalidInput("the frame asks for nothing that this broker knows")
         answer = pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
-        self.outbox.put(self._reply(seq=frame.seq, outcomes=answer))
+        self.outbox.put(self.reply_type(seq=frame.seq, outcomes=answer))
 
     async def _create(self, batch: pb.CreateBatch) -> list[Outcome]:
         check_batch(len(batch.messages), self._parts.limits)

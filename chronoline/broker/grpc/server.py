@@ -16,10 +16,10 @@ from grpc import aio
 from chronoline.broker.auth import Door, hash_of_shown
 from chronoline.broker.context import Parts
 from chronoline.broker.grpc.consumer_stream import ConsumerSession
-from chronoline.broker.grpc.consumers import Roll
+from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.producer_stream import ProducerSession
 from chronoline.broker.grpc.session import Session
-from chronoline.broker.grpc.unary_calls import Answering
+from chronoline.broker.grpc.unary_calls import UnaryCalls
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.supervise import contain
 from chronoline.core.addresses import is_loopback
@@ -56,14 +56,14 @@ _UNARY: dict[str, dict[str, Any]] = {
     },
 }
 _LOOK_AFTER_S = 0.5
-"""So often streams are looked at: neither silence nor a token that is revoked has an event."""
+"""Between two checks of all streams: neither silence nor a revoked token has an event."""
 _FRAME_SPARE_BYTES = 64 * 1024
 _MOST_CALLS = 1_000
-"""Streams and questions on one connection; a client that has more waits by itself."""
+"""The most calls on one connection; gRPC has the client wait with more."""
 _WINDOW_BYTES = 128 * 1024
-"""This much of a call may be sent before the broker reads it, which is after it was admitted."""
+"""The most bytes of a call that are in memory before it is admitted and read."""
 _TO_BE_TOLD = 16
-"""Connections beyond the bound of streams: their clients can still be told that there are too many."""
+"""Connections beyond the bound of streams: their clients get the answer that there are too many."""
 _HANDSHAKE_MS = 5_000
 """A connection that does not begin to speak within this time is closed."""
 _IDLE_MS = 60_000
@@ -84,7 +84,7 @@ class GrpcEdge:
         self._roles = roles
         # Each with the hash of the token that let it in.
         self._sessions: dict[AnySession, str] = {}
-        self._roll = Roll()
+        self._names = ConsumerNames()
         self._server: aio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
         self._stopping = False
@@ -95,13 +95,13 @@ class GrpcEdge:
         return tuple(self._sessions)
 
     async def start(self, host: str, port: int) -> None:
-        """Raises `InvalidInput` if the address cannot be had."""
+        """Raises `InvalidInput` if it cannot listen at the address."""
         most_bytes = self._parts.limits.frame_bytes + _FRAME_SPARE_BYTES
         server = aio.server(
             interceptors=[_Doorkeeper(self._door, self._parts.metrics)],
             options=[
                 ("grpc.max_receive_message_length", most_bytes),
-                ("grpc.max_send_message_length", -1),  # an answer is as long as it has to be
+                ("grpc.max_send_message_length", -1),  # answers have bounds of their own
                 ("grpc.so_reuseport", 0),
                 (
                     "grpc.max_allowed_incoming_connections",
@@ -109,15 +109,15 @@ class GrpcEdge:
                 ),
                 ("grpc.max_concurrent_streams", _MOST_CALLS),
                 ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
-                ("grpc.http2.bdp_probe", 0),  # which would let windows grow, whatever is read
+                ("grpc.http2.bdp_probe", 0),  # it would let windows grow, whatever is read
                 ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
                 ("grpc.max_connection_idle_ms", _IDLE_MS),
             ],
         )
-        answering = Answering(self._parts, self._roles)
+        calls = UnaryCalls(self._parts, self._roles)
         for service, questions in _UNARY.items():
             handlers = {
-                name: self._question(getattr(answering, name), request)
+                name: self._question(getattr(calls, name), request)
                 for name, request in questions.items()
             }
             if service.endswith("Carrier"):
@@ -136,15 +136,15 @@ class GrpcEdge:
             raise InvalidInput(
                 f"gRPC cannot listen at {address}: is it taken by another process? {error}"
             ) from None
-        answering.address = f"{host}:{self.port}"
+        calls.address = f"{host}:{self.port}"
         await server.start()
         self._server = server
         self._looking = contain("looking after streams", self._look_after, self._parts.metrics)
 
     async def stop(self, grace_s: float = 2.0) -> None:
-        """Tells all streams to go elsewhere, and ends when they have. May be called twice.
+        """Send all streams away, and return when they have ended. May be called twice.
 
-        From the first moment on nothing more is leased to them.
+        Nothing more is leased to them from the start.
         """
         self.go_away()
         if self._looking is not None:
@@ -154,7 +154,7 @@ class GrpcEdge:
             self._server = None
 
     def go_away(self) -> None:
-        """Tells all streams to go; nothing more is leased to them, and no new ones are let in."""
+        """Send all streams away: nothing more is leased to them, and new ones are refused."""
         self._stopping = True
         for session in self.sessions:
             session.go_away("stopping", _STOPPING)
@@ -168,9 +168,9 @@ class GrpcEdge:
     def _question(
         self, answer: Callable[[Any], Awaitable[Any]], request: Any
     ) -> grpc.RpcMethodHandler[Any, Any]:
-        """A method with one request and one reply.
+        """The handler of a method with one request and one reply.
 
-        For gRPC it is a stream: the request of any other method is read before it is known who asks.
+        For gRPC it is a stream: gRPC reads the request of any other method before the token is checked.
         """
 
         async def handle(_: AsyncIterator[bytes], context: Any) -> None:
@@ -183,7 +183,7 @@ class GrpcEdge:
                 failure = failure_of(error)
             else:
                 return
-            # Not within `except`: gRPC would keep the error, whose trace has the question.
+            # Not within `except`: gRPC would keep the error, whose trace holds the request.
             await _abort(context, failure)
 
         return grpc.stream_stream_rpc_method_handler(handle)
@@ -209,7 +209,7 @@ class GrpcEdge:
             await context.write(reply.SerializeToString())
 
     async def _admit(self, context: Any) -> Admitted:
-        """Before anything is read of a question, which may be as large as a frame."""
+        """Wait for room, before a request is read: it can be as large as a frame."""
         try:
             return await self._parts.admission.admit(
                 _client_of(context), self._parts.limits.frame_bytes
@@ -222,7 +222,7 @@ class GrpcEdge:
         await self._serve(ProducerSession(self._parts, _client_of(context)), frames, context)
 
     async def _consume(self, frames: AsyncIterator[Any], context: Any) -> None:
-        session = ConsumerSession(self._parts, self._roll, _client_of(context))
+        session = ConsumerSession(self._parts, self._names, _client_of(context))
         await self._serve(session, frames, context)
 
     async def _serve(self, session: AnySession, frames: AsyncIterator[Any], context: Any) -> None:
@@ -246,7 +246,7 @@ class GrpcEdge:
             before_s, now_s = now_s, time.monotonic()
             self._check_tokens()
             if now_s - before_s > 2 * _LOOK_AFTER_S:
-                continue  # it was we who did nothing: what came meanwhile is read first
+                continue  # the broker itself stood still: frames that came meanwhile are read first
             for session in self.sessions:
                 session.look_after(now_s)
 
@@ -257,14 +257,14 @@ class GrpcEdge:
                 for session, shown in self._sessions.items()
                 if not self._door.lets_stay(shown)
             ]
-        except InvalidInput:  # they cannot be read: until they can, who is in stays
+        except InvalidInput:  # the tokens cannot be read: until they can, streams stay
             return
         for session in revoked:
             session.go_away("unauthenticated", _REVOKED)
 
 
 def _client_of(context: Any) -> str:
-    """Whose share of the node a call takes."""
+    """The client whose share of the node a call takes."""
     shown = hash_of_shown(_authorization(context.invocation_metadata()))
     _, _, address = urllib.parse.unquote(context.peer()).partition(
         ":"
@@ -284,7 +284,7 @@ async def _abort(context: Any, failure: pb.Failure) -> None:
 
 
 class _Doorkeeper(aio.ServerInterceptor):
-    """Lets in who may come in. Nothing is read of the calls of others."""
+    """Checks the token of each call. Nothing is read of a call without one."""
 
     def __init__(self, door: Door, metrics: BrokerMetrics) -> None:
         self._door = door

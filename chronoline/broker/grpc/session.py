@@ -1,9 +1,8 @@
-"""What both kinds of streams have in common: a hello, pings, answers, an end.
+"""The base of the streams of producers and consumers: hello, pings, requests and answers, the end.
 
-One task reads frames and one writes what waits in the outbox. What a frame asks for runs beside them, so that
-answers may overtake each other; as long as more than `in_flight_bytes` of requests are not answered, or too
-many of them, no further frame is read. A request is answered when its answer leaves: who does not read is
-not read either.
+One task reads frames and one writes the replies in the outbox. Each request runs in a task of its own, so
+answers can overtake each other. No frame is read while more than `in_flight_bytes` of requests, or too many,
+are unanswered. A request counts until its answer is written: a client that does not read is not read from.
 """
 
 from __future__ import annotations
@@ -12,16 +11,15 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from chronoline.broker.clock_offsets import Measured
 from chronoline.broker.context import Parts
-from chronoline.broker.grpc.outbox import Outbox
-from chronoline.broker.limits import Budget
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, NodeBusy
 from chronoline.core.limits import name_problem
 from chronoline.runtime.admission import Admitted
@@ -32,29 +30,35 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 logger = logging.getLogger(__name__)
 
 _OF_MESSAGES = frozenset({"create", "reschedule", "cancel", "ack", "move"})
-"""What the carrier counts, with its topic."""
+"""Frames that the carrier counts, with their topic."""
 _LAST_ANSWERS_S = 2.0
-"""When a stream has to end, so long is waited for answers that are under way."""
+"""The longest wait for answers that are under way when a stream has to end."""
 _MOST_REQUESTS = 1_000
-"""Of one client, that are not answered: however small, each counts as such a part of `in_flight_bytes`."""
+"""The most unanswered requests of a stream: each counts as this part of `in_flight_bytes` at least."""
 _MOST_TOGETHER = 10_000
-"""So many frames may travel in one."""
+"""The most frames that a client may send in one."""
+_CLOGGED_BYTES = 4 * 1024 * 1024
+_TOGETHER = 64
+_TOGETHER_BYTES = 64 * 1024
+"""The most that travels in one frame: each frame costs a turn through gRPC, and each reply in one a copy."""
 
 Frame = TypeVar("Frame", pb.ProducerFrame, pb.ConsumerFrame)
 Reply = TypeVar("Reply", pb.ProducerReply, pb.ConsumerReply)
+Item = TypeVar("Item")
 
 
 class Session(ABC, Generic[Frame, Reply]):
     """One stream of one client."""
 
     partner: str
-    """What it is in the metrics: producer or consumer."""
+    """Its name in the metrics: producer or consumer."""
     prefix: str
-    """Of names that are made."""
+    """The beginning of names that the broker makes."""
     frame_type: type[Frame]
+    reply_type: type[Reply]
 
     def __init__(self, parts: Parts, client: str = "") -> None:
-        """`client` is whose share of the node its requests take."""
+        """`client` is the client whose share of the node its requests take."""
         self._parts = parts
         self._client = client
         self.name = ""
@@ -68,37 +72,33 @@ class Session(ABC, Generic[Frame, Reply]):
         self._writing: asyncio.Task[None] | None = None
         self._write_since_s: float | None = None
         self._ending: asyncio.Task[None] | None = None
-        # While it does not, because too much is under way, a client's silence says nothing of it.
+        # False while too much is under way. The silence of the client then means nothing.
         self._listens = True
 
-    # What each kind does its own way
-
-    @abstractmethod
-    def _reply(self, **fields: Any) -> Reply:
-        """A reply with these fields."""
+    # For subclasses
 
     @abstractmethod
     async def _carry_out(self, frame: Frame) -> None:
-        """Does what a frame asks for, and answers it."""
+        """Carry out a request, and answer it."""
 
     def _join(self, name: str, instance: str) -> None:
-        """It has said who it is."""
+        """The client has said its name."""
         self.name = name
 
     def leave(self) -> None:
-        """Nothing more is pushed to it."""
+        """Push nothing more to it."""
 
     def _left(self) -> None:
-        """It is gone."""
+        """The stream has ended."""
 
     # The life of a stream
 
     async def serve(
         self, frames: AsyncIterator[bytes], write: Callable[[bytes], Awaitable[None]]
     ) -> None:
-        """Until the client ends it, or it has to be ended. Frames come and go as they travel.
+        """Serve the stream until the client ends it, or it has to end. Frames are bytes, as they travel.
 
-        It also returns when the writing was cancelled: gRPC tells the client only of an end like this.
+        It returns, and does not raise, when the writing was cancelled: only then gRPC tells the client.
         """
         reading = asyncio.create_task(self._read(frames))
         self._writing = asyncio.create_task(self._write(write))
@@ -111,10 +111,10 @@ class Session(ABC, Generic[Frame, Reply]):
             tasks += [self._ending] if self._ending else []
             for task in tasks:
                 task.cancel()
-            self._left()  # before anything is awaited, which could be cancelled too
+            self._left()  # before any await, which could be cancelled
             try:
                 await asyncio.gather(*tasks, return_exceptions=True)
-            finally:  # answers that nobody took count no longer
+            finally:  # answers that were not written
                 for admitted in self._admitted:
                     admitted.end()
 
@@ -133,13 +133,13 @@ class Session(ABC, Generic[Frame, Reply]):
             self._wrote()
 
     def _wrote(self) -> None:
-        """There is room in the outbox again, perhaps."""
+        """The outbox can have room again."""
 
     def go_away(self, code: str, message: str) -> None:
-        """Tells the client to connect anew; the stream ends when what is under way is answered."""
+        """Tell the client to connect again. The stream ends when the requests under way are answered."""
         if self._ending is None:
             self.leave()
-            self.outbox.put(self._reply(go_away=pb.GoAway(code=code, message=message)))
+            self.outbox.put(self.reply_type(go_away=pb.GoAway(code=code, message=message)))
             self._ending = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
@@ -148,12 +148,12 @@ class Session(ABC, Generic[Frame, Reply]):
         self._close()
 
     def _close(self) -> None:
-        """What waits is still written. Nothing is pushed that would not be, and be leased all the same."""
+        """Close the outbox, whose replies are still written. Nothing more is leased to the client."""
         self.leave()
         self.outbox.close()
 
     def look_after(self, now_s: float) -> None:
-        """Ends a stream whose client is silent, or does not read."""
+        """End the stream if its client is silent, or does not read."""
         timeout_s = self._parts.limits.ping_timeout_ms / 1000
         if self._write_since_s is not None and now_s - self._write_since_s > timeout_s:
             logger.warning("%s %r does not read; its stream ends", self.partner, self.name)
@@ -184,16 +184,16 @@ class Session(ABC, Generic[Frame, Reply]):
             logger.warning("the stream of %s %r ended: %s", self.partner, self.name, error)
         finally:
             if self._running:
-                await asyncio.wait(self._running)  # what was asked for is answered
+                await asyncio.wait(self._running)  # every request is answered
             self._close()
 
     def _heard(self) -> None:
-        """Who has not said hello is silent, whatever else it says."""
+        """Note a sign of life. Before its hello a client counts as silent, whatever it sends."""
         if self.name:
             self.heard_s = time.monotonic()
 
     async def _take_in_all(self, received: bytes) -> None:
-        """The frames that came together."""
+        """Take in the frames that travelled in one."""
         try:
             frame = self.frame_type.FromString(received)
         except DecodeError as error:
@@ -225,15 +225,19 @@ class Session(ABC, Generic[Frame, Reply]):
     async def _take_in(
         self, frame: Frame, work: Callable[[Frame], Awaitable[None]], size_bytes: int
     ) -> None:
-        """Begins with a frame as soon as there is room for it; what is quick is done at once."""
+        """Wait for room, then start a request in a task. Pings and hellos are answered at once."""
         size_bytes = max(size_bytes, self._least_bytes)
         self._listens = False
         await self._budget.take(size_bytes)
         admitted: Admitted | None = None
         if work == self._carry_out:
             try:
-                admitted = await self._admit(size_bytes)
+                admitted = await self._parts.admission.admit(
+                    self._client, size_bytes, read_bytes=size_bytes
+                )
+                self._admitted.add(admitted)
             except NodeBusy as error:
+                self._parts.metrics.refused("grpc", "node_busy")
                 work = _refuse(NodeBusy, str(error))
         self._listens = True
         self._heard()
@@ -252,17 +256,6 @@ class Session(ABC, Generic[Frame, Reply]):
         else:
             await answering
 
-    async def _admit(self, size_bytes: int) -> Admitted:
-        try:
-            admitted = await self._parts.admission.admit(
-                self._client, size_bytes, read_bytes=size_bytes
-            )
-        except NodeBusy:
-            self._parts.metrics.refused("grpc", "node_busy")
-            raise
-        self._admitted.add(admitted)
-        return admitted
-
     async def _answer(
         self, frame: Frame, work: Callable[[Frame], Awaitable[None]], end: Callable[[], None]
     ) -> None:
@@ -273,10 +266,10 @@ class Session(ABC, Generic[Frame, Reply]):
             with counting:
                 await work(frame)
         except ChronolineError as error:
-            self.outbox.put(self._reply(seq=frame.seq, failure=failure_of(error)))
+            self.outbox.put(self.reply_type(seq=frame.seq, failure=failure_of(error)))
         except Exception as error:
             logger.exception("a request of %s %r failed", self.partner, self.name)
-            self.outbox.put(self._reply(seq=frame.seq, failure=failure_of(error)))
+            self.outbox.put(self.reply_type(seq=frame.seq, failure=failure_of(error)))
         finally:
             self.outbox.when_taken(end)
 
@@ -303,7 +296,7 @@ class Session(ABC, Generic[Frame, Reply]):
                 ping_timeout_ms=limits.ping_timeout_ms,
             ),
         )
-        self.outbox.put(self._reply(seq=frame.seq, welcome=welcome))
+        self.outbox.put(self.reply_type(seq=frame.seq, welcome=welcome))
 
     async def _pinged(self, frame: Frame) -> None:
         ping = frame.ping
@@ -313,10 +306,10 @@ class Session(ABC, Generic[Frame, Reply]):
         )
         self._busied(ping.busy)
         pong = pb.Pong(sent_us=ping.sent_us, drift_us=drift.drift_us, drifting=drift.drifting)
-        self.outbox.put(self._reply(seq=frame.seq, pong=pong))
+        self.outbox.put(self.reply_type(seq=frame.seq, pong=pong))
 
     def _busied(self, busy: bool) -> None:
-        """What the ping said of it."""
+        """The client is busy, or not any more."""
 
 
 _ENDING = "the stream is ending; nothing was changed. Connect anew"
@@ -328,3 +321,78 @@ def _refuse(kind: type[ChronolineError], why: str) -> Callable[[object], Awaitab
         raise kind(why)
 
     return refuse
+
+
+class Outbox(Generic[Item]):
+    """A queue without waiting: loaders push nothing while it is clogged, and requests bound the answers."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Item, int]] = deque()
+        self._taken = 0
+        # Callbacks, each with the number of replies after which it is called.
+        self._callbacks: deque[tuple[int, Callable[[], None]]] = deque()
+        self._bytes = 0
+        self._news = asyncio.Event()
+        self._closed = False
+
+    @property
+    def clogged(self) -> bool:
+        return self._bytes > _CLOGGED_BYTES
+
+    def put(self, reply: Item, size_bytes: int = 0) -> None:
+        if not self._closed:
+            self._waiting.append((reply, size_bytes))
+            self._bytes += size_bytes
+            self._news.set()
+
+    def when_taken(self, tell: Callable[[], None]) -> None:
+        """Call back when every reply that waits now is taken."""
+        self._callbacks.append((self._taken + len(self._waiting), tell))
+        self._call_back()
+
+    def _call_back(self) -> None:
+        while self._callbacks and self._callbacks[0][0] <= self._taken:
+            self._callbacks.popleft()[1]()
+
+    def close(self) -> None:
+        """Take no more replies. Those that wait are still written."""
+        self._closed = True
+        self._news.set()
+
+    async def take(self) -> list[Item]:
+        """The next replies that travel together; empty at the end."""
+        while not self._waiting and not self._closed:
+            self._news.clear()
+            await self._news.wait()
+        taken: list[Item] = []
+        room_bytes = _TOGETHER_BYTES
+        while self._waiting and len(taken) < _TOGETHER:
+            reply, size_bytes = self._waiting[0]
+            if taken and size_bytes > room_bytes:
+                break
+            self._waiting.popleft()
+            self._bytes -= size_bytes
+            room_bytes -= size_bytes
+            taken.append(reply)
+        self._taken += len(taken)
+        self._call_back()
+        return taken
+
+
+class Budget:
+    """A budget of bytes. A request waits until it fits; an empty budget takes one of any size."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._used_bytes = 0
+        self._freed = asyncio.Event()
+
+    async def take(self, size_bytes: int) -> None:
+        while self._used_bytes and self._used_bytes + size_bytes > self._most_bytes:
+            self._freed.clear()
+            await self._freed.wait()
+        self._used_bytes += size_bytes
+
+    def give(self, size_bytes: int) -> None:
+        self._used_bytes -= size_bytes
+        self._freed.set()

@@ -1,4 +1,4 @@
-"""Questions with one answer: topics, looking, dead letters."""
+"""Calls with one request and one reply: topics, reads of messages, dead letters."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import asyncio
 from contextlib import AbstractContextManager
 
 from chronoline.broker.context import Parts
-from chronoline.broker.letter_pages import letter_place
 from chronoline.broker.limits import check_batch
-from chronoline.broker.topic_admin import create_topic, drop_topic
 from chronoline.core.errors import TooMuch
+from chronoline.core.message import DeadLetter
 from chronoline.core.permissions import Actor, Consumer, Producer
 from chronoline.stores.contract import Counts
 from chronoline.wire.codec import (
@@ -23,13 +22,13 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 
 _MOST_LETTERS = 1_000
 _BODIES_AT_ONCE = 100
-"""So many are read, or as many as fit into an answer whatever their sizes, before its size is looked at."""
+"""The most bodies that are read before the size of the answer is checked."""
 _READERS = 4
-"""So many read bodies at a time: each has about two answers in its hands. The others wait."""
+"""The most calls that read bodies at a time, since each holds about two answers. Others wait."""
 
 
-class Answering:
-    """One method for each question of the protocol, named as there."""
+class UnaryCalls:
+    """One method for each call with one request and one reply, under its name in the protocol."""
 
     def __init__(self, parts: Parts, roles: tuple[str, ...]) -> None:
         self._parts = parts
@@ -38,7 +37,7 @@ class Answering:
         self.address = ""
 
     def _command(self, name: str) -> AbstractContextManager[None]:
-        """The carrier counts its own."""
+        """Count a call. The carrier counts those of messages."""
         return self._parts.metrics.command(name, "")
 
     # Overseer
@@ -77,14 +76,14 @@ class Answering:
     async def CreateTopic(self, asked: pb.CreateTopicRequest) -> pb.Topic:
         with self._command("create_topic"):
             settings = settings_from_wire(asked.settings)
-            topic = await create_topic(
-                self._parts, asked.name, settings, if_missing=asked.if_missing
+            topic = await self._parts.topics.create(
+                asked.name, settings, if_missing=asked.if_missing
             )
         return topic_to_wire(topic)
 
     async def DropTopic(self, asked: pb.TopicRef) -> pb.Dropped:
         with self._command("drop_topic"):
-            return pb.Dropped(dropped=await drop_topic(self._parts, asked.uid))
+            return pb.Dropped(dropped=await self._parts.topics.drop(asked.uid))
 
     async def GetTopic(self, asked: pb.GetTopicRequest) -> pb.Topic:
         with self._command("get_topic"):
@@ -145,7 +144,7 @@ class Answering:
     async def DeadLetters(self, asked: pb.DeadLettersRequest) -> pb.DeadLetterPage:
         after = None
         if asked.HasField("after_id"):
-            after = letter_place(asked.after_id, asked.after_died_ms)
+            after = DeadLetter.place(asked.after_id, asked.after_died_ms)
         letters = await self._parts.carrier.dead_letters(
             asked.topic_uid, after=after, limit=min(asked.limit or _MOST_LETTERS, _MOST_LETTERS)
         )

@@ -1,6 +1,7 @@
-"""The broker's edge for HTTP and JSON: `docs/http.md` says how it is spoken.
+"""The broker's interface for HTTP and JSON; `docs/http.md` is its reference.
 
-From outside inwards: `connections` takes bytes, `guarding` lets requests in and bounds what is read of them,
-`reading` is strict about JSON, `asking` and `telling` are the shapes of requests and answers. Then one module
-for each kind of work. `polling` makes a consumer of someone who only asks now and then.
+A request passes `server` (connections), `auth` (token, size) and `app` (routing, JSON) on its way to one of
+the modules `…_routes`. `requests` and `responses` are the schemas, `problems` the errors. `poller` turns
+requests for messages into a consumer. `docs/design/edges.md` says why the broker serves HTTP with uvicorn and
+the timers with aiohttp.
 """

@@ -1,4 +1,4 @@
-"""For those who look after a node: whether it runs, who is there, and its figures."""
+"""Routes of administration: health, metrics, status."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from fastapi import APIRouter, Response
 
 from chronoline.broker.backlog import Backlog
 from chronoline.broker.context import Parts
-from chronoline.broker.exposition import CONTENT_TYPE
-from chronoline.broker.http.json_requests import JsonRoute
+from chronoline.broker.http.app import new_router, problems
 from chronoline.broker.http.responses import (
-    BrokerTold,
-    DegradationTold,
-    InfoTold,
-    StateTold,
-    SubscriberTold,
+    BrokerResponse,
+    DegradationResponse,
+    InfoResponse,
+    StatusResponse,
+    SubscriberResponse,
     moments,
 )
-from chronoline.broker.http.router import new_router, problems
+from chronoline.broker.metrics import CONTENT_TYPE
 
 _METRICS_ANSWER = {"description": "In Prometheus' text format.", "content": {"text/plain": {}}}
 
 
-class Watching:
+class AdminRoutes:
     """One method for each route."""
 
     def __init__(self, parts: Parts, backlog: Backlog, *, roles: tuple[str, ...]) -> None:
@@ -34,13 +33,13 @@ class Watching:
         self.address = ""
 
     def router(self) -> APIRouter:
-        router = new_router("watching")
+        router = new_router("administration")
         router.get("/info", responses=problems())(self.info)
         return router
 
     def root_router(self) -> APIRouter:
-        """What others expect at the root."""
-        router = APIRouter(tags=["watching"], route_class=JsonRoute)
+        """Routes that probes and Prometheus expect at the root."""
+        router = new_router("administration", prefix="")
         router.get("/livez")(self.livez)
         router.get("/readyz", responses=problems())(self.readyz)
         router.get(
@@ -48,32 +47,32 @@ class Watching:
         )(self.metrics)
         return router
 
-    async def livez(self) -> StateTold:
+    async def livez(self) -> StatusResponse:
         """Say that the node runs."""
-        return StateTold(status="ok")
+        return StatusResponse(status="ok")
 
-    async def readyz(self) -> StateTold:
+    async def readyz(self) -> StatusResponse:
         """Say whether the node can do its work; 503 with the reason while it cannot."""
         await self._parts.degradation.check()
-        return StateTold(status="ready")
+        return StatusResponse(status="ready")
 
     async def metrics(self) -> Response:
-        """Tell the node's figures. Messages are counted at most every ten seconds."""
+        """Show the metrics. Messages are counted at most every ten seconds."""
         await asyncio.gather(self._backlog.refresh(), self._parts.degradation.look())
         async with self._rendering:
             text = await asyncio.to_thread(self._parts.metrics.snapshot().text)
         return Response(text, media_type=CONTENT_TYPE)
 
-    async def info(self) -> InfoTold:
-        """Tell who is here: the broker, what is wrong with it, and who is subscribed to what."""
+    async def info(self) -> InfoResponse:
+        """Show the broker, its degradations, and which consumers are subscribed to which topics."""
         parts = self._parts
         degraded = await parts.degradation.look()
         parts.metrics.add("broker_commands_count", ("info", ""))
-        broker = BrokerTold(
+        broker = BrokerResponse(
             id=parts.broker, version=parts.version, roles=list(self._roles), address=self.address
         )
         subscribers = [
-            SubscriberTold(
+            SubscriberResponse(
                 consumer=each.name,
                 topic=each.topic.name,
                 start_bucket=each.share.start,
@@ -82,11 +81,11 @@ class Watching:
             )
             for each in parts.loaders.subscriptions
         ]
-        return InfoTold(
+        return InfoResponse(
             brokers=[broker],
             subscribers=subscribers,
             degradations=[
-                DegradationTold(type=each.type.value, reason=each.reason) for each in degraded
+                DegradationResponse(type=each.type.value, reason=each.reason) for each in degraded
             ],
             store_problem=parts.degradation.store_problem,
             clock_problem=parts.access.clock.problem,

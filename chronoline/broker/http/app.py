@@ -1,31 +1,115 @@
-"""The application and its description, `/openapi.json`."""
+"""The HTTP application: its routers, its error handlers and its description, `/openapi.json`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from starlette.exceptions import HTTPException
+from fastapi.routing import APIRoute
+from pydantic_core import from_json
+from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.routing import BaseRoute, Match, Route
 
 from chronoline.broker.http.auth import OPEN_PATHS
-from chronoline.broker.http.problems import Problem, problem_of
+from chronoline.broker.http.problems import MEDIA_TYPE, Problem, problem_of
 from chronoline.core.errors import ChronolineError
 
 _SUMMARY = "Put a message on a timeline, get it back at its millisecond."
 _ABOUT = """Moments are given with their zone (RFC 3339) or in milliseconds since 1970, and are meant by the
 broker's clock. Every error is a problem (RFC 9457) whose `kind` says what it means: `refused`, `try_again` or
 `unknown`."""
-_NOT_OURS = ("HTTPValidationError", "ValidationError")
+_FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
+
+# Problems that a route can answer, for its description.
+
+_ALWAYS = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.MISDIRECTED_REQUEST,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+WITH_A_BODY = (
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+)
+OF_A_TOPIC = (HTTPStatus.NOT_FOUND,)
+OF_A_CHANGE = (HTTPStatus.GATEWAY_TIMEOUT,)
+OF_ONE_MESSAGE = (HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT, HTTPStatus.GONE)
+
+
+def problems(*groups: Sequence[HTTPStatus]) -> dict[int | str, dict[str, Any]]:
+    """The problems of a route, besides those that every route can answer, as FastAPI describes responses."""
+    statuses = sorted({*_ALWAYS, *(status for group in groups for status in group)})
+    schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+    return {
+        int(status): {"description": status.phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in statuses
+    }
+
+
+# Routers
+
+
+def new_router(tag: str, prefix: str = "/v1") -> APIRouter:
+    """A router for one group of routes."""
+    return APIRouter(prefix=prefix, tags=[tag], route_class=JsonRoute)
+
+
+class JsonRoute(APIRoute):
+    """A route that takes and answers JSON. Its answers leave out fields that are null.
+
+    A body must say that it is JSON: a browser does not send such a body to another site without asking first.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **{**options, "response_model_exclude_none": True})
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            if self.body_field is not None and not _says_json(request):
+                raise HTTPException(
+                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                    "the body has to be JSON, and to say so: Content-Type: application/json",
+                )
+            return await handle(_JsonRequest(request.scope, request.receive))
+
+        return handle_json
+
+
+class _JsonRequest(Request):
+    """A request with strict JSON: no NaN, bounded digits and nesting, valid Unicode."""
+
+    async def json(self) -> Any:
+        try:
+            return from_json(await self.body(), allow_inf_nan=False)
+        except ValueError as error:
+            raise HTTPException(
+                HTTPStatus.BAD_REQUEST, f"the body is not the JSON that is taken here: {error}"
+            ) from None
+
+
+def _says_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+
+
+# The application
 
 
 def new_app(version: str, routers: Iterable[APIRouter]) -> FastAPI:
-    """All routes. There is no page that would need something from elsewhere."""
+    """The application with these routers. It has no pages that load files from other sites."""
     app = FastAPI(
         title="Chronoline",
         summary=_SUMMARY,
@@ -41,35 +125,35 @@ def new_app(version: str, routers: Iterable[APIRouter]) -> FastAPI:
     for router in routers:
         app.include_router(router)
         routes += router.routes
-    app.add_exception_handler(ChronolineError, _tell)
-    app.add_exception_handler(RequestValidationError, _tell)
-    app.add_exception_handler(HTTPException, partial(_tell_of_http, routes))
-    app.add_exception_handler(Exception, _tell)
-    described = _describe(app)  # now, since it takes its time
-    app.openapi = lambda: described  # type: ignore[method-assign]  # as its guide has it
+    app.add_exception_handler(ChronolineError, _answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_error)
+    app.add_exception_handler(AnyHTTPException, partial(_answer_http_error, routes))
+    app.add_exception_handler(Exception, _answer_error)
+    description = _describe(app)  # at the start, since it takes long
+    app.openapi = lambda: description  # type: ignore[method-assign]  # as FastAPI's guide has it
     return app
 
 
-async def _tell(_: Request, error: Exception) -> Response:
+async def _answer_error(_: Request, error: Exception) -> Response:
     return problem_of(error)
 
 
-async def _tell_of_http(
+async def _answer_http_error(
     routes: Sequence[BaseRoute], request: Request, error: Exception
 ) -> Response:
-    assert isinstance(error, HTTPException)
-    told = HTTPException(error.status_code, error.detail, dict(error.headers or {}))
+    assert isinstance(error, AnyHTTPException)
+    answer = HTTPException(error.status_code, error.detail, dict(error.headers or {}))
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         methods = ", ".join(sorted(_methods(routes, request)))
-        told.detail = f"{request.method} is not for this path; {methods} are"
-        told.headers = {"allow": methods}
+        answer.detail = f"{request.method} is not for this path; {methods} are"
+        answer.headers = {"allow": methods}
     elif error.status_code == HTTPStatus.NOT_FOUND:
-        told.detail = "there is nothing at this path; /openapi.json names what there is"
-    return problem_of(told)
+        answer.detail = "there is nothing at this path; /openapi.json names what there is"
+    return problem_of(answer)
 
 
 def _methods(routes: Sequence[BaseRoute], request: Request) -> set[str]:
-    """Of all routes with this path, not only of the first."""
+    """The methods of all routes with this path; Starlette names only those of the first."""
     return {
         method
         for route in routes
@@ -79,21 +163,21 @@ def _methods(routes: Sequence[BaseRoute], request: Request) -> set[str]:
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:
-    described = get_openapi(
+    description = get_openapi(
         title=app.title,
         summary=app.summary,
         description=app.description,
         version=app.version,
         routes=app.routes,
     )
-    schemas = described["components"]["schemas"]
-    for name in _NOT_OURS:
+    schemas = description["components"]["schemas"]
+    for name in _FASTAPI_SCHEMAS:
         schemas.pop(name, None)
     schemas[Problem.__name__] = Problem.model_json_schema()
-    described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for path, operations in described["paths"].items():
+    description["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operations in description["paths"].items():
         for operation in operations.values():
             operation["responses"].pop("422", None)
             if path not in OPEN_PATHS:
                 operation["security"] = [{}, {"token": []}]
-    return described
+    return description

@@ -1,7 +1,6 @@
-"""What every request passes on its way in: the door, and bounds on what is read of it.
+"""The guard before the HTTP application: token, host name, and bounds on the bytes of a request.
 
-It is also the last place where an error can be caught: whatever comes through is counted, told, and the node
-goes on.
+It is also the last place that catches an error: it counts and logs it, answers, and the node goes on.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from chronoline.runtime.admission import Admitted, client_key
 logger = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
-"""For those who look whether it runs: they have no token."""
-_OF_CONSUMERS = ("/receive", "/ack", "/extend", "/release", "/retry", "/bury")
+"""Paths that need no token: probes have none."""
+_CONSUMER_PATHS = ("/receive", "/ack", "/extend", "/release", "/retry", "/bury")
 
 
-class Guard:
-    """Stands before the application."""
+class RequestGuard:
+    """The ASGI application that every request passes on its way to the inner one."""
 
     def __init__(self, app: ASGIApp, parts: Parts, door: Door, *, host: str) -> None:
         self._app = app
@@ -46,39 +45,40 @@ class Guard:
         self._on_loopback = is_loopback(host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Ids and topics may have any character: segments are taken apart first, and decoded then.
+        # Ids and topics may have any character: the path is split before its segments are decoded.
         scope["path"] = scope["raw_path"].decode("ascii")
         headers = dict(scope["headers"])
-        partner = "consumer" if scope["path"].endswith(_OF_CONSUMERS) else "producer"
+        partner = "consumer" if scope["path"].endswith(_CONSUMER_PATHS) else "producer"
         count = partial(self._count, partner)
         started = False
 
-        async def tell(message: Message) -> None:
+        async def counted_send(message: Message) -> None:
             nonlocal started
             started = True
             count("out", message)
             await send(message)
 
         try:
-            self._admit(scope["path"], headers)
-            with _Bounded(receive, headers, self._parts, _client_of(scope, headers), count) as read:
-                await read.admit()
-                await self._app(scope, read, tell)
+            self._check_token(scope["path"], headers)
+            client = _client_of(scope, headers)
+            with _BoundedBody(receive, headers, self._parts, client, count) as body:
+                await body.admit()
+                await self._app(scope, body, counted_send)
         except (ChronolineError, HTTPException) as error:
-            await problem_of(error)(scope, receive, tell)
+            await problem_of(error)(scope, receive, counted_send)
         except Exception as error:
             self._parts.metrics.failed("http")
             logger.exception("%s %s failed", scope["method"], scope["path"])
             if not started:
-                await problem_of(error)(scope, receive, tell)
+                await problem_of(error)(scope, receive, counted_send)
 
-    def _admit(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def _check_token(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         if path in OPEN_PATHS:
             return
         try:
             asks = self._door.asks
             let_in = self._door.lets_in(headers.get(b"authorization", b""))
-        except InvalidInput as error:  # the tokens cannot be read
+        except InvalidInput as error:  # the file of tokens cannot be read
             raise BrokerUnavailable(str(error)) from None
         if not let_in:
             self._parts.metrics.refused("http", "unauthenticated")
@@ -95,14 +95,14 @@ class Guard:
 
 
 def _client_of(scope: Scope, headers: Mapping[bytes, bytes]) -> str:
-    """Whose share of the node a request takes."""
+    """The client whose share of the node a request takes."""
     host, port = scope["client"] or ("", 0)
     shown = hash_of_shown(headers.get(b"authorization", b""))
     return client_key(shown, f"{host}:{port}", is_local=is_loopback(host))
 
 
-class _Bounded:
-    """Reads at most a frame, when the node has room for it, and waits no longer than for a silent client."""
+class _BoundedBody:
+    """The `receive` of a request: at most a frame, read when the node has room, with a time-out."""
 
     def __init__(
         self,
@@ -132,9 +132,9 @@ class _Bounded:
             self._admitted.end()
 
     async def admit(self) -> None:
-        """Before the first byte is read. A body of unknown size may be as large as a frame.
+        """Wait for room, before the first byte is read. A body of unknown size can be as large as a frame.
 
-        Raises what keeps it from being read, which FastAPI would answer as a fault of the body.
+        Raises the refusal here, since FastAPI would answer it as a fault of the body.
         """
         self._check(self._announced_bytes)
         size_bytes = self._announced_bytes if self._is_announced else self._most_bytes
@@ -147,7 +147,7 @@ class _Bounded:
 
     async def __call__(self) -> Message:
         if self._complete:
-            return await self._receive()  # until the client goes away
+            return await self._receive()  # returns when the client disconnects
         message = await self._next()
         self._count("in", message)
         self._read_bytes += len(message.get("body", b""))

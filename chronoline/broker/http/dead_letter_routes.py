@@ -1,4 +1,4 @@
-"""Dead letters: what could not be delivered."""
+"""Routes of dead letters."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from chronoline.broker.context import Parts
-from chronoline.broker.http.fields import TopicName
-from chronoline.broker.http.requests import AskedDiscard, AskedRedrive
-from chronoline.broker.http.responses import LettersTold, LetterTold, OutcomesTold
-from chronoline.broker.http.router import (
+from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
     WITH_A_BODY,
     new_router,
     problems,
-    told,
 )
-from chronoline.broker.http.topic_finder import Finder
-from chronoline.broker.letter_pages import letter_place
+from chronoline.broker.http.requests import DiscardRequest, RedriveRequest, TopicName
+from chronoline.broker.http.responses import (
+    DeadLetterResponse,
+    DeadLettersResponse,
+    OutcomesResponse,
+    outcomes_response,
+)
 from chronoline.broker.limits import check_batch
+from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import id_problem, time_problem
 from chronoline.core.message import DeadLetter
@@ -32,44 +34,40 @@ _MOST = 1_000
 _NO_PLACE = "after is not what `next` said of a page"
 
 
-class DeadLetters:
+class DeadLetterRoutes:
     """One method for each route."""
 
-    def __init__(self, parts: Parts, finder: Finder) -> None:
+    def __init__(self, parts: Parts, topics: TopicsByName) -> None:
         self._parts = parts
-        self._finder = finder
+        self._topics = topics
 
     def router(self) -> APIRouter:
         router = new_router("dead letters")
         changing = problems(WITH_A_BODY, OF_A_TOPIC, OF_A_CHANGE)
         place = "/topics/{topic}/dead"
-        router.get(place, responses=problems(OF_A_TOPIC), response_model_exclude_none=True)(
-            self.list_dead_letters
-        )
+        router.get(place, responses=problems(OF_A_TOPIC))(self.list_dead_letters)
         for name in ("redrive", "discard"):
-            router.post(f"{place}/{name}", responses=changing, response_model_exclude_none=True)(
-                getattr(self, name)
-            )
+            router.post(f"{place}/{name}", responses=changing)(getattr(self, name))
         return router
 
-    async def redrive(self, topic: TopicName, asked: AskedRedrive) -> OutcomesTold:
+    async def redrive(self, topic: TopicName, request: RedriveRequest) -> OutcomesResponse:
         """Put dead letters back on the timeline, with no attempts counted."""
-        check_batch(len(asked.ids), self._parts.limits)
+        check_batch(len(request.ids), self._parts.limits)
         now_ms = self._parts.access.clock.now_ms()
-        given_ms = asked.at_ms(now_ms)
+        given_ms = request.at_ms(now_ms)
         due_ms = now_ms if given_ms is None else given_ms
-        outcomes = await self._finder.on(
-            topic, lambda found: self._parts.carrier.redrive(found.uid, asked.ids, due_ms)
+        outcomes = await self._topics.on(
+            topic, lambda found: self._parts.carrier.redrive(found.uid, request.ids, due_ms)
         )
-        return await told(outcomes, "due")
+        return await outcomes_response(outcomes, "due")
 
-    async def discard(self, topic: TopicName, asked: AskedDiscard) -> OutcomesTold:
+    async def discard(self, topic: TopicName, request: DiscardRequest) -> OutcomesResponse:
         """Delete dead letters."""
-        check_batch(len(asked.ids), self._parts.limits)
-        outcomes = await self._finder.on(
-            topic, lambda found: self._parts.carrier.discard(found.uid, asked.ids)
+        check_batch(len(request.ids), self._parts.limits)
+        outcomes = await self._topics.on(
+            topic, lambda found: self._parts.carrier.discard(found.uid, request.ids)
         )
-        return await told(outcomes)
+        return await outcomes_response(outcomes)
 
     async def list_dead_letters(
         self,
@@ -78,30 +76,30 @@ class DeadLetters:
         after: Annotated[
             str | None, Query(description="What `next` said of the page before.")
         ] = None,
-    ) -> LettersTold:
+    ) -> DeadLettersResponse:
         """List dead letters, oldest first."""
         place = None if after is None else _place(after)
-        letters = await self._finder.on(
+        letters = await self._topics.on(
             topic,
             lambda found: self._parts.carrier.dead_letters(found.uid, after=place, limit=limit),
         )
-        return LettersTold(
-            letters=[LetterTold.of(each) for each in letters],
-            next=_word(letters[-1]) if len(letters) == limit else None,
+        return DeadLettersResponse(
+            letters=[DeadLetterResponse.of(each) for each in letters],
+            next=_cursor(letters[-1]) if len(letters) == limit else None,
         )
 
 
-def _word(letter: DeadLetter) -> str:
-    """A place, as something that may stand in a query."""
+def _cursor(letter: DeadLetter) -> str:
+    """The place of a dead letter in the list, as a parameter of a query."""
     return base64.urlsafe_b64encode(f"{letter.died} {letter.message.id}".encode()).decode()
 
 
-def _place(word: str) -> DeadLetter:
+def _place(cursor: str) -> DeadLetter:
     try:
-        died, _, message_id = base64.urlsafe_b64decode(word).decode().partition(" ")
+        died, _, message_id = base64.urlsafe_b64decode(cursor).decode().partition(" ")
         died_ms = int(died)
     except (binascii.Error, ValueError):
         raise InvalidInput(_NO_PLACE) from None
     if time_problem("died", died_ms) or id_problem(message_id):
         raise InvalidInput(_NO_PLACE)
-    return letter_place(message_id, died_ms)
+    return DeadLetter.place(message_id, died_ms)

@@ -1,26 +1,50 @@
-"""Looking at messages and at the load ahead."""
+"""Routes of messages: producers create, reschedule and cancel them, and anybody can look at them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
 from chronoline.broker.context import Parts
-from chronoline.broker.http.fields import ConsumerName, MessageId, ProducerGroup, TopicName
-from chronoline.broker.http.responses import (
-    CountsTold,
-    ForecastTold,
-    MessageTold,
-    StepTold,
-    moments,
+from chronoline.broker.http.app import (
+    OF_A_CHANGE,
+    OF_A_TOPIC,
+    OF_ONE_MESSAGE,
+    WITH_A_BODY,
+    new_router,
+    problems,
 )
-from chronoline.broker.http.router import OF_A_TOPIC, OF_ONE_MESSAGE, new_router, problems
-from chronoline.broker.http.topic_finder import Finder
+from chronoline.broker.http.requests import (
+    BatchMessage,
+    ConsumerName,
+    MessageId,
+    ProducerGroup,
+    RescheduleRequest,
+    SendBatchRequest,
+    SendRequest,
+    TopicName,
+    checked,
+    in_slices,
+)
+from chronoline.broker.http.responses import (
+    CountsResponse,
+    ForecastResponse,
+    ForecastStepResponse,
+    MessageResponse,
+    OutcomeResponse,
+    OutcomesResponse,
+    moments,
+    only_outcome,
+    outcomes_response,
+)
+from chronoline.broker.limits import check_batch
+from chronoline.broker.topics import TopicsByName
 from chronoline.core.errors import InvalidInput, Refused
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Actor, Consumer, Producer
 from chronoline.core.quantities import parse_duration_ms
@@ -55,35 +79,107 @@ Step = Annotated[
 ]
 
 
-class Looking:
+class MessageRoutes:
     """One method for each route."""
 
-    def __init__(self, parts: Parts, finder: Finder) -> None:
+    def __init__(self, parts: Parts, topics: TopicsByName) -> None:
         self._parts = parts
-        self._finder = finder
+        self._topics = topics
 
     def router(self) -> APIRouter:
-        router = new_router("looking")
+        router = new_router("messages")
+        topic, message = "/topics/{topic}", "/topics/{topic}/messages/{id}"
         of_topic = problems(OF_A_TOPIC)
-        message = "/topics/{topic}/messages/{id}"
-        router.get(message, responses=of_topic, response_model_exclude_none=True)(self.look_up)
+        of_one = problems(WITH_A_BODY, OF_A_TOPIC, OF_A_CHANGE, OF_ONE_MESSAGE)
+        router.put(message, status_code=HTTPStatus.CREATED, responses=of_one)(self.create_message)
+        router.post(f"{topic}/messages", responses=problems(WITH_A_BODY, OF_A_TOPIC, OF_A_CHANGE))(
+            self.create_messages
+        )
+        router.post(f"{message}/reschedule", responses=of_one)(self.reschedule_message)
+        router.delete(message, responses=problems(OF_A_TOPIC, OF_A_CHANGE, OF_ONE_MESSAGE))(
+            self.cancel_message
+        )
+        router.get(message, responses=of_topic)(self.look_up)
         router.get(
             f"{message}/body",
             response_class=Response,
             responses={**problems(OF_A_TOPIC, OF_ONE_MESSAGE), **_BODY_ANSWERS},
         )(self.read_body)
-        router.get("/topics/{topic}/counts", responses=of_topic)(self.count)
-        router.get("/topics/{topic}/forecast", responses=of_topic)(self.forecast)
+        router.get(f"{topic}/counts", responses=of_topic)(self.count)
+        router.get(f"{topic}/forecast", responses=of_topic)(self.forecast)
         return router
 
-    async def look_up(self, topic: TopicName, id: MessageId) -> MessageTold:
+    async def create_message(
+        self, topic: TopicName, id: MessageId, request: SendRequest
+    ) -> OutcomeResponse:
+        """Put a message on a topic's timeline.
+
+        Ask again with the same id when the outcome is unknown: 409 `exists` then says that it had succeeded.
+        """
+        now_ms = self._parts.access.clock.now_ms()
+        message = request.to_message(id, request.producer_group, now_ms)
+        outcome = only_outcome(
+            await self._create(topic, [message], replace=request.if_exists == "replace")
+        )
+        return OutcomeResponse.of(outcome, due=message.due)
+
+    async def create_messages(
+        self, topic: TopicName, request: SendBatchRequest
+    ) -> OutcomesResponse:
+        """Put messages on a topic's timeline, each with an outcome of its own."""
+        check_batch(len(request.messages), self._parts.limits)
+        now_ms = self._parts.access.clock.now_ms()
+        items = await checked(BatchMessage, request.messages, "messages")
+        messages = await in_slices(items, lambda each: each.to_new(request.producer_group, now_ms))
+        outcomes = await self._create(topic, messages, replace=request.if_exists == "replace")
+        return await outcomes_response(outcomes, "due", [each.due for each in messages])
+
+    async def _create(
+        self, topic: str, messages: Sequence[NewMessage], *, replace: bool
+    ) -> list[Outcome]:
+        return await self._topics.on(
+            topic,
+            lambda found: self._parts.carrier.create(found.uid, messages, replace=replace),
+        )
+
+    async def reschedule_message(
+        self, topic: TopicName, id: MessageId, request: RescheduleRequest
+    ) -> OutcomeResponse:
+        """Move a message of the own producer group to another due."""
+        due_ms = request.at_ms(self._parts.access.clock.now_ms())
+        if due_ms is None:
+            raise InvalidInput("say when: due, due_ms, in or delay_ms")
+        outcomes = await self._topics.on(
+            topic,
+            lambda found: self._parts.carrier.reschedule(
+                found.uid, [(id, due_ms)], producer_group=request.producer_group
+            ),
+        )
+        return OutcomeResponse.of(only_outcome(outcomes), due=due_ms)
+
+    async def cancel_message(
+        self,
+        topic: TopicName,
+        id: MessageId,
+        producer_group: Annotated[ProducerGroup, Query()] = DEFAULT_PRODUCER_GROUP,
+    ) -> OutcomeResponse:
+        """Delete a message of the own producer group."""
+        outcomes = await self._topics.on(
+            topic,
+            lambda found: self._parts.carrier.cancel(
+                found.uid, [id], producer_group=producer_group
+            ),
+        )
+        return OutcomeResponse.of(only_outcome(outcomes))
+
+    async def look_up(self, topic: TopicName, id: MessageId) -> MessageResponse:
         """Look a message up, without its body."""
-        found = await self._finder.on(
+        found = await self._topics.on(
             topic, lambda known: self._parts.carrier.lookup(known.uid, [id])
         )
         if id not in found:
             raise Refused([Outcome(id=id, refusal=Refusal.NOT_FOUND)])
-        return MessageTold.of(found[id], self._parts.clock.now_ms())
+        return MessageResponse.of(found[id], self._parts.clock.now_ms())
 
     async def read_body(
         self,
@@ -98,7 +194,7 @@ class Looking:
         actor: Actor = Producer(producer_group or DEFAULT_PRODUCER_GROUP)
         if consumer is not None:
             actor = Consumer(consumer)
-        bodies = await self._finder.on(
+        bodies = await self._topics.on(
             topic, lambda known: self._parts.carrier.bodies(known.uid, [id], actor)
         )
         if bodies.refused:
@@ -112,12 +208,12 @@ class Looking:
             headers={"x-content-type-options": "nosniff"},
         )
 
-    async def count(self, topic: TopicName) -> CountsTold:
+    async def count(self, topic: TopicName) -> CountsResponse:
         """Count the messages of a topic, by status."""
-        counts = await self._finder.on(
+        counts = await self._topics.on(
             topic, lambda known: self._parts.carrier.count(known.uid, start=0, end=None)
         )
-        return CountsTold.of(counts)
+        return CountsResponse.of(counts)
 
     async def forecast(
         self,
@@ -125,20 +221,20 @@ class Looking:
         start: Annotated[When, Query(alias="from")] = "now",
         end: Annotated[When, Query(alias="to")] = "+1h",
         step: Step = "1m",
-    ) -> ForecastTold:
+    ) -> ForecastResponse:
         """Count the messages ahead, by status and step."""
         now_ms = self._parts.clock.now_ms()
         start_ms = parse_when_ms(start, "from", now_ms)
         end_ms = parse_when_ms(end, "to", now_ms)
         step_ms = _step_ms(step, end_ms - start_ms)
-        steps = await self._finder.on(
+        steps = await self._topics.on(
             topic,
             lambda known: self._parts.carrier.forecast(
                 known.uid, start=start_ms, end=end_ms, step_ms=step_ms
             ),
         )
-        told = [StepTold.of_step(each) for each in steps]
-        return ForecastTold(step_ms=step_ms, steps=told, **moments(now=now_ms))
+        responses = [ForecastStepResponse.of_step(each) for each in steps]
+        return ForecastResponse(step_ms=step_ms, steps=responses, **moments(now=now_ms))
 
 
 def _step_ms(text: str, span_ms: int) -> int:

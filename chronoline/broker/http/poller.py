@@ -1,18 +1,18 @@
-"""Polls: consumers that ask now and then, and want nothing in between.
+"""Pollers: the consumers behind requests that poll for messages.
 
-For the loader of its topic a poller is a consumer like any other. While it polls it has credit for what it
-asked for, and it is answered with what came first. After that:
+For the loader of its topic a poller is a consumer like any other. While it polls it has credit for the count
+of its request, and the first messages that come are the answer. After that:
 
 - Its share is kept for about one window, so that it loses nothing if it polls again soon. If its client went
-  away it is not kept.
-- Then it counts as busy: its share goes to others. As long as it has live leases it stays subscribed, since a
-  consumer that subscribes anew gets its leases under new versions, and could not settle what it works on.
-- Then it is unsubscribed; earlier, if room is needed for another and it has no live leases.
+  away the share is not kept.
+- Then it counts as busy: its share goes to others. While it has live leases it stays subscribed, since a
+  consumer that subscribes again gets its leases under new versions, and could not settle its work.
+- Then it is unsubscribed; earlier, if another needs the room and it has no live leases.
 
-Polls without a name, of the same lease, are one poller together. If each were a consumer of its own, it would
-wait for a share until the next window, and leave it unserved as soon as it had one message.
+Polls without a name, of the same lease, share one poller. If each were a consumer of its own, it would wait
+for a share until the next window, and leave it unserved as soon as it had one message.
 
-Whatever was reserved for a poller and did not get into an answer is given back.
+Messages that were reserved for a poller and did not get into an answer are given back.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from chronoline.runtime.message_ids import new_id
 from chronoline.stores.contract import Notice
 
 LEAST_WAIT_S = 0.1
-"""So long the broker may look, also for those who do not want to wait."""
+"""The shortest wait: the broker needs it to read the store, whatever the request says."""
 _LOOK_AFTER_S = 0.2
-"""So often pollers that do not poll are looked at: nobody says that they will not come back."""
+"""Between two checks of idle pollers: a client that does not come back sends nothing."""
 _LINGER_S = 1.0
-"""Who has nothing any more stays for so long: a reservation may be on its way to it."""
+"""A poller without leases stays for this time: a reservation can be on its way to it."""
 
 
 class Poll:
-    """One request that waits. At most `most_bytes` go into its answer, or a single message of any size."""
+    """One waiting request. Its answer has at most `most_bytes`, or a single message of any size."""
 
     def __init__(self, poller: Poller, count: int, most_bytes: int) -> None:
         self.poller = poller
@@ -77,7 +77,7 @@ class Poll:
         self._news.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until something came, it was woken, or the time is over."""
+        """Return when a message came, at `wake`, or when the time is over."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -86,20 +86,20 @@ class Poll:
 
 
 class Poller:
-    """A consumer of one topic. It is where the loader pushes to."""
+    """A consumer of one topic. The loader pushes to it."""
 
     def __init__(
         self, name: str, topic: Topic, refuse: Callable[[LeasedMessage], None], *, nameless: bool
     ) -> None:
-        """What none of its polls takes is refused. `nameless` are those who gave no name, together."""
+        """`refuse` gets messages that no poll takes. A `nameless` poller serves all polls without a name."""
         self.name = name
         self.instance = new_id()
         self.topic = topic
         self.nameless = nameless
-        self.polls: list[Poll] = []  # the one that waits longest first
+        self.polls: list[Poll] = []  # the longest waiting first
         self.busy = False
         self.end_reason: ChronolineError | None = None
-        # When its share goes to others, by the clock that only counts.
+        # When its share goes to others, by the monotonic clock.
         self.keep_until_s = 0.0
         self.joining: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
@@ -110,7 +110,7 @@ class Poller:
 
     @property
     def subscription(self) -> Subscription:
-        """There as soon as it has joined."""
+        """Set when it has joined."""
         assert self._subscription is not None
         return self._subscription
 
@@ -120,7 +120,7 @@ class Poller:
 
     @property
     def can_leave(self) -> bool:
-        """Nobody waits, and nobody works on what it got: its leases would come back under new versions."""
+        """No poll waits, and it has no live leases: those would come back under new versions."""
         return self.resting and (self.subscription.closed or not self.subscription.outstanding)
 
     @property
@@ -137,7 +137,7 @@ class Poller:
                 self._refuse(each)
 
     def shared(self, topic: Topic, share: BucketRange) -> None:
-        """Its clients can do nothing with it."""
+        """Its clients need no share."""
 
     def paused(self, topic: Topic, reason: str) -> None:
         if reason:
@@ -159,12 +159,12 @@ class Poller:
 
 
 class Pollers:
-    """All that poll, or did so shortly before. Owned by the event loop."""
+    """All pollers of a node. Owned by the event loop."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._pollers: dict[tuple[int, str], Poller] = {}
-        # Of those who gave no name, by topic and lease.
+        # The names of pollers without a given name, by topic and lease.
         self._nameless: dict[tuple[int, int], str] = {}
         self._giving: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
@@ -174,14 +174,14 @@ class Pollers:
         self._looking = contain("looking after polls", self._look_after, self._parts.metrics)
 
     def end_polls(self) -> None:
-        """Whoever waits is answered now, and nobody can wait any more."""
+        """Answer all polls now, and refuse new ones."""
         self._stopping = True
         for poller in self._pollers.values():
             for poll in poller.polls:
                 poll.wake()
 
     async def stop(self) -> None:
-        """Gives back what was not handed over. May be called twice."""
+        """Give back what was not handed over. May be called twice."""
         self.end_polls()
         if self._looking is not None:
             self._looking.cancel()
@@ -192,12 +192,12 @@ class Pollers:
                 self._leave(poller)
         await asyncio.gather(*self._giving)
 
-    # A poll: it begins, waits, and ends
+    # One poll
 
     async def begin(
         self, topic: Topic, name: str | None, *, count: int, lease_ms: int, resume: bool = False
     ) -> Poll:
-        """Raises `AlreadySubscribed` while another poll of that name waits, and `TooMuch`.
+        """A new poll. Raises `AlreadySubscribed` while another poll of that name waits, and `TooMuch`.
 
         A consumer that is not known yet, or that wants to `resume`, gets its live leases first.
         """
@@ -213,9 +213,9 @@ class Pollers:
             poller.polls.remove(poll)
             raise
         subscription = poller.subscription
-        # Among the nameless nobody's lease is shorter than was asked for.
+        # No poll without a name gets a shorter lease than it asked for.
         subscription.lease_ms = max(lease_ms, subscription.lease_ms if poller.nameless else 0)
-        subscription.noticed(None)  # its last look may have been long ago
+        subscription.noticed(None)  # its last read can be long ago
         poller.busy = False
         self._set_credit(poller)
         return poll
@@ -247,7 +247,7 @@ class Pollers:
         )
         self._pollers[topic.uid, poller.name] = poller
         poller.joining = asyncio.create_task(self._subscribe(poller, lease_ms))
-        # Whoever waits for it is told why it failed; there may be nobody.
+        # Marks the exception as seen: there can be no poll that awaits it.
         poller.joining.add_done_callback(lambda task: task.cancelled() or task.exception())
         return poller
 
@@ -272,7 +272,7 @@ class Pollers:
         poller.joining = None
 
     async def wait(self, poll: Poll, seconds: float) -> list[LeasedMessage]:
-        """At most as many as were asked for, as soon as there are any; none if the time is over.
+        """The messages of a poll, as soon as there are any; none if the time is over.
 
         Raises `TopicNotFound`, `ConsumerReplaced` if another has polled elsewhere under its name, and
         `TopicPiped` unless something came before the pipe did.
@@ -288,7 +288,7 @@ class Pollers:
         return poll.came
 
     def _close(self, poll: Poll) -> None:
-        """From now on nothing more comes to it."""
+        """Take no more messages."""
         if poll in poll.poller.polls:
             poll.poller.polls.remove(poll)
             self._set_credit(poll.poller)
@@ -300,7 +300,7 @@ class Pollers:
             self._parts.loaders.grant(subscription, wanted - subscription.credit)
 
     def end(self, poll: Poll, *, handed: bool) -> None:
-        """The poll is over. What came to it and was not handed over is given back."""
+        """End a poll. Its messages are given back if they were not `handed` over."""
         poller = poll.poller
         self._close(poll)
         if not handed:
@@ -321,7 +321,7 @@ class Pollers:
             await asyncio.sleep(_LOOK_AFTER_S)
             now_ms = self._parts.clock.now_ms()
             if self._parts.access.clock.problem:
-                continue  # nobody knows which leases are over
+                continue  # it is unknown which leases are over
             for poller in [each for each in self._pollers.values() if each.resting]:
                 poller.subscription.forget_lapsed(now_ms)
                 if self._is_done_with(poller):
@@ -336,7 +336,7 @@ class Pollers:
         return ended or (idle and lingered)
 
     def _rest(self, poller: Poller) -> None:
-        """It holds nothing, and when its time is over it leaves its share to others."""
+        """Give back what is reserved, and leave the share to others when its time is over."""
         subscription = poller.subscription
         self._give_back(poller, subscription.agenda.give_back())
         if not poller.busy and time.monotonic() >= poller.keep_until_s:
@@ -368,4 +368,4 @@ class Pollers:
 
     async def _give(self, topic: Topic, leases: Sequence[Lease]) -> None:
         await give_back(self._parts.access, topic, leases)
-        self._parts.loaders.noticed([Notice(topic_uid=topic.uid)])  # no store tells of it
+        self._parts.loaders.noticed([Notice(topic_uid=topic.uid)])  # no store sends a notice of it

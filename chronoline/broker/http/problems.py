@@ -1,4 +1,4 @@
-"""What goes wrong, as problem+json (RFC 9457), and the status that goes with it."""
+"""Errors as problem+json (RFC 9457), and the HTTP status of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chronoline.wire.codes import Kind, failure_of
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 5
-"""Of a request with many faults, so many are named."""
+"""The most faults of one request that an answer names."""
 
 STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "invalid_input": HTTPStatus.BAD_REQUEST,
@@ -36,7 +36,7 @@ STATUS_OF_CODE: Mapping[str, HTTPStatus] = {
     "unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "outcome_unknown": HTTPStatus.GATEWAY_TIMEOUT,
 }
-"""Of whole requests, by the codes that gRPC uses too."""
+"""The status of a failed request, by the code that gRPC uses too."""
 STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
     Refusal.EXISTS: HTTPStatus.CONFLICT,
     Refusal.NOT_FOUND: HTTPStatus.NOT_FOUND,
@@ -55,7 +55,7 @@ STATUS_OF_REFUSAL: Mapping[Refusal, HTTPStatus] = {
     Refusal.INVALID: HTTPStatus.BAD_REQUEST,
     Refusal.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-"""Of requests that concern one message."""
+"""The status of a refused change of one message."""
 CODE_OF_STATUS: Mapping[int, str] = {
     HTTPStatus.BAD_REQUEST: "invalid_input",
     HTTPStatus.NOT_FOUND: "no_such_path",
@@ -65,11 +65,11 @@ CODE_OF_STATUS: Mapping[int, str] = {
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "not_json",
     HTTPStatus.MISDIRECTED_REQUEST: "wrong_host",
 }
-"""What only HTTP knows."""
+"""The codes of problems that only HTTP has."""
 
 
 class Problem(BaseModel):
-    """Why nothing was done, or why it is not known whether it was."""
+    """Why nothing was changed, or why it is unknown whether it was."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -100,7 +100,7 @@ class Problem(BaseModel):
 
 
 class ProblemResponse(JSONResponse):
-    """An answer that is a problem."""
+    """A JSON response with a problem."""
 
     media_type = MEDIA_TYPE
 
@@ -114,7 +114,7 @@ def problem_response(
     retry_after_ms: int | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ProblemResponse:
-    """`Retry-After` is in whole seconds, so it is rounded up."""
+    """The response with a problem. `Retry-After` is in whole seconds, rounded up."""
     problem = Problem(
         type=f"urn:chronoline:problem:{code}",
         title=code.replace("_", " ").capitalize(),
@@ -133,7 +133,7 @@ def problem_response(
 
 
 def problem_of(error: BaseException) -> ProblemResponse:
-    """The answer that tells of an error."""
+    """The response for an error."""
     if isinstance(error, Refused):
         outcome = error.outcomes[0]
         refusal = outcome.refusal or Refusal.INVALID
@@ -152,7 +152,7 @@ def _problem_of_failure(error: BaseException) -> ProblemResponse:
     failure = failure_of(error)
     status = STATUS_OF_CODE[failure.code]
     if status == HTTPStatus.GATEWAY_TIMEOUT and not isinstance(error, OutcomeUnknown):
-        status = HTTPStatus.INTERNAL_SERVER_ERROR  # nobody foresaw it
+        status = HTTPStatus.INTERNAL_SERVER_ERROR  # a defect
     kind = Kind(failure.kind)
     return problem_response(
         status,
@@ -170,7 +170,7 @@ def _faults_in_words(faults: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _in_words(fault: Mapping[str, Any]) -> str:
-    """Where it is, and what is wrong there; never what was sent, which may be long, or a secret."""
+    """The place of a fault and its kind; never the value, which can be long or a secret."""
     place, *inside = fault["loc"]
     where = ".".join(str(each) for each in inside) or f"the {place}"
     match fault["type"]:

@@ -1,56 +1,274 @@
-"""The shapes of requests.
+"""The request schemas, and the types of their fields.
 
-Unknown fields are refused, numbers are numbers and text is text: a typing error is told, not passed over.
-Long lists are left as they came, to be checked piece by piece (`slicing`).
+The schemas are strict: an unknown field, a number as text or text as a number is refused, so that a typing
+error shows. Each field is converted to the broker's own value as it is read. The items of long lists are
+checked later, in slices.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, TypeVar
+from urllib.parse import unquote
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validator
-
-from chronoline.broker.http.fields import (
-    AsJson,
-    Base64,
-    ConsumerName,
-    Count,
-    DurationMs,
-    Headers,
-    Id,
-    IfExists,
-    Milliseconds,
-    MomentMs,
-    ProducerGroup,
-    Reason,
-    Version,
-    Whole,
+from fastapi import Path
+from fastapi.exceptions import RequestValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
 )
-from chronoline.core.limits import MAX_NAME_BYTES
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, LeaseTime, NewMessage
+
+from chronoline.broker.subscription import MAX_CREDIT
+from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import (
+    MAX_HEADERS,
+    MAX_ID_BYTES,
+    MAX_NAME_BYTES,
+    MAX_REASON_CHARACTERS,
+    MAX_TIME_MS,
+    id_problem,
+    name_problem,
+    reason_problem,
+)
+from chronoline.core.message import (
+    DEFAULT_PRODUCER_GROUP,
+    After,
+    Header,
+    LeaseTime,
+    NewMessage,
+)
+from chronoline.core.quantities import parse_duration_ms
 from chronoline.core.topic import TopicSettings
 from chronoline.core.urls import MAX_URL_CHARACTERS
 from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.timestamps import parse_moment_ms
+
+_PAIR = 2
+_SLICE = 100
+"""Items between two turns of the event loop: a millisecond or two."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Schema = TypeVar("Schema", bound=BaseModel)
+
+# Fields in paths
+
+
+def _decoded_segment(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise ValueError("what stands for it in the path is not UTF-8") from None
+
+
+TopicName = Annotated[
+    str,
+    BeforeValidator(_decoded_segment),
+    Path(alias="topic", description="The topic's name, percent-encoded.", examples=["reminders"]),
+]
+MessageId = Annotated[
+    str,
+    BeforeValidator(_decoded_segment),
+    Path(alias="id", description="The message's id, percent-encoded.", examples=["u1"]),
+]
+
+# Fields in bodies
+
+
+def _checked_name(what: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if problem := name_problem(what, name):
+            raise InvalidInput(problem)
+        return name
+
+    return AfterValidator(check)
+
+
+def _checked_id(message_id: str) -> str:
+    if problem := id_problem(message_id):
+        raise InvalidInput(problem)
+    return message_id
+
+
+def _checked_reason(reason: str) -> str:
+    if problem := reason_problem(reason):
+        raise InvalidInput(problem)
+    return reason
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"has to be text, not {_json_kind(value)}")
+    return value
+
+
+def _json_kind(value: object) -> str:
+    kinds = {dict: "an object", list: "a list", bool: "true or false", str: "text"}
+    return "null" if value is None else kinds.get(type(value), "a number")
+
+
+def _whole(value: object) -> object:
+    """JSON has one type of number: 5.0 is a whole one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _from_base64(value: object) -> bytes:
+    try:
+        return base64.b64decode(_text(value), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("is not base64") from None
+
+
+def _as_json(value: object) -> bytes:
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        raise ValueError("has a number that JSON cannot say") from None
+
+
+def _headers(value: object) -> tuple[Header, ...]:
+    if isinstance(value, Mapping):
+        pairs: Sequence[Any] = list(value.items())
+    elif isinstance(value, list):
+        pairs = value
+    else:
+        raise ValueError(f"have to be a list of pairs, or an object, not {_json_kind(value)}")
+    return tuple(_header(each) for each in pairs)
+
+
+def _header(pair: Any) -> Header:
+    if not isinstance(pair, list | tuple) or len(pair) != _PAIR or not isinstance(pair[0], str):
+        raise ValueError("a header has to be a pair of its name and its value")
+    name, value = pair
+    match value:
+        case None:
+            return name, None
+        case str():
+            return name, value.encode()
+        case {"base64": encoded, **others} if not others:
+            return name, _from_base64(encoded)
+    raise ValueError('the value of a header has to be text, null, or {"base64": …}')
+
+
+_BASE64_SCHEMA = {
+    "type": "string",
+    "contentEncoding": "base64",
+    "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+}
+HEADER_VALUE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "null"},
+        {
+            "type": "object",
+            "properties": {"base64": _BASE64_SCHEMA},
+            "required": ["base64"],
+            "additionalProperties": False,
+        },
+    ]
+}
+HEADERS_SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "description": "Pairs of a name and a value, in order; names may repeat.",
+    "maxItems": MAX_HEADERS,
+    "items": {
+        "type": "array",
+        "items": HEADER_VALUE_SCHEMA,
+        "minItems": _PAIR,
+        "maxItems": _PAIR,
+    },
+    "examples": [[["content-type", "text/plain"], ["signature", {"base64": "3q2+7w=="}]]],
+}
+_HEADERS_GIVEN_SCHEMA = {
+    "description": "Pairs in order, or an object.",
+    "anyOf": [HEADERS_SCHEMA, {"type": "object", "additionalProperties": HEADER_VALUE_SCHEMA}],
+}
+_DURATION_SCHEMA = {
+    "type": "string",
+    "pattern": r"^[0-9]{1,9}(\.[0-9]{1,3})? ?(ms|s|m)$|^[0-9]{1,5}(\.[0-9]{1,3})? ?(h|d|w)$",
+    "examples": ["30s"],
+    "description": "Such as 250ms, 90s, 15m, 1.5h, 7d or 2w.",
+}
+_MOMENT_SCHEMA = {
+    "type": "string",
+    "format": "date-time",
+    "examples": ["2026-01-31T12:00:00Z"],
+    "description": "RFC 3339 with its zone.",
+}
+
+Base64 = Annotated[bytes, BeforeValidator(_from_base64), WithJsonSchema(_BASE64_SCHEMA)]
+AsJson = Annotated[bytes, BeforeValidator(_as_json), WithJsonSchema({})]
+Headers = Annotated[
+    tuple[Header, ...], BeforeValidator(_headers), WithJsonSchema(_HEADERS_GIVEN_SCHEMA)
+]
+DurationMs = Annotated[
+    int,
+    BeforeValidator(lambda value: parse_duration_ms(_text(value), "the duration")),
+    WithJsonSchema(_DURATION_SCHEMA),
+]
+MomentMs = Annotated[
+    int,
+    BeforeValidator(lambda value: parse_moment_ms(_text(value), "the moment")),
+    WithJsonSchema(_MOMENT_SCHEMA),
+]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Milliseconds = Annotated[int, Field(ge=0, le=MAX_TIME_MS), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=1, le=MAX_CREDIT), BeforeValidator(_whole)]
+Version = Annotated[
+    int,
+    Field(ge=0, le=MAX_TIME_MS, description="As the lease has it."),
+    BeforeValidator(_whole),
+]
+ProducerGroup = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_NAME_BYTES, description="Who owns the message."),
+    _checked_name("producer_group"),
+]
+ConsumerName = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_NAME_BYTES, description="Who holds the leases."),
+    _checked_name("consumer"),
+]
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_checked_id)]
+Reason = Annotated[str, Field(max_length=MAX_REASON_CHARACTERS), AfterValidator(_checked_reason)]
+IfExists = Annotated[
+    Literal["refuse", "replace"],
+    Field(
+        description="Replace cancels what has the id, if it is the group's own, and creates anew."
+    ),
+]
 
 
 def _given(*names: str) -> dict[str, Any]:
-    """In the words of a schema: all of these are given. Null is as good as nothing."""
+    """A JSON schema: all of these fields are given, and not null."""
     something = {"not": {"type": "null"}}
     return {"required": list(names), "properties": dict.fromkeys(names, something)}
 
 
 def _at_most_one(*names: str) -> dict[str, Any]:
-    """In the words of a schema: no two of these are given."""
+    """A JSON schema: no two of these fields are given."""
     pairs = [_given(one, other) for place, one in enumerate(names) for other in names[place + 1 :]]
     return {"not": {"anyOf": pairs}}
 
 
 def _exactly_one(*names: str) -> dict[str, Any]:
+    """A JSON schema: one of these fields is given."""
     return {"allOf": [_at_most_one(*names), {"anyOf": [_given(name) for name in names]}]}
 
 
-class Asked(BaseModel):
-    """What all requests have in common."""
+class RequestBody(BaseModel):
+    """The base of all request schemas."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -63,12 +281,12 @@ class Asked(BaseModel):
             raise ValueError(f"give {' or '.join(both)}, not both")
 
 
-# When
+# Due
 
 _WHEN = ("due", "due_ms", "in", "delay_ms")
 
 
-class AskedWhen(Asked):
+class DueFields(RequestBody):
     """A moment, or how long from now; relative times are made absolute by the broker's clock."""
 
     model_config = ConfigDict(json_schema_extra=_at_most_one(*_WHEN))
@@ -84,7 +302,7 @@ class AskedWhen(Asked):
         return self
 
     def at_ms(self, now_ms: int) -> int | None:
-        """None if nothing is said of it."""
+        """None if the request has no time."""
         return _at_ms(
             self.due if self.due is not None else self.due_ms,
             self.in_ if self.in_ is not None else self.delay_ms,
@@ -93,7 +311,7 @@ class AskedWhen(Asked):
 
     @property
     def time(self) -> LeaseTime | None:
-        """Relative times are left to the store's write; None if nothing is said of it."""
+        """None if the request has no time. The store adds a relative time to its own when it writes."""
         return _time(
             self.due if self.due is not None else self.due_ms,
             self.in_ if self.in_ is not None else self.delay_ms,
@@ -115,8 +333,8 @@ def _at_ms(moment_ms: int | None, delay_ms: int | None, now_ms: int) -> int | No
 # Producers
 
 
-class AskedContent(AskedWhen):
-    """A message to create: when, and what is in it."""
+class MessageContent(DueFields):
+    """A message to create: its due and its content."""
 
     body: str | None = Field(default=None, description="As text.")
     body_base64: Base64 | None = None
@@ -149,7 +367,7 @@ class AskedContent(AskedWhen):
         )
 
     def _body(self) -> bytes | None:
-        """Without a word of it, it is empty. Null is a message without one as `body`, and JSON as `json`."""
+        """Empty without any of the fields. Null as `body` is no body, as `json` it is the JSON null."""
         if self.body is not None:
             return self.body.encode()
         if self.body_base64 is not None:
@@ -171,8 +389,8 @@ _CONTENT_RULES: dict[str, Any] = {
 }
 
 
-class AskedCreate(AskedContent):
-    """One message, whose id stands in the path."""
+class SendRequest(MessageContent):
+    """One message, whose id is in the path."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -188,7 +406,7 @@ class AskedCreate(AskedContent):
     producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
 
 
-class AskedNew(AskedContent):
+class BatchMessage(MessageContent):
     """One message of a batch."""
 
     model_config = ConfigDict(json_schema_extra=_CONTENT_RULES)
@@ -202,7 +420,7 @@ class AskedNew(AskedContent):
         return self.to_message(self.id or new_id(), producer_group, now_ms)
 
 
-class AskedBatch(Asked):
+class SendBatchRequest(RequestBody):
     """Messages to create."""
 
     model_config = ConfigDict(
@@ -213,13 +431,13 @@ class AskedBatch(Asked):
         }
     )
 
-    messages: list[SkipValidation[AskedNew]]
+    messages: list[SkipValidation[BatchMessage]]
     if_exists: IfExists = "refuse"
     producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
 
 
-class AskedReschedule(AskedWhen):
-    """Another due."""
+class RescheduleRequest(DueFields):
+    """A new due for a message."""
 
     model_config = ConfigDict(
         json_schema_extra={**_exactly_one(*_WHEN), "examples": [{"in": "10m"}]}
@@ -231,8 +449,8 @@ class AskedReschedule(AskedWhen):
 # Consumers
 
 
-class AskedReceive(Asked):
-    """A poll."""
+class ReceiveRequest(RequestBody):
+    """A poll for messages."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -241,7 +459,8 @@ class AskedReceive(Asked):
     )
 
     consumer: ConsumerName | None = Field(
-        default=None, description="A name that nobody else has; without it one is made and told."
+        default=None,
+        description="A name of its own; without it the broker makes one, and answers with it.",
     )
     count: Count = Field(default=1, description="The most messages to get.")
     lease: DurationMs | None = Field(default=None, description="Without it, the topic's own.")
@@ -255,14 +474,14 @@ class AskedReceive(Asked):
     )
 
 
-class AskedLease(Asked):
-    """A lease, by its name."""
+class LeaseRef(RequestBody):
+    """A lease, by id and version."""
 
     id: Id
     version: Version
 
 
-class AskedExtend(AskedLease):
+class LeaseExtension(LeaseRef):
     """A lease, and its new end; without one, the topic's own duration from now."""
 
     model_config = ConfigDict(json_schema_extra=_at_most_one("until", "until_ms", "in", "delay_ms"))
@@ -279,14 +498,14 @@ class AskedExtend(AskedLease):
 
     @property
     def time(self) -> LeaseTime | None:
-        """None if nothing is said of it."""
+        """None if the request has no time."""
         return _time(
             self.until if self.until is not None else self.until_ms,
             self.in_ if self.in_ is not None else self.delay_ms,
         )
 
 
-class AskedGiveBack(AskedWhen, AskedLease):
+class LeaseReturn(DueFields, LeaseRef):
     """A lease, and when its message is due again."""
 
     model_config = ConfigDict(json_schema_extra=_exactly_one(*_WHEN))
@@ -298,8 +517,8 @@ class AskedGiveBack(AskedWhen, AskedLease):
         return self
 
 
-class AskedBury(AskedLease):
-    """A lease, and why its message is given up."""
+class LeaseBurial(LeaseRef):
+    """A lease, and the reason why its message is given up."""
 
     reason: Reason = ""
 
@@ -307,8 +526,8 @@ class AskedBury(AskedLease):
 _LEASE: dict[str, Any] = {"id": "u1", "version": 1767225600000}
 
 
-class AskedSettlement(Asked):
-    """Who settles leases."""
+class SettleRequest(RequestBody):
+    """Leases to settle, and the consumer that holds them."""
 
     consumer: ConsumerName
     again: bool = Field(
@@ -317,17 +536,17 @@ class AskedSettlement(Asked):
     )
 
 
-class AskedAcks(AskedSettlement):
-    """Leases whose messages are done with."""
+class AckRequest(SettleRequest):
+    """Leases whose messages are done."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"consumer": "worker-1", "leases": [_LEASE]}]}
     )
 
-    leases: list[SkipValidation[AskedLease]]
+    leases: list[SkipValidation[LeaseRef]]
 
 
-class AskedExtends(AskedSettlement):
+class ExtendRequest(SettleRequest):
     """Leases to extend."""
 
     model_config = ConfigDict(
@@ -336,10 +555,10 @@ class AskedExtends(AskedSettlement):
         }
     )
 
-    leases: list[SkipValidation[AskedExtend]]
+    leases: list[SkipValidation[LeaseExtension]]
 
 
-class AskedGiveBacks(AskedSettlement):
+class GiveBackRequest(SettleRequest):
     """Leases whose messages are given back into the future."""
 
     model_config = ConfigDict(
@@ -348,10 +567,10 @@ class AskedGiveBacks(AskedSettlement):
         }
     )
 
-    leases: list[SkipValidation[AskedGiveBack]]
+    leases: list[SkipValidation[LeaseReturn]]
 
 
-class AskedBuries(AskedSettlement):
+class BuryRequest(SettleRequest):
     """Leases whose messages are given up."""
 
     model_config = ConfigDict(
@@ -360,14 +579,14 @@ class AskedBuries(AskedSettlement):
         }
     )
 
-    leases: list[SkipValidation[AskedBury]]
+    leases: list[SkipValidation[LeaseBurial]]
 
 
 # Topics and dead letters
 
 
-class AskedSettings(Asked):
-    """How a topic behaves; what is not given is the default. It never changes."""
+class TopicSettingsRequest(RequestBody):
+    """The settings of a topic, which never change; a missing one has its default."""
 
     buckets: Whole | None = Field(
         default=None, description="Into how many buckets its messages fall."
@@ -389,8 +608,8 @@ class AskedSettings(Asked):
         return TopicSettings(**self.model_dump(exclude_none=True))
 
 
-class AskedTopic(Asked):
-    """A topic to make."""
+class CreateTopicRequest(RequestBody):
+    """A topic to create."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -399,13 +618,13 @@ class AskedTopic(Asked):
     )
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
-    settings: AskedSettings = AskedSettings()
+    settings: TopicSettingsRequest = TopicSettingsRequest()
     if_missing: bool = Field(
         default=False, description="A topic that is there already is answered as it is."
     )
 
 
-class AskedRedrive(AskedWhen):
+class RedriveRequest(DueFields):
     """Dead letters to put back; without a time, at once."""
 
     model_config = ConfigDict(
@@ -415,9 +634,40 @@ class AskedRedrive(AskedWhen):
     ids: list[Id]
 
 
-class AskedDiscard(Asked):
+class DiscardRequest(RequestBody):
     """Dead letters to delete."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["u1"]}]})
 
     ids: list[Id]
+
+
+# Slices
+
+
+async def in_slices(items: Iterable[Item], work: Callable[[Item], Result]) -> list[Result]:
+    """Call `work` for each item, with turns of the event loop in between.
+
+    Pushes must not wait until thousands of messages are read or written.
+    """
+    results: list[Result] = []
+    for number, item in enumerate(items, 1):
+        results.append(work(item))
+        if number % _SLICE == 0:
+            await asyncio.sleep(0)  # others have their turn
+    return results
+
+
+async def checked(schema: type[Schema], items: Sequence[Any], name: str) -> list[Schema]:
+    """Validate the items of a list in a request, in slices. Raises `RequestValidationError`."""
+
+    def check(place: int) -> Schema:
+        try:
+            return schema.model_validate(items[place])
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_input=False)
+            for fault in faults:
+                fault["loc"] = ("body", name, place, *fault["loc"])
+            raise RequestValidationError(faults) from None
+
+    return await in_slices(range(len(items)), check)

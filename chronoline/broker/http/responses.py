@@ -1,45 +1,47 @@
-"""The shapes of answers.
+"""The response schemas.
 
-A moment is told twice: as RFC 3339, and in milliseconds. What is not there is left out. Bytes are
-text where they are valid UTF-8, and else base64 under another name.
+Each moment has two fields, RFC 3339 and milliseconds. Bytes are text where they are valid UTF-8, and base64
+under another name where they are not. Fields that are null are left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
-from chronoline.broker.http.fields import HEADERS_SCHEMA
+from chronoline.broker.http.requests import HEADERS_SCHEMA, in_slices
 from chronoline.broker.text_bytes import show_bytes, show_headers
+from chronoline.core.errors import Refused, StoreBusy
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DeadLetter, LeasedMessage, Message
-from chronoline.core.outcome import Outcome
+from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.status import status_of
 from chronoline.core.topic import Topic
 from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import Counts, ForecastStep
 
 Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-HeadersTold = Annotated[list[tuple[str, Any]], WithJsonSchema(HEADERS_SCHEMA)]
+ShownHeaders = Annotated[list[tuple[str, Any]], WithJsonSchema(HEADERS_SCHEMA)]
 
 
 def moments(**named_ms: int | None) -> dict[str, Any]:
-    """Each that there is, as text and in milliseconds."""
-    told: dict[str, Any] = {}
+    """The two fields of each moment that is not None."""
+    fields: dict[str, Any] = {}
     for name, moment_ms in named_ms.items():
         if moment_ms is not None:
             shown_ms = max(0, min(moment_ms, MAX_TIME_MS))
-            told |= {name: show_moment(shown_ms), f"{name}_ms": moment_ms}
-    return told
+            fields |= {name: show_moment(shown_ms), f"{name}_ms": moment_ms}
+    return fields
 
 
 # Outcomes
 
 
-class OutcomeTold(BaseModel):
-    """What became of one id."""
+class OutcomeResponse(BaseModel):
+    """The outcome of a change for one id."""
 
     id: str
     done: bool
@@ -59,7 +61,7 @@ class OutcomeTold(BaseModel):
 
     @classmethod
     def of(cls, outcome: Outcome, **named_ms: int | None) -> Self:
-        """With moments that count if it is done."""
+        """The moments are of a change that is done."""
         if outcome.refusal is not None:
             return cls(
                 id=outcome.id, done=False, refusal=outcome.refusal.value, reason=outcome.reason
@@ -70,16 +72,39 @@ class OutcomeTold(BaseModel):
         return cls(id=outcome.id, done=True, version=version, **moments(**named_ms))
 
 
-class OutcomesTold(BaseModel):
-    """An outcome for each, in the order of the request."""
+class OutcomesResponse(BaseModel):
+    """An outcome for each item, in the order of the request."""
 
-    outcomes: list[OutcomeTold]
+    outcomes: list[OutcomeResponse]
+
+
+def only_outcome(outcomes: Sequence[Outcome]) -> Outcome:
+    """The outcome of a change of one message. Raises `Refused` or `StoreBusy` if it is not done."""
+    (outcome,) = outcomes
+    if outcome.refusal is Refusal.BUSY:
+        raise StoreBusy(outcome.reason)
+    if not outcome.done:
+        raise Refused([outcome])
+    return outcome
+
+
+async def outcomes_response(
+    outcomes: Sequence[Outcome], moment: str = "", moments_ms: Sequence[int] = ()
+) -> OutcomesResponse:
+    """The answer to a batch. `moment` names a moment of each outcome: `moments_ms`, or what the store set."""
+
+    def response(place: int) -> OutcomeResponse:
+        outcome = outcomes[place]
+        moment_ms = moments_ms[place] if moments_ms else outcome.at or None
+        return OutcomeResponse.of(outcome, **({moment: moment_ms} if moment else {}))
+
+    return OutcomesResponse(outcomes=await in_slices(range(len(outcomes)), response))
 
 
 # Messages
 
 
-class MessageTold(BaseModel):
+class MessageResponse(BaseModel):
     """A message on its timeline, without its body."""
 
     id: str
@@ -97,7 +122,7 @@ class MessageTold(BaseModel):
     expires_ms: int | None = None
     key: str | None = None
     key_base64: str | None = None
-    headers: HeadersTold
+    headers: ShownHeaders
 
     @classmethod
     def of(cls, message: Message, now_ms: int) -> Self:
@@ -122,7 +147,7 @@ def _common(message: Message) -> dict[str, Any]:
     }
 
 
-class DeliveryTold(BaseModel):
+class DeliveryResponse(BaseModel):
     """A message under a lease."""
 
     id: str
@@ -139,7 +164,7 @@ class DeliveryTold(BaseModel):
     expires_ms: int | None = None
     key: str | None = None
     key_base64: str | None = None
-    headers: HeadersTold
+    headers: ShownHeaders
     body: str | None = None
     body_base64: str | None = None
 
@@ -156,16 +181,16 @@ class DeliveryTold(BaseModel):
         )
 
 
-class ReceivedTold(BaseModel):
-    """What a poll came to."""
+class ReceiveResponse(BaseModel):
+    """The messages that a poll leased."""
 
     consumer: str = Field(description="Who holds the leases: say it when they are settled.")
     now: Moment = Field(description="By the broker's clock.")
     now_ms: int
-    messages: list[DeliveryTold]
+    messages: list[DeliveryResponse]
 
 
-class LetterTold(BaseModel):
+class DeadLetterResponse(BaseModel):
     """A dead letter."""
 
     id: str
@@ -181,7 +206,7 @@ class LetterTold(BaseModel):
     expires_ms: int | None = None
     key: str | None = None
     key_base64: str | None = None
-    headers: HeadersTold
+    headers: ShownHeaders
 
     @classmethod
     def of(cls, letter: DeadLetter) -> Self:
@@ -193,10 +218,10 @@ class LetterTold(BaseModel):
         )
 
 
-class LettersTold(BaseModel):
+class DeadLettersResponse(BaseModel):
     """A page of dead letters, oldest first."""
 
-    letters: list[LetterTold]
+    letters: list[DeadLetterResponse]
     next: str | None = Field(
         default=None, description="Where the next page begins, if there may be one."
     )
@@ -205,8 +230,8 @@ class LettersTold(BaseModel):
 # Counts
 
 
-class CountsTold(BaseModel):
-    """How many messages are in each status."""
+class CountsResponse(BaseModel):
+    """The number of messages in each status."""
 
     available: int
     processing: int
@@ -218,8 +243,8 @@ class CountsTold(BaseModel):
         return cls(**asdict(counts), total=counts.total)
 
 
-class StepTold(CountsTold):
-    """What lies on the timeline from `start` until the next step."""
+class ForecastStepResponse(CountsResponse):
+    """The messages of the timeline from `start` until the next step."""
 
     start: Moment
     start_ms: int
@@ -229,20 +254,20 @@ class StepTold(CountsTold):
         return cls(**asdict(step.counts), total=step.counts.total, **moments(start=step.start))
 
 
-class ForecastTold(BaseModel):
+class ForecastResponse(BaseModel):
     """The load ahead."""
 
     now: Moment
     now_ms: int
     step_ms: int
-    steps: list[StepTold]
+    steps: list[ForecastStepResponse]
 
 
 # Topics
 
 
-class SettingsTold(BaseModel):
-    """How a topic behaves."""
+class TopicSettingsResponse(BaseModel):
+    """The settings of a topic."""
 
     buckets: int
     window_ms: int
@@ -255,27 +280,27 @@ class SettingsTold(BaseModel):
     target: str | None = None
 
 
-class TopicTold(BaseModel):
+class TopicResponse(BaseModel):
     """A topic."""
 
     name: str
     uid: str = Field(description="As text: it has more digits than JavaScript's numbers.")
-    settings: SettingsTold
+    settings: TopicSettingsResponse
 
     @classmethod
     def of(cls, topic: Topic) -> Self:
-        settings = SettingsTold(**asdict(topic.settings))
+        settings = TopicSettingsResponse(**asdict(topic.settings))
         return cls(name=topic.name, uid=str(topic.uid), settings=settings)
 
 
-class TopicsTold(BaseModel):
+class TopicsResponse(BaseModel):
     """All topics, by name."""
 
-    topics: list[TopicTold]
+    topics: list[TopicResponse]
 
 
-class DroppedTold(BaseModel):
-    """What became of a topic."""
+class DropTopicResponse(BaseModel):
+    """The outcome of dropping a topic."""
 
     dropped: bool = Field(description="False if it was gone already.")
 
@@ -283,7 +308,7 @@ class DroppedTold(BaseModel):
 # The node
 
 
-class BrokerTold(BaseModel):
+class BrokerResponse(BaseModel):
     """One broker."""
 
     id: str
@@ -292,7 +317,7 @@ class BrokerTold(BaseModel):
     address: str
 
 
-class SubscriberTold(BaseModel):
+class SubscriberResponse(BaseModel):
     """A consumer, and the buckets that it serves: from the first up to, but not including, the second."""
 
     consumer: str
@@ -302,28 +327,28 @@ class SubscriberTold(BaseModel):
     busy: bool
 
 
-class DegradationTold(BaseModel):
-    """Why a broker does less than it should."""
+class DegradationResponse(BaseModel):
+    """A reason why a broker does less than it should."""
 
     type: str = Field(description="`storage`, `clock` or `stopping`; new types may come.")
     reason: str
 
 
-class InfoTold(BaseModel):
-    """Who is here."""
+class InfoResponse(BaseModel):
+    """The broker, its consumers and its degradations."""
 
     now: Moment
     now_ms: int
-    brokers: list[BrokerTold]
-    subscribers: list[SubscriberTold]
-    degradations: list[DegradationTold] = Field(description="Empty while the broker is ready.")
+    brokers: list[BrokerResponse]
+    subscribers: list[SubscriberResponse]
+    degradations: list[DegradationResponse] = Field(description="Empty while the broker is ready.")
     store_problem: str = Field(description="Empty while the store answers.")
     clock_problem: str = Field(
         description="Empty while the broker's clock agrees with the store's."
     )
 
 
-class StateTold(BaseModel):
-    """Whether it runs."""
+class StatusResponse(BaseModel):
+    """The state of the node."""
 
     status: Literal["ok", "ready"]

@@ -1,4 +1,4 @@
-"""The HTTP server of a node, in the node's own event loop."""
+"""The HTTP server of a node, in the node's own event loop, and its connections."""
 
 from __future__ import annotations
 
@@ -6,29 +6,38 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
 
 import uvicorn
+from starlette.exceptions import HTTPException
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chronoline.broker.auth import Door
 from chronoline.broker.backlog import Backlog
 from chronoline.broker.context import Parts
-from chronoline.broker.http.admin_routes import Watching
+from chronoline.broker.http.admin_routes import AdminRoutes
 from chronoline.broker.http.app import new_app
-from chronoline.broker.http.auth import Guard
-from chronoline.broker.http.connections import connections_of
-from chronoline.broker.http.consumer_routes import Consuming
-from chronoline.broker.http.dead_letter_routes import DeadLetters
-from chronoline.broker.http.message_routes import Looking
+from chronoline.broker.http.auth import RequestGuard
+from chronoline.broker.http.consumer_routes import ConsumerRoutes
+from chronoline.broker.http.dead_letter_routes import DeadLetterRoutes
+from chronoline.broker.http.message_routes import MessageRoutes
 from chronoline.broker.http.poller import Pollers
-from chronoline.broker.http.producer_routes import Producing
-from chronoline.broker.http.topic_finder import Finder
+from chronoline.broker.http.problems import ProblemResponse, problem_of
 from chronoline.broker.http.topic_routes import TopicRoutes
-from chronoline.core.errors import InvalidInput
+from chronoline.broker.metrics import BrokerMetrics
+from chronoline.broker.topics import TopicsByName
+from chronoline.core.errors import InvalidInput, TooMuch
 from chronoline.runtime.listener import CappedListener, listen
 
 _KEEP_ALIVE_S = 75
-"""For so long a connection that asks for nothing stays open."""
+"""A connection without a request is closed after this time."""
 _GRACE_S = 2
+_PATIENCE_S = 10.0
+"""The longest time for a header, from its first byte on (the first header: from the connection on), and for
+a client that reads nothing of its answer."""
+_SEND_BUFFER_BYTES = 256 * 1024
+"""The system's own buffer of an answer. With a larger one a slow reader looks like one that does not read."""
 
 
 class HttpEdge:
@@ -39,18 +48,18 @@ class HttpEdge:
         self._door = door
         self._backlog = Backlog(parts.access, parts.topics, parts.clock, parts.metrics)
         self._pollers = Pollers(parts)
-        self._watching = Watching(parts, self._backlog, roles=roles)
+        self._admin = AdminRoutes(parts, self._backlog, roles=roles)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port = 0
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return 0 if self._server is None else len(self._server.server_state.connections)
 
     async def start(self, host: str, port: int) -> None:
-        """Raises `InvalidInput` if the address cannot be had."""
+        """Raises `InvalidInput` if it cannot listen at the address."""
         host = host.strip("[]")
         try:
             listener = listen(host, port, most=self._parts.limits.connections)
@@ -64,17 +73,17 @@ class HttpEdge:
             listener.close()
             raise
         self.port = listener.getsockname()[1]
-        self._watching.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        self._admin.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         self._pollers.start()
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
         up = asyncio.create_task(self._server.is_up.wait())
         await asyncio.wait([up, self._serving], return_when=asyncio.FIRST_COMPLETED)
         if self._serving.done():
             up.cancel()
-            await self._serving  # which says why
+            await self._serving  # raises the reason
 
     async def stop(self) -> None:
-        """Answers who waits, and ends when that is done. May be called twice."""
+        """Answers the polls that wait, and returns when all requests are answered. May be called twice."""
         self._pollers.end_polls()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
@@ -85,22 +94,21 @@ class HttpEdge:
 
     def _config(self, host: str, listener: CappedListener) -> uvicorn.Config:
         parts, context = self._parts, self._door.ssl_context()
-        finder = Finder(parts.topics)
+        topics = TopicsByName(parts.topics)
         app = new_app(
             parts.version,
             [
-                TopicRoutes(parts, finder).router(),
-                Producing(parts, finder).router(),
-                Consuming(parts, finder, self._pollers).router(),
-                Looking(parts, finder).router(),
-                DeadLetters(parts, finder).router(),
-                self._watching.router(),
-                self._watching.root_router(),
+                TopicRoutes(parts, topics).router(),
+                MessageRoutes(parts, topics).router(),
+                ConsumerRoutes(parts, topics, self._pollers).router(),
+                DeadLetterRoutes(parts, topics).router(),
+                self._admin.router(),
+                self._admin.root_router(),
             ],
         )
         return uvicorn.Config(
-            Guard(app, parts, self._door, host=host),
-            http=connections_of(listener, parts.metrics),
+            RequestGuard(app, parts, self._door, host=host),
+            http=_connection_type(listener, parts.metrics),
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -116,7 +124,7 @@ class HttpEdge:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is up, and leaves signals to the node's owner."""
+    """A server that tells when it is up, and leaves signals to the node's owner."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -129,3 +137,112 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H11Protocol]:
+    """The protocol of the connections at a listener, for uvicorn's public parameter `http`.
+
+    A client has to send a request, and to read its answer: a connection on which neither goes on is closed.
+
+    Public means cover the time-out of idle connections (`timeout_keep_alive`), the size of a header
+    (`h11_max_incomplete_event_size`) and the calls of asyncio (`connection_made`, `data_received`,
+    `pause_writing`, …). Three things have none, which is why this is a subclass of `H11Protocol`:
+
+    - The time for a header. uvicorn has no setting, and only `cycle` knows whether a request is complete.
+    - Which connection is idle (`cycle`, `on_response_complete`). The listener needs it to make room for a
+      new one. `limit_concurrency` counts connections after their TLS handshake, closes no idle one, and
+      answers in plain text.
+    - The answer to bytes that are no HTTP (`send_400_response`), which has to be a problem like all others.
+    """
+
+    class Connection(H11Protocol):
+        header_timer: asyncio.TimerHandle | None = None
+        """Runs until a request is complete enough to be answered."""
+        read_timer: asyncio.TimerHandle | None = None
+        """Runs while a part of an answer waits to be written."""
+        descriptor = -1
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
+            super().connection_made(transport)
+            peer: socket.socket = transport.get_extra_info("socket")
+            self.descriptor = peer.fileno()
+            if listener.is_over:
+                metrics.refused("http", "connections")
+                words = f"{listener.most} connections have a request under way; try again later"
+                self._turn_away(TooMuch(words))
+                return
+            transport.set_write_buffer_limits(high=1, low=0)  # any waiting byte pauses writing
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+            self._watch_header()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            _cancel(self.header_timer)
+            _cancel(self.read_timer)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch_header()
+
+        def _watch_header(self) -> None:
+            """Another byte of a header gives it no more time."""
+            if self._is_answering():
+                listener.begin(self.descriptor)
+                _cancel(self.header_timer)
+                self.header_timer = None
+            elif self.header_timer is None:
+                self.header_timer = self.loop.call_later(_PATIENCE_S, self._header_too_slow)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()  # may begin the next request
+            if not self._is_answering():
+                listener.end(self.descriptor)
+
+        def _is_answering(self) -> bool:
+            return not getattr(self.cycle, "response_complete", True)  # None before the first
+
+        def _header_too_slow(self) -> None:
+            self._turn_away(
+                HTTPException(
+                    HTTPStatus.REQUEST_TIMEOUT, f"no whole header came within {_PATIENCE_S:g} s"
+                )
+            )
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch_reader(None)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            _cancel(self.read_timer)
+
+        def _watch_reader(self, before_bytes: int | None) -> None:
+            left_bytes = self.transport.get_write_buffer_size()
+            if left_bytes == before_bytes:
+                self.transport.abort()  # `close` would wait for the client too
+            else:
+                self.read_timer = self.loop.call_later(_PATIENCE_S, self._watch_reader, left_bytes)
+
+        def send_400_response(self, msg: str) -> None:
+            if self._is_answering():
+                self.transport.close()  # an answer is on its way, and another cannot go into it
+            else:
+                self._turn_away(InvalidInput(msg))
+
+        def _turn_away(self, error: Exception) -> None:
+            self.transport.write(_raw(problem_of(error)))
+            self.transport.close()
+
+    return Connection
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def _raw(response: ProblemResponse) -> bytes:
+    """The bytes of an answer to no request, which uvicorn cannot write."""
+    headers: list[tuple[Any, Any]] = [*response.raw_headers, (b"connection", b"close")]
+    lines = [f"HTTP/1.1 {response.status_code} ".encode(), *(b"%s: %s" % each for each in headers)]
+    return b"\r\n".join([*lines, b"", bytes(response.body)])

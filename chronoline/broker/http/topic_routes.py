@@ -1,4 +1,4 @@
-"""Topics."""
+"""Routes of topics."""
 
 from __future__ import annotations
 
@@ -9,76 +9,68 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from chronoline.broker.context import Parts
-from chronoline.broker.http.fields import TopicName
-from chronoline.broker.http.requests import AskedTopic
-from chronoline.broker.http.responses import DroppedTold, TopicsTold, TopicTold
-from chronoline.broker.http.router import (
+from chronoline.broker.http.app import (
     OF_A_CHANGE,
     OF_A_TOPIC,
     WITH_A_BODY,
     new_router,
     problems,
 )
-from chronoline.broker.http.topic_finder import Finder
-from chronoline.broker.topic_admin import create_topic, drop_topic
+from chronoline.broker.http.requests import CreateTopicRequest, TopicName
+from chronoline.broker.http.responses import DropTopicResponse, TopicResponse, TopicsResponse
+from chronoline.broker.topics import TopicsByName
+
+_FOUND: dict[int | str, dict[str, Any]] = {
+    int(HTTPStatus.OK): {"model": TopicResponse, "description": "It was there, or is now."}
+}
 
 
 class TopicRoutes:
     """One method for each route."""
 
-    def __init__(self, parts: Parts, finder: Finder) -> None:
+    def __init__(self, parts: Parts, topics: TopicsByName) -> None:
         self._parts = parts
-        self._finder = finder
+        self._topics = topics
 
     def router(self) -> APIRouter:
         router = new_router("topics")
-        made: dict[int | str, dict[str, Any]] = {
-            int(HTTPStatus.OK): {"model": TopicTold, "description": "It was there, or is now."}
-        }
-        router.get("/topics", responses=problems(), response_model_exclude_none=True)(
-            self.list_topics
-        )
+        router.get("/topics", responses=problems())(self.list_topics)
         router.post(
             "/topics",
             status_code=HTTPStatus.CREATED,
-            responses={**problems(WITH_A_BODY, OF_A_CHANGE, [HTTPStatus.CONFLICT]), **made},
-            response_model_exclude_none=True,
+            responses={**problems(WITH_A_BODY, OF_A_CHANGE, [HTTPStatus.CONFLICT]), **_FOUND},
         )(self.create_topic)
-        router.get(
-            "/topics/{topic}", responses=problems(OF_A_TOPIC), response_model_exclude_none=True
-        )(self.get_topic)
-        router.delete("/topics/{topic}", responses=problems(OF_A_TOPIC, OF_A_CHANGE))(
-            self.drop_topic
-        )
+        one = "/topics/{topic}"
+        router.get(one, responses=problems(OF_A_TOPIC))(self.get_topic)
+        router.delete(one, responses=problems(OF_A_TOPIC, OF_A_CHANGE))(self.drop_topic)
         return router
 
-    async def create_topic(self, asked: AskedTopic, response: Response) -> TopicTold:
-        """Make a topic. Its settings never change."""
+    async def create_topic(self, request: CreateTopicRequest, response: Response) -> TopicResponse:
+        """Create a topic. Its settings never change."""
         with self._command("create_topic"):
-            settings = asked.settings.to_settings()
-            topic = await create_topic(
-                self._parts, asked.name, settings, if_missing=asked.if_missing
+            topic = await self._parts.topics.create(
+                request.name, request.settings.to_settings(), if_missing=request.if_missing
             )
-        if asked.if_missing:
+        if request.if_missing:
             response.status_code = HTTPStatus.OK
-        return TopicTold.of(topic)
+        return TopicResponse.of(topic)
 
-    async def get_topic(self, topic: TopicName) -> TopicTold:
+    async def get_topic(self, topic: TopicName) -> TopicResponse:
         """Show a topic."""
         with self._command("get_topic"):
-            return TopicTold.of(await self._finder.find(topic))
+            return TopicResponse.of(await self._topics.find(topic))
 
-    async def drop_topic(self, topic: TopicName) -> DroppedTold:
+    async def drop_topic(self, topic: TopicName) -> DropTopicResponse:
         """Drop a topic, and everything on it."""
         with self._command("drop_topic"):
-            found = await self._finder.find(topic)
-            return DroppedTold(dropped=await drop_topic(self._parts, found.uid))
+            found = await self._topics.find(topic)
+            return DropTopicResponse(dropped=await self._parts.topics.drop(found.uid))
 
-    async def list_topics(self) -> TopicsTold:
+    async def list_topics(self) -> TopicsResponse:
         """List all topics, by name."""
         with self._command("list_topics"):
             topics = await self._parts.topics.list()
-        return TopicsTold(topics=[TopicTold.of(each) for each in topics])
+        return TopicsResponse(topics=[TopicResponse.of(each) for each in topics])
 
     def _command(self, name: str) -> AbstractContextManager[None]:
         return self._parts.metrics.command(name, "")

@@ -1,4 +1,4 @@
-"""How targets are called: with what, how many at a time, and when again."""
+"""The rules for calls of targets: their number, their time, and when they are repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronoline.callbacks.signature import Signer
 _LEAST_TURN_MS = 1_000
 _MOST_TURN_MS = 10_000
 _SETTLING_MS = 10_000
-"""So long the store may be away when a call was answered, and the answer still counts."""
+"""The longest absence of the store after which the answer of a call still counts."""
 _MOST_STOP_MS = 5_000
 _LEAST_WAIT_MS = 100
 """What is given back is due a while later than a lane writes it, however busy the store is."""
@@ -29,13 +29,13 @@ class Calls:
 
     @property
     def most_of_a_topic(self) -> int:
-        """So many are under way: less than a host may have, so that its other topics have a turn."""
+        """The most calls of a topic: less than a host may have, so that its other topics have a turn."""
         limits = self.caller.limits
         return max(1, min(limits.for_each_host, limits.in_all) // 2)
 
     @property
     def turn_ms(self) -> int:
-        """So long a call waits for its turn."""
+        """The longest wait of a call for its turn."""
         return min(max(self.caller.limits.timeout_ms, _LEAST_TURN_MS), _MOST_TURN_MS)
 
     @property
@@ -44,7 +44,7 @@ class Calls:
 
     @property
     def stop_ms(self) -> int:
-        """So long a stop waits for answers."""
+        """The longest wait of a stop for answers."""
         return min(self.caller.limits.timeout_ms, _MOST_STOP_MS)
 
     def wait_ms(self, failed: int) -> int:

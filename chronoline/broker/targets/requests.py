@@ -1,8 +1,8 @@
-"""What a target is told of a message: the request that is made of it.
+"""The request to a target for a message.
 
-The names are those of a message as it is received over HTTP, behind `Chronoline-`. A header holds one line of
-visible ASCII, and a message may hold anything: texts are percent-encoded, and the message's own headers are
-JSON, so that nothing in a message can end a line.
+The names of its headers are those of a message that is received over HTTP, behind `Chronoline-`. A header is
+one line of visible ASCII, and a message can hold anything: texts are percent-encoded, and the message's own
+headers are JSON, so that nothing in a message can end a line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chronoline.runtime.timestamps import show_moment
 _DEFAULT_TYPE = "application/octet-stream"
 _TYPE = re.compile(rb"[!-~]([ -~]{0,254}[!-~])?")
 _PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%+")
-"""What stands for itself. A plus does not, since there are readers that take it for a space."""
+"""Characters that are not encoded. A plus is, since some readers take it for a space."""
 
 
 def request_headers(topic: Topic, leased: LeasedMessage) -> dict[str, str]:
@@ -44,7 +44,7 @@ def request_headers(topic: Topic, leased: LeasedMessage) -> dict[str, str]:
 
 
 def call_id(topic: Topic, message_id: str) -> str:
-    """The same for every attempt; without the full stop, which ends an id where it is signed."""
+    """The id of a call, the same for every attempt. It has no full stop, which ends an id in a signature."""
     return f"{topic.uid:x}-{quote(message_id, safe='').replace('.', '%2E')}"
 
 
@@ -53,7 +53,7 @@ def _line(text: str) -> str:
 
 
 def _content_type(headers: tuple[Header, ...]) -> str:
-    """As the message's own header of that name says, if it can be said."""
+    """The message's own header of that name, if it is valid."""
     for name, value in headers:
         if name.lower() == "content-type" and value is not None and _TYPE.fullmatch(value):
             return value.decode()

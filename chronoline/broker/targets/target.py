@@ -24,15 +24,15 @@ from chronoline.core.topic import Topic
 logger = logging.getLogger(__name__)
 
 _MOST_BYTES = 16 * 1024 * 1024
-"""While so much is under way for one topic no more is taken; one message may be larger."""
+"""The most bytes under way for one topic, or one message of any size."""
 _REST_MS = 200
-"""Before the store is told again what it did not take."""
+"""Before a settlement is repeated."""
 _TELL_EVERY_S = 10.0
-"""So often failures of a topic are logged: there may be a thousand in a second."""
+"""Between two log lines on failures of a topic: there can be a thousand in a second."""
 
 
 class Target:
-    """Where the loader of its topic pushes to. Owned by the event loop."""
+    """A consumer to which the loader of its topic pushes. Owned by the event loop."""
 
     busy = False
     advance_ms = 0
@@ -40,24 +40,24 @@ class Target:
     def __init__(
         self, topic: Topic, parts: Parts, calls: Calls, *, ended: Callable[[Target], None]
     ) -> None:
-        """`ended` is told when the topic was dropped."""
+        """`ended` is called when the topic was dropped."""
         self.topic = topic
         self._parts = parts
         self._calls = calls
-        self._tell_ended = ended
+        self._on_ended = ended
         self._subscription: Subscription | None = None
         self._under_way: dict[asyncio.Task[None], Lease] = {}
         self._under_way_bytes = 0
-        # Nothing more is begun.
+        # No call is begun any more.
         self._is_leaving = False
         self._failures = 0
         self._tell_failures_s = 0.0
 
-    # What the loader sees
+    # For the loader
 
     @property
     def name(self) -> str:
-        """Another one in each life of a node: what the last one left is nobody's before its lease is over."""
+        """New in each life of a node: the leases of the life before have to lapse."""
         return f"target-{self._parts.broker}"
 
     @property
@@ -77,22 +77,22 @@ class Target:
             task.add_done_callback(partial(self._finished, size_bytes))
 
     def shared(self, topic: Topic, share: BucketRange) -> None:
-        """It takes whatever it is given."""
+        """A target needs no share."""
 
     def paused(self, topic: Topic, reason: str) -> None:
         """The loader logs it."""
 
     def ended(self, topic: Topic, reason: str) -> None:
         self._is_leaving = True
-        self._tell_ended(self)
+        self._on_ended(self)
 
     def replaced(self, topic: Topic) -> None:
-        """Nobody has its name but this node."""
+        """Its name is the node's own."""
 
-    # From the first message to the last
+    # Life
 
     async def join(self) -> None:
-        """From now on messages come. Raises what keeps it from that; then it may be tried again."""
+        """Subscribe. It can be called again after an error."""
         self._subscription, _ = await self._parts.loaders.subscribe(
             self.topic,
             self,
@@ -102,7 +102,7 @@ class Target:
         )
 
     def leave(self) -> None:
-        """No more messages come; what was not begun is given back. May be called twice."""
+        """Unsubscribe, which gives back what was not begun. May be called twice."""
         self._is_leaving = True
         if self._subscription is not None and not self._subscription.closed:
             self._parts.loaders.unsubscribe(self._subscription)
@@ -112,7 +112,7 @@ class Target:
         return not self._under_way
 
     async def stop(self) -> None:
-        """Waits a while for answers, and gives back what has none. May be called twice."""
+        """Wait a while for answers, and give back what has none. May be called twice."""
         self.leave()
         if self._under_way:
             await asyncio.wait(list(self._under_way), timeout=self._calls.stop_ms / 1000)
@@ -145,7 +145,10 @@ class Target:
         timeout_s = self._calls.caller.limits.timeout_ms / 1000
 
         def is_ours() -> bool:
-            """A node that stood still has lost it to another, its topic may be gone, a live pipe wins."""
+            """Whether the call is still wanted.
+
+            Its lease can be over, since the node stood still; its topic can be dropped, or a pipe fires it.
+            """
             paused = self._subscription is not None and bool(self._subscription.paused)
             wanted = not self._is_leaving and not paused
             return wanted and time.monotonic() + timeout_s < lapses_s
@@ -169,13 +172,13 @@ class Target:
         )
 
     async def _settle(self, leased: LeasedMessage, answer: Answer, lapses_s: float) -> None:
-        """Until the store has taken it, or the lease is over."""
+        """Repeat the settlement until the store answers, or the lease is over."""
         again = False
         while True:
             try:
-                outcome = await self._say(leased, answer, again=again)
+                outcome = await self._settle_once(leased, answer, again=again)
             except TopicNotFound:
-                return  # nobody wants to know any more
+                return  # there is nothing to settle
             except ChronolineError as error:
                 again = again or isinstance(error, OutcomeUnknown)
                 rest_s, problem = (error.retry_after_ms or _REST_MS) / 1000, str(error)
@@ -191,10 +194,10 @@ class Target:
                     problem,
                 )
                 return
-            await asyncio.sleep(rest_s)  # nobody says when the store is back
+            await asyncio.sleep(rest_s)  # the store has no event for being back
 
-    async def _say(self, leased: LeasedMessage, answer: Answer, *, again: bool) -> Outcome:
-        """Tells the store what became of the message."""
+    async def _settle_once(self, leased: LeasedMessage, answer: Answer, *, again: bool) -> Outcome:
+        """Settle the lease by the answer of the call."""
         carrier, uid, lease = self._parts.carrier, self.topic.uid, leased.lease
         attempts = leased.message.attempts + 1
         if answer.succeeded:
@@ -215,9 +218,9 @@ class Target:
         del self._under_way[task]
         self._under_way_bytes -= size_bytes
         if self._subscription is not None and not self._subscription.closed:
-            self._parts.loaders.grant(self._subscription, 1)  # which has it look, if it was clogged
+            self._parts.loaders.grant(self._subscription, 1)  # wakes the loader, if it was clogged
 
-    # Telling
+    # Logging
 
     def _note(self, answer: Answer) -> None:
         if answer.succeeded or answer.verdict is Verdict.no_turn:

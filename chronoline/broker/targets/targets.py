@@ -1,4 +1,4 @@
-"""All targets of a node: found, served and let go."""
+"""The targets of a node: they follow the topics of the store."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from chronoline.core.topic import Topic
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 5.0
-"""So often the topics are looked at: another node, or a program, may have made some."""
+"""Between two reads of the topics: another node, or a program, can create some."""
 _REST_S = 1.0
 """After the store did not answer."""
 _AT_ONCE = 16
-"""So many begin together: a store can only take so many questions."""
+"""The most targets that begin together, since the store's queue is bounded."""
 
 
 class Targets:
-    """From `start` to `stop`. Owned by the event loop."""
+    """Runs from `start` to `stop`. Owned by the event loop."""
 
     def __init__(self, parts: Parts, calls: Calls) -> None:
         self._parts = parts
         self._calls = calls
         self._serving: dict[int, Target] = {}  # by the topic's uid
-        # They get nothing more, and may have calls under way.
+        # They get nothing more, and can have calls under way.
         self._leaving: set[Target] = set()
-        # By uid, why a topic is not served; 0 stands for all of them. Told once.
+        # By uid, why a topic is not served; 0 stands for all of them. Each is logged once.
         self._problems: dict[int, str] = {}
         self._looking: asyncio.Task[None] | None = None
 
@@ -62,10 +62,10 @@ class Targets:
                     [each for each in topics if each.settings.target is not None]
                 )
                 rest_s = _LOOK_EVERY_S if served else _REST_S
-            await self._parts.topic_made.sleep(rest_s)  # a topic of this node ends it
+            await self._parts.topics.target_added.sleep(rest_s)
 
     async def _serve(self, topics: Iterable[Topic]) -> bool:
-        """Whether the store answered to everything."""
+        """Whether the store answered every call."""
         wanted = {topic.uid: topic for topic in topics}
         for uid, target in list(self._serving.items()):
             if uid not in wanted:
@@ -81,7 +81,7 @@ class Targets:
         return answered
 
     async def _begin(self, topic: Topic) -> bool:
-        """Whether the store answered: a topic that a pipe serves, or that is gone, need not be hurried."""
+        """Whether the store answered: only its failure is a reason to try again soon."""
         target = Target(topic, self._parts, self._calls, ended=self._let_go)
         try:
             await target.join()

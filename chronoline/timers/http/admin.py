@@ -1,4 +1,4 @@
-"""What those ask who look after a node: its timers, its cluster, its metrics; and what operators command."""
+"""Administrative requests: metrics, nodes, timers, reload, resync."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from chronoline.timers.http.responses import Handlers, Refusal, answer_json, cursor_in, name_in
+from chronoline.timers.http.responses import (
+    Handlers,
+    Refusal,
+    answer_json,
+    check_started,
+    cursor_in,
+    name_in,
+)
 from chronoline.timers.node import TimerNode
 from chronoline.timers.resync import Resync
 from chronoline.timers.views import describe_nodes, describe_timer, page_of_timers
 
-ONE = "/v1/timers/"
+TIMER_PREFIX = "/v1/timers/"
 
 
-class ForLookers:
-    """The commands of `chronoline timers` ask here."""
+class AdminHandlers:
+    """The commands of `chronoline timers` call these."""
 
     def __init__(
         self, node: TimerNode, resync: Resync, *, reload: Callable[[], Awaitable[None]]
@@ -50,7 +57,7 @@ class ForLookers:
         return answer_json(page_of_timers(self._node, cursor_in(request)))
 
     async def _show(self, request: web.BaseRequest) -> web.Response:
-        timer = self._node.replica.get(name_in(request, ONE).id)
+        timer = self._node.replica.get(name_in(request, TIMER_PREFIX).id)
         if timer is None:
             raise Refusal(HTTPStatus.NOT_FOUND, "this node does not know the timer; the others may")
         return answer_json(describe_timer(self._node, timer))
@@ -60,10 +67,9 @@ class ForLookers:
         return answer_json(describe_nodes(self._node))
 
     async def _start_resync(self, request: web.BaseRequest) -> web.Response:
-        if not self._node.is_loaded:
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the node is starting; try again")
+        check_started(self._node)
         self._node.start_work(self._run())
-        await asyncio.sleep(0)  # so that it is under way when this is answered
+        await asyncio.sleep(0)  # so that the answer shows it as running
         return await self._progress(request)
 
     async def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""What clients ask: POST, PUT and DELETE of timers."""
+"""Requests of clients: POST, PUT and DELETE of timers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ from http import HTTPStatus
 from aiohttp import web
 
 from chronoline.timers.changes import Changed
-from chronoline.timers.http.responses import TIMERS, Handlers, Refusal, name_in, read_body
+from chronoline.timers.http.responses import (
+    TIMERS,
+    Handlers,
+    Refusal,
+    check_started,
+    name_in,
+    read_body,
+)
 from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import matching
 from chronoline.timers.node import TimerNode
 from chronoline.timers.requests import DEFAULT_FACTOR, checked_factor, read_plan
 
 
-class ForClients:
-    """Timers are made, replaced and deleted."""
+class ClientHandlers:
+    """Create, replace and delete timers."""
 
     def __init__(self, node: TimerNode, *, most_timers: int, most_body_bytes: int) -> None:
         self._node = node
@@ -47,11 +54,11 @@ class ForClients:
         name = name_in(request)
         factor = self._factor_of(name)
         factor = DEFAULT_FACTOR if factor is None else checked_factor(factor)
-        self._check_started()
+        check_started(self._node)
         return web.Response(headers=_copies(await self._node.change(name, None, factor=factor)))
 
     def _factor_of(self, name: TimerName) -> int | None:
-        """As far as it is known: from the name, the timer, or how many nodes its filter matches."""
+        """The replication factor, from the name, the timer, or the nodes of its filter; None if unknown."""
         if name.factor is not None:
             return name.factor
         timer = self._node.replica.get(name.id)
@@ -62,17 +69,13 @@ class ForClients:
         return len(matching(name.replicas_filter, self._node.replica.membership.everybody)) or None
 
     def _check_room(self) -> None:
-        self._check_started()
+        check_started(self._node)
         if self._node.replica.tally.waiting >= self._most_timers:
             raise Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"the node holds {self._most_timers:,} timers, and takes no more",
             )
         self._node.journal.check_room()
-
-    def _check_started(self) -> None:
-        if not self._node.is_loaded:
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the node is starting; try again")
 
 
 def _copies(changed: Changed) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What other nodes ask: taking in records, telling them, and the two requests of a resync."""
+"""Requests of other nodes: records, the calls that they cede, and a resync."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from chronoline.timers.http.responses import (
     Handlers,
     Refusal,
     answer_json,
+    check_started,
     cursor_in,
     read_object,
 )
@@ -29,15 +30,15 @@ MOST_BYTES = 64 * 1024 * 1024
 _PAGE = 300
 _BACK_PATIENCE_S = 1.0
 _MOST_LIVES = 100
-"""More than nodes that may keep a timer."""
+"""More than the nodes that can keep a timer."""
 
 
-class ForNodes:
-    """Nodes of the cluster tell each other what they hold."""
+class NodeHandlers:
+    """The nodes of a cluster exchange their records by these."""
 
     def __init__(self, node: TimerNode) -> None:
         self._node = node
-        # What is gone through for a node that asks page by page.
+        # The ids of a walk, for a node that asks page by page.
         self._walks: dict[tuple[str, str], list[int]] = {}
 
     def of_all(self) -> Handlers:
@@ -54,7 +55,7 @@ class ForNodes:
 
     async def _take_records(self, request: web.BaseRequest) -> web.Response:
         asked = await read_object(request, MOST_BYTES)
-        self._check_started()  # what the journal has would be laid over it
+        check_started(self._node)  # the journal would overwrite it
         node = self._node
         now_ms = node.now_ms()
         records, sender = _list(asked, "records"), str(asked.get("from", ""))
@@ -96,7 +97,7 @@ class ForNodes:
         return answer_json(told)
 
     def _walk(self, what: str, asker: str, cursor: int) -> list[int]:
-        """The ids as they were when the asker began."""
+        """The ids at the first page of the asker's walk."""
         if cursor == 0 or (what, asker) not in self._walks:
             if asker not in self._node.peers:
                 raise Refusal(
@@ -107,20 +108,16 @@ class ForNodes:
 
     async def _known(self, request: web.BaseRequest) -> web.Response:
         ids = _list(await read_object(request, MOST_BYTES), "ids")
-        self._check_started()
+        check_started(self._node)
         if not all(type(each) is int for each in ids):
             raise InvalidInput("ids must be numbers")
         known = [each for each in ids if self._node.replica.get(each) is not None]
         return answer_json({"known": known})
 
-    def _check_started(self) -> None:
-        if not self._node.is_loaded:
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the node is starting; try again")
-
     async def _back(self, request: web.BaseRequest) -> web.Response:
         asked = await read_object(request, MOST_BYTES)
         if peer := self._node.peers.get(str(asked.get("from", ""))):
-            with suppress(TimeoutError):  # the asker does not wait longer
+            with suppress(TimeoutError):  # the caller does not wait longer
                 async with asyncio.timeout(_BACK_PATIENCE_S):
                     await peer.retry()
         return answer_json({})
@@ -128,7 +125,7 @@ class ForNodes:
     async def _take_ceded(self, request: web.BaseRequest) -> web.Response:
         """Another node has more calls queued for a host than this one, and cedes some of them."""
         asked = await read_object(request, MOST_BYTES)
-        self._check_started()
+        check_started(self._node)
         node = self._node
         host, port, waiting = asked.get("host"), asked.get("port"), asked.get("waiting")
         if type(host) is not str or type(port) is not int or type(waiting) is not int:
@@ -150,7 +147,7 @@ class ForNodes:
             raise InvalidInput(
                 f"the list of nodes here is {ours}, not {view[:64]}: reload it on every node"
             )
-        self._check_started()  # it does not know yet what it has to offer
+        check_started(self._node)  # its offers are not complete yet
         cursor = cursor_in(request)
         page = page_of_offers(self._node, asker, self._walk("offers", asker, cursor), cursor)
         if page["cursor"] is None:
@@ -161,7 +158,7 @@ class ForNodes:
 
     async def _dealt_with(self, request: web.BaseRequest) -> web.Response:
         entries = _list(await read_object(request, MOST_BYTES), "IDs")
-        self._check_started()
+        check_started(self._node)
         for timer_id, level in [_reference(entry) for entry in entries]:
             self._node.replica.known_by(timer_id, level, self._node.now_ms())
         self._node.act()

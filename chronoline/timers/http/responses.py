@@ -1,4 +1,4 @@
-"""What requests and answers have in common."""
+"""Reading of requests and building of answers, for all handlers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aiohttp import web
 
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.timers.ids import TimerName, no_timer, parse_name
+from chronoline.timers.node import TimerNode
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 Handlers = Mapping[str, Handler]
@@ -43,7 +44,7 @@ def answer_json(
 def refuse(
     status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """With the reason in the body and, as the original has it, in a header of that name."""
+    """An error with its reason in the body and, as in the original, in the header `Reason`."""
     reason = "".join(each if each.isprintable() else "?" for each in " ".join(reason.split()))
     in_ascii = reason.replace("…", "...").encode("ascii", "replace").decode()[:_MOST_REASON]
     told = {"Reason": in_ascii, **(headers or {})}
@@ -55,7 +56,7 @@ def refuse(
 async def read_body(
     request: web.BaseRequest, most_bytes: int, *, patience_s: float = 30.0
 ) -> bytes:
-    """Raises `Refusal` for one that is too large, before it is in memory, or that does not come."""
+    """The body. Raises `Refusal` for one that is too large, before it is in memory, or too slow."""
     too_large = Refusal(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"the body is larger than {most_bytes} bytes",
@@ -65,7 +66,7 @@ async def read_body(
         raise too_large
     is_as_long = request.content_length is not None and "Content-Encoding" not in request.headers
     if is_as_long and request.content.is_eof():
-        return await request.content.read()  # it is no longer than it says, and here
+        return await request.content.read()  # it is complete, and as long as announced
     body = bytearray()
     try:
         async with asyncio.timeout(patience_s):
@@ -95,8 +96,14 @@ async def read_object(request: web.BaseRequest, most_bytes: int) -> dict[str, An
     return value
 
 
+def check_started(node: TimerNode) -> None:
+    """Raises `Refusal` until the node has read its journal."""
+    if not node.is_loaded:
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the node is starting; try again")
+
+
 def name_in(request: web.BaseRequest, prefix: str = f"{TIMERS}/") -> TimerName:
-    """The timer that a path names."""
+    """The name of the timer in a path."""
     text = request.path.removeprefix(prefix)
     name = parse_name(text)
     if name is None:
@@ -105,7 +112,7 @@ def name_in(request: web.BaseRequest, prefix: str = f"{TIMERS}/") -> TimerName:
 
 
 def cursor_in(request: web.BaseRequest) -> int:
-    """Where to go on, as the last page said."""
+    """The cursor of the last page."""
     text = request.query.get("cursor", "0")
     if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
         raise InvalidInput("cursor must be a number")

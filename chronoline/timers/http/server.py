@@ -1,6 +1,6 @@
-"""Every request comes in here, and every error goes out here.
+"""The HTTP server of a timer node: dispatch of requests, and answers for errors.
 
-Requests are told apart by hand: there are few, and a router would cost more than the rest of a request.
+A dictionary finds the handler: there are few paths, and a router would cost more than the rest of a request.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import InvalidInput, NodeBusy, StoreError
 from chronoline.runtime.admission import Admission, client_key
 from chronoline.runtime.listener import CappedListener, listen
-from chronoline.timers.http.admin import ONE, ForLookers
-from chronoline.timers.http.clients import ForClients
-from chronoline.timers.http.nodes import MOST_BYTES, ForNodes
+from chronoline.timers.http.admin import TIMER_PREFIX, AdminHandlers
+from chronoline.timers.http.clients import ClientHandlers
+from chronoline.timers.http.nodes import MOST_BYTES, NodeHandlers
 from chronoline.timers.http.responses import TIMERS, Handlers, Refusal, refuse
 from chronoline.timers.node import TimerNode
 from chronoline.timers.resync import Resync
@@ -27,12 +27,12 @@ from chronoline.timers.resync import Resync
 logger = logging.getLogger(__name__)
 
 _PING = "/ping"
-"""Answered to everybody: whoever watches over nodes needs no token."""
+"""Answered without a token, for probes."""
 _METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS")
 
 
 class TimersEdge:
-    """What a node answers."""
+    """The handler of all requests to a node."""
 
     def __init__(
         self,
@@ -45,23 +45,23 @@ class TimersEdge:
         most_timers: int = 5_000_000,
         most_body_bytes: int = 1024 * 1024,
     ) -> None:
-        """`reload` reads the list of nodes again; `admits` raises `Refusal` for a client that is not let in.
+        """`reload` reads the list of nodes again; `admits` raises `Refusal` for a request without its token.
 
-        `admission` bounds what all who ask have under way.
+        `admission` bounds the requests of all clients that are under way.
         """
-        clients = ForClients(node, most_timers=most_timers, most_body_bytes=most_body_bytes)
-        nodes = ForNodes(node)
-        lookers = ForLookers(node, resync, reload=reload)
+        clients = ClientHandlers(node, most_timers=most_timers, most_body_bytes=most_body_bytes)
+        nodes = NodeHandlers(node)
+        admin = AdminHandlers(node, resync, reload=reload)
         all_timers = {**clients.of_all(), **nodes.of_all()}
         self._by_path = {
             TIMERS: all_timers,
             f"{TIMERS}/": all_timers,
             **nodes.by_path(),
-            **lookers.by_path(),
+            **admin.by_path(),
             _PING: {"GET": _answer_ping},
         }
         self._of_nodes = nodes.by_path()
-        self._by_prefix = {f"{TIMERS}/": clients.of_one(), ONE: lookers.of_one()}
+        self._by_prefix = {f"{TIMERS}/": clients.of_one(), TIMER_PREFIX: admin.of_one()}
         self._metrics = node.metrics
         self._admits = admits
         self._admission = admission or Admission()
@@ -69,7 +69,7 @@ class TimersEdge:
         self._listeners: list[CappedListener] = []
 
     def listen(self, host: str, port: int, *, most: int) -> Iterator[CappedListener]:
-        """Sockets at all addresses of a host, of which each keeps at most `most` connections."""
+        """Sockets at all addresses of a host, each with at most `most` connections."""
         found = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -79,7 +79,7 @@ class TimersEdge:
             yield listener
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answers every request; an error of ours is told as such and ends nothing."""
+        """Answer a request. A defect is answered with 500 and logged, and the node goes on."""
         descriptor = _descriptor_of(request)
         for listener in self._listeners:
             listener.begin(descriptor)
@@ -145,7 +145,7 @@ class TimersEdge:
             return await handler(request)
 
     def _size_bytes(self, request: web.BaseRequest) -> int:
-        """Of the largest body that is read for a request: nothing of it has been read yet."""
+        """The largest size that the body of a request, which is not read yet, can have."""
         most_bytes = MOST_BYTES if request.path in self._of_nodes else self._most_body_bytes
         if request.content_length is None or "Content-Encoding" in request.headers:
             return most_bytes if request.can_read_body else 0
@@ -166,7 +166,7 @@ def _descriptor_of(request: web.BaseRequest) -> int:
 
 
 def _client_of(request: web.BaseRequest) -> str:
-    """Whose share of the node a request takes."""
+    """The client whose share of the node a request takes."""
     host, port = ((request.transport and request.transport.get_extra_info("peername")) or ("", 0))[
         :2
     ]
@@ -179,5 +179,5 @@ async def _answer_ping(_: web.BaseRequest) -> web.Response:
 
 
 def _known(method: str) -> str:
-    """For metrics, which must not have as many labels as somebody makes up."""
+    """The label of a method in the metrics, which must not have made-up ones."""
     return method if method in _METHODS else "other"

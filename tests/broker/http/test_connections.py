@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chronoline.broker.http import connections
+from chronoline.broker.http import server
 from chronoline.broker.limits import Limits
 from tests.broker.http.served import Served, serving
 from tests.waiting import until
@@ -28,7 +28,7 @@ def _open(served: Served) -> int:
 def test_a_request_that_does_not_come_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(server, "_PATIENCE_S", 0.2)
 
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(connections=3)) as served:
@@ -49,7 +49,7 @@ def test_a_request_that_does_not_come_is_not_waited_for(
 def test_a_header_that_comes_byte_by_byte_has_no_more_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(server, "_PATIENCE_S", 0.5)
 
     async def play() -> None:
         async with serving(tmp_path) as served:
@@ -69,7 +69,7 @@ def test_a_header_that_comes_byte_by_byte_has_no_more_time(
 def test_who_asks_in_time_keeps_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(server, "_PATIENCE_S", 0.2)
 
     async def play() -> None:
         async with serving(tmp_path) as served:
@@ -86,7 +86,7 @@ def test_who_asks_in_time_keeps_its_connection(
 def test_who_does_not_read_its_answer_is_gone_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(server, "_PATIENCE_S", 0.2)
 
     async def play() -> None:
         async with serving(tmp_path) as served:
@@ -100,7 +100,7 @@ def test_who_does_not_read_its_answer_is_gone_after_a_while(
 
 
 def test_who_reads_slowly_gets_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(server, "_PATIENCE_S", 1.0)
 
     async def play() -> None:
         async with serving(tmp_path) as served:

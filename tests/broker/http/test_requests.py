@@ -7,8 +7,7 @@ import asyncio
 import pytest
 from fastapi.exceptions import RequestValidationError
 
-from chronoline.broker.http.requests import AskedLease
-from chronoline.broker.http.slices import checked, in_slices
+from chronoline.broker.http.requests import LeaseRef, checked, in_slices
 
 
 def test_others_have_their_turn_in_between() -> None:
@@ -32,9 +31,9 @@ def test_others_have_their_turn_in_between() -> None:
 def test_items_are_given_their_shape_and_a_fault_its_place() -> None:
     async def play() -> None:
         items = [{"id": "a", "version": 1}, {"id": "b", "version": 2.0}]
-        assert [each.version for each in await checked(AskedLease, items, "leases")] == [1, 2]
+        assert [each.version for each in await checked(LeaseRef, items, "leases")] == [1, 2]
         with pytest.raises(RequestValidationError) as told:
-            await checked(AskedLease, [*items, {"id": "c"}], "leases")
+            await checked(LeaseRef, [*items, {"id": "c"}], "leases")
         assert told.value.errors()[0]["loc"] == ("body", "leases", 2, "version")
 
     asyncio.run(play())
