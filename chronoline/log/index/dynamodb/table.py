@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +33,7 @@ from chronoline.log.index.dynamodb.items import (
     encode_keys,
     key_of,
 )
+from chronoline.runtime.backoff import Backoff, Waits
 
 try:
     import boto3
@@ -66,8 +66,7 @@ _CONNECT_TIMEOUT_S = 2
 _READ_TIMEOUT_S = 10
 _MOST_CONNECTIONS = 32
 _PATIENCE_S = 10.0
-_FIRST_PAUSE_S = 0.005
-_LONGEST_PAUSE_S = 0.2
+_BACKOFF = Backoff(0.005, 0.2, spread=1.0)
 _MAKING_S = 120
 
 _DECLINED = {
@@ -129,15 +128,12 @@ class Updated(NamedTuple):
 
 
 def tries() -> Iterator[None]:
-    """Comes again after a pause, longer each time, until patience is over; by chance, so that the same two do
-    not meet again.
-    """
+    """Yields for each attempt, after a wait that grows, until `_PATIENCE_S` is over."""
     give_up = time.monotonic() + _PATIENCE_S
-    pause_s = _FIRST_PAUSE_S
+    pauses = Waits(_BACKOFF)
     yield
     while time.monotonic() < give_up:
-        time.sleep(random.uniform(0, pause_s))  # so that those who met do not meet again
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        time.sleep(pauses.next())
         yield
 
 
