@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from chronoline.broker.alarms import Alarm
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.clock_offsets import Timekeeper
 from chronoline.broker.degradation import Degradations
@@ -14,6 +13,7 @@ from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.topics import Topics
 from chronoline.runtime.admission import Admission
+from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
 
 

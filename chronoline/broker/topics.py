@@ -8,6 +8,7 @@ from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.core.errors import TopicNotFound
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.clock import Clock
 
 _MOST_KNOWN = 10_000
@@ -29,7 +30,7 @@ class Topics:
         self._access = access
         self._clock = clock
         self._metrics = metrics
-        self._known: dict[int, Topic] = {}
+        self._known = BoundedCache[int, Topic](_MOST_KNOWN)
 
     async def get(self, uid: int) -> Topic:
         """Raises `TopicNotFound`. A topic that was dropped meanwhile may still be answered."""
@@ -82,11 +83,9 @@ class Topics:
 
     def forget(self, uid: int) -> None:
         """It was dropped, as someone found out."""
-        self._known.pop(uid, None)
+        self._known.pop(uid)
         self._dropped(uid)
 
     def _learn(self, topic: Topic) -> Topic:
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[topic.uid] = topic
+        self._known.put(topic.uid, topic)
         return topic

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from chronoline.core.errors import InvalidInput, StoreBusy, TopicExists, TopicNotFound
 from chronoline.core.ids import MAX_UID, UID_ENTROPY_BYTES, make_topic_uid
 from chronoline.core.limits import name_problem
 from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings, check_topic_name
+from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.stores.batch import check_time, check_uid
 from chronoline.stores.contract import Store
 from chronoline.stores.primitives import Primitives
@@ -24,8 +24,7 @@ class KnowsTopics(Primitives, Store):
         self._random_bytes = random_bytes
         # Topics by uid. A uid is never used again and settings are fixed, so this cannot be wrong;
         # whether the topic still lives is checked by every write, and before every look.
-        self._known_topics: dict[int, Topic] = {}
-        self._known_topics_lock = threading.Lock()
+        self._known_topics = BoundedCache[int, Topic](_MOST_KNOWN_TOPICS)
 
     def create_topic(
         self, name: str, settings: TopicSettings = DEFAULT_SETTINGS, *, now_ms: int
@@ -85,8 +84,5 @@ class KnowsTopics(Primitives, Store):
         return self._known_topics.get(uid) or self._remember(self.get_topic(uid))
 
     def _remember(self, topic: Topic) -> Topic:
-        with self._known_topics_lock:
-            if len(self._known_topics) >= _MOST_KNOWN_TOPICS:
-                self._known_topics.clear()
-            self._known_topics[topic.uid] = topic
+        self._known_topics.put(topic.uid, topic)
         return topic

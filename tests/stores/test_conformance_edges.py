@@ -7,8 +7,8 @@ import pytest
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.stores import base
-from chronoline.stores import topics as knowing
 from chronoline.stores.contract import Store
 from tests.stores.line import NOW, MakeLine, new
 
@@ -132,8 +132,8 @@ def test_an_id_that_is_created_many_times_in_a_batch_is_written_once(
 def test_the_topics_that_a_store_remembers_are_bounded(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(knowing, "_MOST_KNOWN_TOPICS", 2)
     assert isinstance(store, base.EngineStore)
+    monkeypatch.setattr(store, "_known_topics", BoundedCache(2))
     for name in "abc":
         store.create_topic(name, now_ms=NOW)
         assert len(store._known_topics) <= 2

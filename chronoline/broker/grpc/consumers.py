@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from chronoline.core.errors import ConsumerReplaced
+from chronoline.runtime.bounded_cache import BoundedCache
 
 _REMEMBERED = 10_000
 """So many that were replaced are known for it; an older one is fenced by the versions of its leases alone."""
@@ -24,7 +25,7 @@ class Roll:
     def __init__(self) -> None:
         self._holders: dict[str, tuple[str, Named]] = {}
         # A frozen process may miss that it was told: it hears it when it connects anew.
-        self._replaced: dict[tuple[str, str], None] = {}  # in the order in which they were
+        self._replaced = BoundedCache[tuple[str, str], None](_REMEMBERED)
 
     def join(self, name: str, instance: str, stream: Named) -> None:
         """The stream has the name now. Raises `ConsumerReplaced` if another instance took it."""
@@ -35,7 +36,7 @@ class Roll:
         if older is None:
             return
         if older_instance and older_instance != instance:
-            self._remember(name, older_instance)
+            self._replaced.put((name, older_instance), None)
         older.leave()
         older.go_away("replaced", _replaced(name))
 
@@ -46,14 +47,9 @@ class Roll:
             return
         del self._holders[name]
         if instance:
-            self._remember(name, instance)
+            self._replaced.put((name, instance), None)
         stream.leave()
         stream.go_away("replaced", _replaced(name))
-
-    def _remember(self, name: str, instance: str) -> None:
-        self._replaced[name, instance] = None
-        if len(self._replaced) > _REMEMBERED:
-            del self._replaced[next(iter(self._replaced))]
 
     def leave(self, name: str, stream: Named) -> None:
         """The stream has ended."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 from chronoline.broker.topics import Topics
 from chronoline.core.errors import TopicNotFound
 from chronoline.core.topic import Topic
+from chronoline.runtime.bounded_cache import BoundedCache
 
 _MOST_KNOWN = 10_000
 
@@ -19,15 +20,13 @@ class Finder:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._known: dict[str, Topic] = {}
+        self._known = BoundedCache[str, Topic](_MOST_KNOWN)
 
     async def find(self, name: str) -> Topic:
         """As the store has it now. Raises `TopicNotFound`."""
-        self._known.pop(name, None)
+        self._known.pop(name)
         topic = await self._topics.find(name)
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[name] = topic
+        self._known.put(name, topic)
         return topic
 
     async def on(self, name: str, work: Callable[[Topic], Awaitable[Result]]) -> Result:
