@@ -36,12 +36,9 @@ from chronoline.runtime.settings.types import (
     SizeBytes,
     Whole,
     check_address,
-    file_store,
-    lasting_store,
-    scheme_of,
     shown,
-    without_password,
 )
+from chronoline.runtime.store_url import file_store, lasting_store, scheme_of, without_password
 from chronoline.stores.contract import MAX_BATCH
 
 DEFAULT_DATA = "chronoline-data"
