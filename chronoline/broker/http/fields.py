@@ -26,6 +26,7 @@ from chronoline.core.limits import (
 )
 from chronoline.core.message import Header
 from chronoline.core.quantities import parse_duration_ms
+from chronoline.runtime.json_bytes import parse_json_bytes
 from chronoline.runtime.timestamps import parse_moment_ms
 
 _PAIR = 2
@@ -118,15 +119,7 @@ def _headers(value: object) -> tuple[Header, ...]:
 def _header(pair: Any) -> Header:
     if not isinstance(pair, list | tuple) or len(pair) != _PAIR or not isinstance(pair[0], str):
         raise ValueError("a header has to be a pair of its name and its value")
-    name, value = pair
-    match value:
-        case None:
-            return name, None
-        case str():
-            return name, value.encode()
-        case {"base64": encoded, **others} if not others:
-            return name, _from_base64(encoded)
-    raise ValueError('the value of a header has to be text, null, or {"base64": …}')
+    return pair[0], parse_json_bytes(pair[1], "the value of a header")
 
 
 _BASE64_SCHEMA = {
