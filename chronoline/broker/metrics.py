@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from chronoline.broker.exposition import expose
 from chronoline.core.lateness import LatenessHistogram
 from chronoline.core.message import LeasedMessage, content_bytes
 from chronoline.core.outcome import Grant, Outcome
+from chronoline.runtime.metrics import expose, lateness_family
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +159,12 @@ class Snapshot(Collector):
                 named = dict(zip(family.labels, labels, strict=True))
                 metric.add_sample(name, {**named, **self.tags}, value)
             yield metric
-        yield self._lateness_family()
-
-    def _lateness_family(self) -> Metric:
-        late = HistogramMetricFamily(
-            "chronoline_lateness_seconds",
+        values = self.tags.values()
+        yield lateness_family(
             "Lateness of first deliveries, as they leave the broker.",
-            labels=["topic", *self.tags],
+            [((topic, *values), each) for topic, each in self.lateness.items()],
+            *("topic", *self.tags),
         )
-        for topic, histogram in self.lateness.items():
-            late.add_metric(
-                [topic, *self.tags.values()], histogram.cumulative(), histogram.sum_ms / 1000
-            )
-        return late
 
 
 class BrokerMetrics(Collector):

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Response
 
 from chronoline.broker.backlog import Backlog
 from chronoline.broker.context import Parts
-from chronoline.broker.exposition import CONTENT_TYPE
 from chronoline.broker.http.json_requests import JsonRoute
 from chronoline.broker.http.responses import (
     BrokerTold,
@@ -19,6 +18,7 @@ from chronoline.broker.http.responses import (
     moments,
 )
 from chronoline.broker.http.router import new_router, problems
+from chronoline.runtime.metrics import CONTENT_TYPE
 
 _METRICS_ANSWER = {"description": "In Prometheus' text format.", "content": {"text/plain": {}}}
 
