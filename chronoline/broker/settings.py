@@ -21,9 +21,8 @@ from chronoline.broker.limits import Limits
 from chronoline.broker.metrics import FAMILIES
 from chronoline.broker.subscription import MAX_CREDIT
 from chronoline.callbacks.address_guard import LOOPBACK
-from chronoline.core.addresses import is_loopback
+from chronoline.core.addresses import is_loopback, url_problem
 from chronoline.core.limits import name_problem
-from chronoline.core.urls import url_problem
 from chronoline.runtime.descriptors import Shares, share_out
 from chronoline.runtime.settings.model import SettingsTable
 from chronoline.runtime.settings.problems import Known, Problem, problems_of, refuse

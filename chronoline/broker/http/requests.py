@@ -26,10 +26,10 @@ from chronoline.broker.http.fields import (
     Version,
     Whole,
 )
+from chronoline.core.addresses import MAX_URL_CHARACTERS
 from chronoline.core.limits import MAX_NAME_BYTES
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After, LeaseTime, NewMessage
 from chronoline.core.topic import TopicSettings
-from chronoline.core.urls import MAX_URL_CHARACTERS
 from chronoline.runtime.message_ids import new_id
 
 

@@ -1,4 +1,4 @@
-"""Where objects lie, as a URL says it: `s3://bucket/prefix?region=…&endpoint=…`.
+"""The address of a bucket, `s3://bucket/prefix?region=…&endpoint=…`, and the paths of objects below it.
 
 Credentials are no part of it. A URL is printed, logged and passed around; they come from the environment.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from chronoline.core.errors import InvalidInput
+from chronoline.log.contract import MARK
 from chronoline.runtime.store_url import join_url, no_credentials, split_url
 
 OPTIONS = {
@@ -18,7 +19,10 @@ OPTIONS = {
     "gs": ("endpoint",),
     "az": ("endpoint",),
 }
-"""What each kind of bucket takes in its URL."""
+"""The options of each kind of bucket in its URL."""
+FOLDER_CHARACTERS = 5
+"""Of a name, which begins with its time: a folder holds about two hours."""
+SUFFIX = ".events"
 
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _REGION = re.compile(r"[a-z0-9-]+")
@@ -84,3 +88,14 @@ def _checked_options(options: Mapping[str, str]) -> dict[str, str]:
         if parts.scheme not in ("http", "https") or not parts.host or parts.options:
             raise InvalidInput(f"{endpoint!r} is not an endpoint; write http://host:port")
     return dict(options)
+
+
+def path_of(name: str) -> str:
+    """The path of an object. It is the same in a folder and in a bucket: one can be copied to the other."""
+    return f"{name[:FOLDER_CHARACTERS]}/{name}{SUFFIX}"
+
+
+def name_of(path: str) -> str | None:
+    """The name of the object at a path, or None for one that is not ours."""
+    name = path.rpartition("/")[2].removesuffix(SUFFIX)
+    return name if name and name != MARK and path_of(name) == path else None

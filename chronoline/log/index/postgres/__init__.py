@@ -14,7 +14,6 @@ Waking: a commit says in its own transaction which topics it appended to, and al
 is done, neither earlier nor never. With `notify=off` in the URL, of all processes alike, nothing is said.
 """
 
-from chronoline.log.index.postgres.existence import exists
-from chronoline.log.index.postgres.index import PostgresIndex
+from chronoline.log.index.postgres.index import PostgresIndex, exists
 
 __all__ = ["PostgresIndex", "exists"]
