@@ -34,6 +34,7 @@ from chronoline.log.index.dynamodb.items import (
     key_of,
 )
 from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.fork_guard import ForkGuard
 
 try:
     import boto3
@@ -193,7 +194,7 @@ class Table:
         self._address = address
         self._name = address.table
         self._client = client or _connect(address)
-        self._process = os.getpid()
+        self._fork_guard = ForkGuard("the store")
         self._closed = False
 
     def get(self, keys: Iterable[Key]) -> dict[Key, Item]:
@@ -373,8 +374,7 @@ class Table:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed
-        if self._process != os.getpid():
-            raise StoreError("the store was opened before a fork; open it again in this process")
+        self._fork_guard.check()
 
 
 def _connect(address: Address) -> DynamoDBClient:
