@@ -34,12 +34,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from chronoline.broker.alarms import Alarm
 from chronoline.broker.give_back import give_back
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.subscription import NO_BUCKETS, NOTHING_HELD, Holding, Receiver, Subscription
-from chronoline.broker.supervise import contain
 from chronoline.core.errors import (
     AlreadySubscribed,
     ChronolineError,
@@ -54,7 +52,9 @@ from chronoline.core.ranges import BucketRange
 from chronoline.core.session import instance_of
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
+from chronoline.runtime.supervise import supervise
 from chronoline.stores.contract import Returned
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class Loader:
 
     def start(self) -> None:
         for name, work in (("reserving", self._reserving), ("pushing", self._pushing)):
-            self._tasks.append(contain(name, work, self._metrics, topic=self.topic.name))
+            self._tasks.append(supervise(name, work, self._metrics.failed, topic=self.topic.name))
 
     async def stop(self) -> None:
         """Gives back what was not pushed. May be called twice."""

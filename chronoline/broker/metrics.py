@@ -16,17 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from chronoline.core.lateness import LatenessHistogram
 from chronoline.core.message import LeasedMessage, content_bytes
 from chronoline.core.outcome import Grant, Outcome
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_VALUE_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
-_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+from chronoline.runtime.metrics import expose, lateness_family
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,19 +161,12 @@ class Snapshot(Collector):
                 named = dict(zip(family.labels, labels, strict=True))
                 metric.add_sample(name, {**named, **self.tags}, value)
             yield metric
-        yield self._lateness_family()
-
-    def _lateness_family(self) -> Metric:
-        late = HistogramMetricFamily(
-            "chronoline_lateness_seconds",
+        values = self.tags.values()
+        yield lateness_family(
             "Lateness of first deliveries, as they leave the broker.",
-            labels=["topic", *self.tags],
+            [((topic, *values), each) for topic, each in self.lateness.items()],
+            *("topic", *self.tags),
         )
-        for topic, histogram in self.lateness.items():
-            late.add_metric(
-                [topic, *self.tags.values()], histogram.cumulative(), histogram.sum_ms / 1000
-            )
-        return late
 
 
 class BrokerMetrics(Collector):
@@ -310,22 +299,3 @@ class BrokerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         return self.snapshot().collect()
-
-
-def expose(metrics: Iterable[Metric]) -> bytes:
-    """The metrics in Prometheus' text format, each with its samples under its own name."""
-    return "".join(line for metric in metrics for line in _lines(metric)).encode()
-
-
-def _lines(metric: Metric) -> Iterator[str]:
-    yield f"# HELP {metric.name} {metric.documentation.translate(_HELP_ESCAPES)}\n"
-    yield f"# TYPE {metric.name} {metric.type}\n"
-    for sample in metric.samples:
-        yield f"{sample.name}{_labels(sample.labels)} {float(sample.value)!r}\n"
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = (f'{name}="{labels[name].translate(_VALUE_ESCAPES)}"' for name in sorted(labels))
-    return "{" + ",".join(pairs) + "}"

@@ -21,7 +21,6 @@ from chronoline.broker.metrics import BrokerMetrics, Sample
 from chronoline.broker.settings import BROKER_ROLES
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.store_watch import StoreWatch
-from chronoline.broker.supervise import contain
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.targets import Targets
 from chronoline.broker.topics import Topics
@@ -34,6 +33,7 @@ from chronoline.runtime.admission import Admission
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.descriptors import SHORTAGES
 from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.supervise import supervise
 from chronoline.stores.contract import Store
 from chronoline.stores.purge_pace import PurgePace
 
@@ -143,7 +143,7 @@ class Node:
         self._exits.push_async_callback(noticing.stop)
         noticing.start()
         for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
-            self._exits.callback(contain(what, work, self.metrics).cancel)
+            self._exits.callback(supervise(what, work, self.metrics.failed).cancel)
         await self._start_targets(self.parts)
         self.metrics.watch(self._samples)
         self.grpc = GrpcEdge(self.parts, self._door, roles=BROKER_ROLES)

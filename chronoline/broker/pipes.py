@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from chronoline.broker.alarms import Alarm
 from chronoline.broker.loader import Loader
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
-from chronoline.broker.supervise import contain
 from chronoline.core.errors import ChronolineError
 from chronoline.core.topic import Topic
+from chronoline.runtime.alarm import Alarm
+from chronoline.runtime.supervise import supervise
 from chronoline.stores.members import pipe_groups
 
 _SHORTEST_MS = 200
@@ -39,7 +39,7 @@ class PipeWatch:
     def loader_added(self) -> None:
         """A loader was added."""
         if self._asking is None:
-            self._asking = contain("asking for pipes", self._ask, self._metrics)
+            self._asking = supervise("asking for pipes", self._ask, self._metrics.failed)
         self._loader_added.ring()
 
     def stop(self) -> None:

@@ -21,9 +21,8 @@ from chronoline.broker.limits import Limits
 from chronoline.broker.metrics import FAMILIES
 from chronoline.broker.subscription import MAX_CREDIT
 from chronoline.callbacks.address_guard import LOOPBACK
-from chronoline.core.addresses import is_loopback
+from chronoline.core.addresses import is_loopback, url_problem
 from chronoline.core.limits import name_problem
-from chronoline.core.urls import url_problem
 from chronoline.runtime.descriptors import Shares, share_out
 from chronoline.runtime.settings.model import SettingsTable
 from chronoline.runtime.settings.problems import Known, Problem, problems_of, refuse
@@ -36,12 +35,9 @@ from chronoline.runtime.settings.types import (
     SizeBytes,
     Whole,
     check_address,
-    file_store,
-    lasting_store,
-    scheme_of,
     shown,
-    without_password,
 )
+from chronoline.runtime.store_url import file_store, lasting_store, scheme_of, without_password
 from chronoline.stores.contract import MAX_BATCH
 
 DEFAULT_DATA = "chronoline-data"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from chronoline.broker.alarms import Alarm
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
+from chronoline.runtime.alarm import Alarm
+from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.clock import Clock
 
 _MOST_KNOWN = 10_000
@@ -38,7 +39,7 @@ class Topics:
         self._clock = clock
         self._metrics = metrics
         self._largest_body_bytes = frame_bytes // 2
-        self._known: dict[int, Topic] = {}
+        self._known = BoundedCache[int, Topic](_MOST_KNOWN)
         self.target_added = Alarm()
         """Rings when a topic with a target was created here."""
 
@@ -108,13 +109,11 @@ class Topics:
 
     def forget(self, uid: int) -> None:
         """The topic was dropped."""
-        self._known.pop(uid, None)
+        self._known.pop(uid)
         self._dropped(uid)
 
     def _learn(self, topic: Topic) -> Topic:
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[topic.uid] = topic
+        self._known.put(topic.uid, topic)
         return topic
 
 
@@ -126,15 +125,13 @@ class TopicsByName:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._known: dict[str, Topic] = {}
+        self._known = BoundedCache[str, Topic](_MOST_KNOWN)
 
     async def find(self, name: str) -> Topic:
         """The topic as the store has it now. Raises `TopicNotFound`."""
-        self._known.pop(name, None)
+        self._known.pop(name)
         topic = await self._topics.find(name)
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[name] = topic
+        self._known.put(name, topic)
         return topic
 
     async def on(self, name: str, work: Callable[[Topic], Awaitable[Result]]) -> Result:

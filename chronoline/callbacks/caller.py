@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
 
 import aiohttp
 from yarl import URL
@@ -16,6 +15,7 @@ from yarl import URL
 from chronoline.callbacks.address_guard import Guard
 from chronoline.callbacks.resolver import Lookups
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
+from chronoline.runtime.service import AsyncService
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ class CallLimits:
     timeout_ms: int = 2_000
 
 
-class Caller:
-    """Makes calls, within its limits. It is an asynchronous context manager."""
+class Caller(AsyncService):
+    """Makes calls, within its limits."""
 
     def __init__(
         self, guard: Guard, *, limits: CallLimits | None = None, lookup: Lookup | None = None
@@ -83,7 +83,7 @@ class Caller:
         self._all = asyncio.Semaphore(self.limits.in_all)
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
         # The limits are kept here, by the name that is called: the pool has none.
         connector = aiohttp.TCPConnector(limit=0, use_dns_cache=False, keepalive_timeout=15)
         self._session = aiohttp.ClientSession(
@@ -94,11 +94,10 @@ class Caller:
             auto_decompress=False,
             trust_env=False,
         )
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        assert self._session is not None
-        await self._session.close()
+    async def stop(self) -> None:
+        if self._session is not None:
+            await self._session.close()
 
     async def post(
         self,

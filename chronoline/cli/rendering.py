@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -35,13 +33,3 @@ def printable(text: str, keep: str = "") -> str:
 def shown_bytes(data: bytes | None) -> str:
     """For people, in a line."""
     return "–" if data is None else printable(data.decode("utf-8", "replace"))
-
-
-def json_bytes(data: bytes | None) -> str | dict[str, str] | None:
-    """Text where it is UTF-8, else `{"base64": "…"}` in its place; no bytes are null."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(data).decode()}

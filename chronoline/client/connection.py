@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +26,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
+from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.wire.codes import FAILURE_KEY, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -34,8 +34,7 @@ DEFAULT_ADDRESS = "127.0.0.1:7400"
 ADDRESS_VARIABLE = "CHRONOLINE_ADDRESS"
 TOKEN_VARIABLE = "CHRONOLINE_TOKEN"
 _MOST_BYTES = 80 * 1024 * 1024
-_SHORTEST_REST_S = 0.05
-_LONGEST_REST_S = 2.0
+BACKOFF = Backoff(0.05, 2.0, spread=0.5)
 
 _QUESTIONS = frozenset(
     {
@@ -141,7 +140,7 @@ class Connection:
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + timeout_s
-        back_off = BackOff()
+        waits = Waits(BACKOFF)
         known: ChronolineError
         answered: ChronolineError | None = None
         while True:
@@ -164,7 +163,7 @@ class Connection:
             if not told and not repeatable and _may_have_left(known):
                 raise OutcomeUnknown(f"it may have happened or not: {known}")
             self.reached |= told
-            rest_s = back_off.next_s()
+            rest_s = waits.next()
             if known.retry_after_ms is not None:
                 rest_s = known.retry_after_ms / 1000
             worth = isinstance(known, BrokerUnavailable | StoreUnavailable | NodeBusy) or (
@@ -249,20 +248,6 @@ def _told(error: aio.AioRpcError) -> pb.Failure | None:
 def _may_have_left(error: ChronolineError) -> bool:
     """gRPC has no code for it, only words."""
     return isinstance(error, BrokerUnavailable) and "failed to connect" not in str(error).lower()
-
-
-class BackOff:
-    """How long to wait before the next attempt: longer each time, and never quite the same."""
-
-    def __init__(self) -> None:
-        self._rest_s = _SHORTEST_REST_S
-
-    def reset(self) -> None:
-        self._rest_s = _SHORTEST_REST_S
-
-    def next_s(self) -> float:
-        rest_s, self._rest_s = self._rest_s, min(self._rest_s * 2, _LONGEST_REST_S)
-        return rest_s * random.uniform(0.5, 1.0)
 
 
 def _read(path: Path) -> bytes:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from grpc import aio
 
 from chronoline.client.broker_time import BrokerTime, monotonic_us
-from chronoline.client.connection import BackOff, Connection, is_cancelled
+from chronoline.client.connection import BACKOFF, Connection, is_cancelled
 from chronoline.client.requests import FrameLimits, Line, Part, Request
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -35,6 +35,7 @@ from chronoline.core.errors import (
 )
 from chronoline.core.outcome import REASONS, Outcome, Refusal
 from chronoline.core.version import VERSION
+from chronoline.runtime.backoff import Waits
 from chronoline.runtime.message_ids import new_id
 from chronoline.wire.codes import Kind, error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -213,11 +214,11 @@ class Stream(ABC):
     # The life of a stream
 
     async def _run(self) -> None:
-        back_off = BackOff()
+        waits = Waits(BACKOFF)
         while not self._closed:
             generation = self._connection.generation
             try:
-                await self._live(back_off)
+                await self._live(waits)
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     raise
@@ -230,7 +231,7 @@ class Stream(ABC):
                     return
                 self._interrupted(known)
             if not self._closed:
-                await asyncio.sleep(back_off.next_s())  # before it opens again
+                await asyncio.sleep(waits.next())  # before it opens again
 
     def _known(self, error: BaseException) -> ChronolineError:
         """What it means for those who wait."""
@@ -246,7 +247,7 @@ class Stream(ABC):
             logger.error("the stream to the broker failed; it opens again", exc_info=error)
         return BrokerUnavailable(f"the stream to {self._connection.address} broke: {error}")
 
-    async def _live(self, back_off: BackOff) -> None:
+    async def _live(self, waits: Waits) -> None:
         call = self._connection.stream(self.method, self.reply_type)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -255,7 +256,7 @@ class Stream(ABC):
                 await call.write(self._frame(hello=self._hello))
                 behind_welcome = await self._take_welcome(replies)
             self._connection.reached = True
-            back_off.reset()
+            waits.reset()
             tasks += map(
                 asyncio.create_task,
                 (

@@ -42,6 +42,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
     TooMuch,
 )
+from chronoline.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -79,10 +80,7 @@ class Retry:
 
     def delay_s(self, attempts: int, chance: float) -> float:
         """After so many attempts before this one; `chance` is from 0 to 1."""
-        try:
-            grown = min(self.cap, self.base * self.factor**attempts)
-        except OverflowError:
-            grown = self.cap
+        grown = Backoff(self.base, self.cap, self.factor).wait(attempts + 1)
         return grown * (1 + self.jitter * (2 * chance - 1))
 
 

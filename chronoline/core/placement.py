@@ -1,12 +1,12 @@
-"""Placement of buckets among members: the same wherever the same members are seen.
+"""Placement of buckets and partitions on members: the same everywhere that sees the same members.
 
-Views may differ for a moment. Then two members reach for the same messages, and the store gives each to one
-of them.
+Views may differ for a moment. Then two members reach for the same messages, or the same partition, and the
+store gives each to one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from chronoline.core.ranges import BucketRange
 
@@ -32,3 +32,19 @@ def _edge(place: int, members: int, buckets: int) -> int:
 def deal_buckets(members: Iterable[str], me: str, buckets: int) -> BucketRange:
     """The buckets of one member, who is one whether the others know it already or not."""
     return deal_ranges({*members, me}, buckets)[me]
+
+
+def split_range(whole: BucketRange, pieces: int) -> list[BucketRange]:
+    """Cuts a range into neighbours of about the same size; some are empty if it is small."""
+    start, size = whole.start, whole.stop - whole.start
+    return [
+        BucketRange(start + piece * size // pieces, start + (piece + 1) * size // pieces)
+        for piece in range(pieces)
+    ]
+
+
+def deal_partitions(members: Iterable[str], me: str, partitions: Sequence[int]) -> list[int]:
+    """The partitions of one member, in turn among all by name."""
+    names = sorted({*members, me})
+    place = names.index(me)
+    return [each for nth, each in enumerate(sorted(partitions)) if nth % len(names) == place]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from chronoline.core.addresses import url_problem
 from chronoline.core.errors import InvalidInput
 from chronoline.core.ids import HASH_VALUES
 from chronoline.core.limits import MAX_BODY_BYTES, MAX_TIME_MS, MIN_LEASE_MS, name_problem
 from chronoline.core.ranges import BucketRange
-from chronoline.core.urls import url_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

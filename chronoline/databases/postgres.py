@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases.queries import load_migrations
+from chronoline.runtime.fork_guard import ForkGuard
 
 try:
     import psycopg
@@ -106,7 +106,7 @@ class PostgresDatabase:
         self._lock_timeout_ms = lock_timeout_ms
         # The server did not answer, and no connection succeeded since.
         self._is_lost = False
-        self._process = os.getpid()
+        self._fork_guard = ForkGuard("the store")
         self.keeps_sessions = True
         """False behind a pooler in transaction mode: LISTEN and all session state are lost there."""
         try:
@@ -146,11 +146,11 @@ class PostgresDatabase:
     @property
     def forked(self) -> bool:
         """Whether this process is a fork of the one that opened it."""
-        return self._process != os.getpid()
+        return self._fork_guard.is_forked
 
     def check_process(self) -> None:
-        if self.forked:
-            raise StoreError("the store was opened before a fork; open it again in this process")
+        """Raises `StoreError` in a fork of the process that opened it."""
+        self._fork_guard.check()
 
     def run(
         self,

@@ -11,13 +11,13 @@ while.
 from __future__ import annotations
 
 import logging
-import os
 import selectors
 import socket
 import threading
 from collections.abc import Callable
 
 from chronoline.databases.postgres import CONNECT_TIMEOUT_S, Connection, PostgresDatabase
+from chronoline.runtime.fork_guard import ForkGuard
 
 _RECONNECT_S = 0.5
 _CHECK_S = 5.0
@@ -47,7 +47,7 @@ class PostgresListener:
         self._missed = missed
         self._connected = False
         self._stopped = False
-        self._process = os.getpid()
+        self._fork_guard = ForkGuard("the listener")
         self._bell, self._bell_rope = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="chronoline-listener", daemon=True)
         self._thread.start()
@@ -62,7 +62,7 @@ class PostgresListener:
 
         In a fork it does nothing: the thread, and the bell that ends it, are its parent's.
         """
-        if self._stopped or self._process != os.getpid():
+        if self._stopped or self._fork_guard.is_forked:
             return
         self._stopped = True
         self._bell_rope.send(b"x")

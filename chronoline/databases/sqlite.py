@@ -24,6 +24,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases.queries import load_migrations
+from chronoline.runtime.fork_guard import ForkGuard
 
 OLDEST_SQLITE = (3, 38, 0)
 DEFAULT_BUSY_MS = 5_000
@@ -62,7 +63,7 @@ class SqliteDatabase:
             wanted = ".".join(map(str, OLDEST_SQLITE))
             raise StoreError(f"SQLite {wanted} is needed, not {sqlite3.sqlite_version}")
         self.path = os.path.realpath(path)
-        self._process = os.getpid()
+        self._fork_guard = ForkGuard("the store")
         self._busy_ms = busy_ms
         self._on_failed_flush = on_failed_flush
         self._lock = threading.Lock()
@@ -180,8 +181,8 @@ class SqliteDatabase:
         self.check_process()
 
     def check_process(self) -> None:
-        if self._process != os.getpid():
-            raise StoreError("the store was opened before a fork; open it again in this process")
+        """Raises `StoreError` in a fork of the process that opened it."""
+        self._fork_guard.check()
 
     def foreign_changes(self) -> int | None:
         """A number that changes when another process commits; None before the first look.
@@ -201,7 +202,7 @@ class SqliteDatabase:
 
     def close(self) -> None:
         """May be called twice. In a fork it does nothing: what is open is its parent's."""
-        if self._process != os.getpid():
+        if self._fork_guard.is_forked:
             return
         with self._lock:
             if not self._closed:

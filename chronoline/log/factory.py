@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 from chronoline.core.errors import (
@@ -24,9 +24,10 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.log.contract import BucketMissing, Index, Objects
-from chronoline.log.objects.address import BucketAddress, join_url, split_url
+from chronoline.log.objects.address import BucketAddress
 from chronoline.log.objects.cloudformation import bucket_resource
 from chronoline.log.pair_check import is_tied, tie
+from chronoline.runtime.store_url import POSTGRES, join_url, scheme_of, split_url, sqlite_path
 
 OBJECTS = {
     "file": "file:///folder",
@@ -39,8 +40,6 @@ INDEXES = {
     "postgresql": "postgresql://user@host:5432/database",
     "dynamodb": "dynamodb://table?region=eu-central-1",
 }
-_SQLITE = "sqlite:///"
-_POSTGRES = ("postgresql", "postgres")
 _REGION_OF_THE_STACK = "region-of-the-stack"
 
 
@@ -91,11 +90,11 @@ def parts_on_one_machine(url: str) -> list[str]:
 
     Both of them for a folder that names no index: that lies beside the objects.
     """
-    in_folder = _scheme(url) == "file"
+    in_folder = scheme_of(url) == "file"
     index = parse_qs(urlsplit(url).query).get("index", [""])[0]
     parts = {
         "objects": in_folder,
-        "index": _scheme(index) == "sqlite" if index else in_folder,
+        "index": scheme_of(index) == "sqlite" if index else in_folder,
     }
     return [part for part, is_there in parts.items() if is_there]
 
@@ -112,12 +111,12 @@ def prepare(url: str, index: str | None = None) -> str:
     Regions are written down, so that the string means the same where the environment names another.
     """
     place = _in_region(_read(url, index), None)
-    _check_what_is_there(place, bucket_comes=_scheme(place.objects) == "s3")
+    _check_what_is_there(place, bucket_comes=scheme_of(place.objects) == "s3")
     made: list[str] = []
     try:
-        if _scheme(place.objects) == "s3" and _make_bucket(place.objects):
+        if scheme_of(place.objects) == "s3" and _make_bucket(place.objects):
             made.append(f"the bucket {split_url(place.objects).host!r}")
-        table = place.index if _scheme(place.index or "") == "dynamodb" else None
+        table = place.index if scheme_of(place.index or "") == "dynamodb" else None
         if table is not None and _make_table(table):
             made.append(f"the table {split_url(table).host!r}")
         objects, opened = open_parts(place.objects, place.index)
@@ -141,12 +140,12 @@ def template(url: str, index: str | None = None) -> str:
     where the stack has to be made then, or else whatever it is made in.
     """
     place = _read(url, index)
-    if _scheme(place.objects) != "s3":
+    if scheme_of(place.objects) != "s3":
         raise InvalidInput(f"CloudFormation makes buckets of S3 alone; write {OBJECTS['s3']}")
     _check_no_password(place.index)
     resources = {"Bucket": bucket_resource(BucketAddress.parse(place.objects))}
     made = [place.objects]
-    if place.index is not None and _scheme(place.index) == "dynamodb":
+    if place.index is not None and scheme_of(place.index) == "dynamodb":
         resources["Table"] = _table_resource(place.index)
         made.append(place.index)
     region = _region_of_all(made)
@@ -166,10 +165,10 @@ def template(url: str, index: str | None = None) -> str:
 
 def _read(url: str, index: str | None) -> _Place:
     """Raises `InvalidInput`. It does not repeat what may have a password in it."""
-    if _scheme(url) not in OBJECTS:
+    if scheme_of(url) not in OBJECTS:
         known = ", ".join(OBJECTS.values())
         raise InvalidInput(
-            f"no log can be at {_scheme(url) or 'a bare path'}; write one of: {known}"
+            f"no log can be at {scheme_of(url) or 'a bare path'}; write one of: {known}"
         )
     scheme, host, path, options = split_url(url)
     given = options.get("index", index)
@@ -192,10 +191,6 @@ def _written(place: _Place) -> str:
     return join_url(scheme, host, path, {**options, "index": place.index})
 
 
-def _scheme(url: str) -> str:
-    return urlsplit(url[: url.find(":") + 1]).scheme
-
-
 def _folder(url: str) -> Path:
     _, host, path, options = split_url(url)
     if host or not path.strip("/") or not path.startswith("/"):
@@ -208,23 +203,22 @@ def _folder(url: str) -> Path:
 
 
 def _check_index(index: str) -> None:
-    scheme = _scheme(index)
+    scheme = scheme_of(index)
     if scheme == "sqlite":
         _sqlite_path(index)
     elif scheme == "dynamodb":
         split_url(index)
-    elif scheme not in _POSTGRES:
+    elif scheme not in POSTGRES:
         known = ", ".join(INDEXES.values())
         raise InvalidInput(f"no index can be at {scheme or 'a bare path'}; write one of: {known}")
 
 
 def _sqlite_path(url: str) -> str:
-    path = unquote(url[len(_SQLITE) :])
-    if not url.lower().startswith(_SQLITE) or not path.startswith("/") or "?" in url:
+    if not url.lower().startswith("sqlite:////"):
         raise InvalidInput(
             f"{url!r} names no file from the root on; write {INDEXES['sqlite']}, with four slashes"
         )
-    return path
+    return sqlite_path(url)
 
 
 def _needs_index(objects: str) -> str:
@@ -240,7 +234,7 @@ def _in_region(place: _Place, region: str | None) -> _Place:
     """With a region, or else the environment's, wherever one matters and none is named."""
 
     def within(url: str) -> str:
-        if _scheme(url) not in ("s3", "dynamodb"):
+        if scheme_of(url) not in ("s3", "dynamodb"):
             return url
         scheme, host, path, options = split_url(url)
         if "region" in options:
@@ -275,7 +269,7 @@ def _region_of_all(urls: Sequence[str]) -> str | None:
 
 
 def _check_no_password(index: str | None) -> None:
-    if index is not None and _scheme(index) in _POSTGRES:
+    if index is not None and scheme_of(index) in POSTGRES:
         parts = urlsplit(index)
         if parts.password is not None or "password" in parse_qs(parts.query):
             raise InvalidInput(
@@ -290,9 +284,9 @@ def _check_no_password(index: str | None) -> None:
 def _opening_makes_something(place: _Place) -> bool:
     """Whether to open it may make a folder, a file, or the tables of a database."""
     return (
-        (_scheme(place.objects) == "file" and not (_folder(place.objects) / "objects").is_dir())
+        (scheme_of(place.objects) == "file" and not (_folder(place.objects) / "objects").is_dir())
         or (_is_sqlite(place) and not _sqlite_file(place).exists())
-        or (place.index is not None and _scheme(place.index) in _POSTGRES)
+        or (place.index is not None and scheme_of(place.index) in POSTGRES)
     )
 
 
@@ -323,7 +317,7 @@ def _look(place: _Place, bucket_comes: bool) -> None:
 
 
 def _existing_objects(place: _Place) -> Objects | None:
-    if _scheme(place.objects) == "file" and not (_folder(place.objects) / "objects").is_dir():
+    if scheme_of(place.objects) == "file" and not (_folder(place.objects) / "objects").is_dir():
         return None
     return _open_objects(place.objects)
 
@@ -332,7 +326,7 @@ def _existing_index(place: _Place) -> Index | None:
     if _is_sqlite(place):
         return _open_index(place) if _sqlite_file(place).exists() else None
     assert place.index is not None
-    if _scheme(place.index) in _POSTGRES:
+    if scheme_of(place.index) in POSTGRES:
         from chronoline.log.index.postgres import exists  # noqa: PLC0415 - chosen by URL
 
         return _open_index(place) if exists(place.index) else None
@@ -345,7 +339,7 @@ def _existing_index(place: _Place) -> Index | None:
 
 
 def _is_sqlite(place: _Place) -> bool:
-    return place.index is None or _scheme(place.index) == "sqlite"
+    return place.index is None or scheme_of(place.index) == "sqlite"
 
 
 def _sqlite_file(place: _Place) -> Path:
@@ -364,7 +358,7 @@ def _without_region(url: str) -> str:
 
 
 def _open_objects(url: str) -> Objects:
-    if _scheme(url) == "file":
+    if scheme_of(url) == "file":
         from chronoline.log.objects.local import LocalObjects  # noqa: PLC0415 - chosen by URL
 
         return LocalObjects(_folder(url) / "objects")
@@ -379,7 +373,7 @@ def _open_index(place: _Place) -> Index:
 
         return SqliteIndex(str(_sqlite_file(place)))
     assert place.index is not None
-    if _scheme(place.index) == "dynamodb":
+    if scheme_of(place.index) == "dynamodb":
         with _needing("DynamoDB", "aws", "boto"):
             from chronoline.log.index.dynamodb import DynamoDbIndex  # noqa: PLC0415 - chosen by URL
         return DynamoDbIndex(place.index)

@@ -25,9 +25,9 @@ from chronoline.core.errors import InvalidInput, StoreUnavailable, TopicExists, 
 from chronoline.log.contract import MAX_PARTITIONS, ObjectMissing
 from chronoline.log.events import MAX_VALUE_BYTES, NewEvent
 from chronoline.log.factory import items_of_table, open_foreign_bucket
-from chronoline.log.objects.address import split_url
 from chronoline.log.once import Numbered
 from chronoline.log.upkeep import Progress, unwatched
+from chronoline.runtime.store_url import split_url
 
 if TYPE_CHECKING:
     from chronoline.log.log import Log

@@ -27,14 +27,15 @@ from urllib.parse import urlsplit
 
 from chronoline.core.errors import InvalidInput, StoreError
 from chronoline.log.contract import Index, LogTopic, Notice
+from chronoline.runtime.backoff import Backoff
 from chronoline.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 _TELLERS = 8
 _POST_TIMEOUT_S = 10
-_FIRST_WAIT_MS = 100
 _LONGEST_WAIT_MS = 30_000
+_BACKOFF_MS = Backoff(200, _LONGEST_WAIT_MS)
 _END_OF_TIME = 1 << 62
 
 
@@ -184,7 +185,7 @@ class Notices:
     def again(self, duty: _Duty, now_ms: int) -> None:
         """Puts a duty back after a failure, for a while that grows."""
         duty.failures += 1
-        wait_ms = min(_FIRST_WAIT_MS * 2 ** min(duty.failures, 20), _LONGEST_WAIT_MS)
+        wait_ms = int(_BACKOFF_MS.wait(duty.failures))
         duty.at_ms = now_ms + max(wait_ms, self._max_latency_ms)
         self._put(duty)
 

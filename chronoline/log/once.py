@@ -46,11 +46,11 @@ from chronoline.log.contract import (
 from chronoline.log.events import NewEvent
 from chronoline.log.format import MAGIC, join_chunks, pack_chunk
 from chronoline.log.writer import Placed, Placement, Writer
+from chronoline.runtime.backoff import Backoff
 from chronoline.runtime.clock import Clock
 
 _TRIES = 20
-_FIRST_REST_S = 0.002
-_LONGEST_REST_S = 0.2
+_BACKOFF = Backoff(0.002, 0.2, spread=1.0)
 _COUNT = struct.Struct(">Q")
 _NONCE_BYTES = 8
 _PREFIX = "once-"
@@ -170,8 +170,7 @@ class OnceWriter:
                 self._writer.settle(name, chunks, names.source)
             except ObjectSwept:
                 # Two callers at the same pace would refuse each other's names each time.
-                share = self._random_bytes(1)[0] / 255
-                time.sleep(share * min(_FIRST_REST_S * 2**number, _LONGEST_REST_S))
+                time.sleep(_BACKOFF.wait(number + 1, self._random_bytes(1)[0] / 255))
                 continue
             except ObjectTooOld:
                 logger.info("a key is older than the numbers that are kept: nothing is added")

@@ -15,7 +15,7 @@ from hashlib import sha256
 
 from chronoline.core.errors import StoreError
 from chronoline.log.contract import MARK, Index, Objects
-from chronoline.log.objects.layout import path_of
+from chronoline.log.objects.address import path_of
 
 _DIGEST_CHARACTERS = 16
 _NEW_INDEX = (

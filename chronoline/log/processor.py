@@ -11,6 +11,7 @@ from chronoline.core.message import Header
 from chronoline.log.contract import Hold
 from chronoline.log.events import Event
 from chronoline.log.group_reader import GroupReader
+from chronoline.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Again:
 
     def wait_ms(self, attempts: int) -> int:
         """Twice as long after each attempt."""
-        return min(self.retry_ms << min(attempts - 1, 30), self.longest_retry_ms)
+        return int(Backoff(self.retry_ms, self.longest_retry_ms).wait(attempts))
 
 
 class Processing:

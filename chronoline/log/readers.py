@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Generator
 
@@ -16,6 +15,7 @@ from chronoline.log.group_reader import GroupReader
 from chronoline.log.partition_reader import LoneReader
 from chronoline.log.processor import Again, Bury, Handler, Processing
 from chronoline.runtime.clock import Clock
+from chronoline.runtime.fork_guard import ForkGuard
 
 _BATCH_EVENTS = 500
 _STORE_WAIT_S = 1.0
@@ -49,7 +49,8 @@ class Readers:
         # A look takes a moment too, and must be over when the latency is.
         self._look_every_s = max_latency_ms * 0.8 / 1000
         self._clock = clock
-        self._process = os.getpid()
+        # A reader that follows waits for a store that fails; one from before a fork never comes back.
+        self._fork_guard = ForkGuard("the log")
         self._listening = threading.Lock()  # taken once, by the first that waits
         self._changed = threading.Condition()
         self._waiting: set[GroupReader] = set()
@@ -59,7 +60,7 @@ class Readers:
         self, topic: LogTopic, starts: dict[int, int], *, follow: bool, limit: int | None
     ) -> Generator[Event]:
         """Events from some sequences on; no progress is stored."""
-        self._check_process()
+        self._fork_guard.check()
         reader = LoneReader(self._objects, self._index, topic, starts, self._clock)
         left = _NO_LIMIT if limit is None else limit
         while left > 0 and not self._arrivals.closed:
@@ -227,7 +228,7 @@ class Readers:
 
         It listens from the first wait on, and reports then that something may have been missed.
         """
-        self._check_process()
+        self._fork_guard.check()
         if self._listening.acquire(blocking=False):
             self._index.listen(self._arrivals.tell)
         spared = self._index.hearing and look_s == self._look_every_s
@@ -235,7 +236,7 @@ class Readers:
 
     def _joined(self, topic: LogTopic, group: str, follow: bool, only: int | None) -> GroupReader:
         """A new member; waits for a failing store, if it follows."""
-        self._check_process()
+        self._fork_guard.check()
         while True:
             seen = self._arrivals.count(topic.uid)
             try:
@@ -245,11 +246,6 @@ class Readers:
                     raise
                 logger.warning("joining group %r waits for the store: %s", group, error)
             self._arrivals.wait(topic.uid, seen, _STORE_WAIT_S)
-
-    def _check_process(self) -> None:
-        """Whether to wait for a failing store: only while following, and not in a fork."""
-        if self._process != os.getpid():
-            raise StoreError("the log was opened before a fork; open it again in this process")
 
     def _group_reader(self, topic: LogTopic, group: str, only: int | None = None) -> GroupReader:
         return GroupReader(

@@ -13,9 +13,9 @@ from hashlib import sha256
 from typing import Literal
 
 from chronoline.core.errors import InvalidInput
+from chronoline.core.placement import deal_partitions
 from chronoline.core.topic import Topic
 from chronoline.pipe.inputs import Input
-from chronoline.pipe.placement import deal_partitions
 from chronoline.pipe.settings import PipeSettings
 from chronoline.stores.contract import Store
 from chronoline.stores.inputs import InputClaim, Intake

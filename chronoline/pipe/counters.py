@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
-from chronoline.pipe.outcomes import SERVED, SKIPPED
-from chronoline.pipe.windows import windows_between
+from chronoline.pipe.windows import SERVED, SKIPPED, windows_between
 
 _SUMMED = ("fired", "redelivered", "served", "skipped", "relayed", "restarts", "lag")
 

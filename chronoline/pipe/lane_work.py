@@ -14,18 +14,16 @@ import pyarrow as pa
 
 from chronoline.core.errors import StoreUnavailable
 from chronoline.core.message import LeasedMessage
-from chronoline.core.placement import deal_buckets
+from chronoline.core.placement import deal_buckets, split_range
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.delivery.lane_settings import LaneSettings
 from chronoline.delivery.publishing_lane import Confirm, PublishingLane
-from chronoline.pipe.outcomes import SERVED, SKIPPED, STOPPED
 from chronoline.pipe.outputs.contract import OutRecord
-from chronoline.pipe.placement import split_range
 from chronoline.pipe.places import Place
 from chronoline.pipe.receipts import Fired, as_batch
 from chronoline.pipe.warm import warm_output, warm_store
-from chronoline.pipe.windows import Window, window_of
+from chronoline.pipe.windows import SERVED, SKIPPED, STOPPED, Window, window_of
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.members import Member, pipe_members

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from chronoline.runtime.bounded_cache import BoundedCache
+
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
@@ -52,7 +54,7 @@ class Seldom(logging.Filter):
         super().__init__()
         self._every_s = every_s
         self._lock = threading.Lock()
-        self._speakers: dict[tuple[object, ...], _Speaker] = {}
+        self._speakers = BoundedCache[tuple[object, ...], _Speaker](_MOST_SPEAKERS)
 
     def filter(self, record: logging.LogRecord) -> bool:
         text, now_s = record.getMessage(), time.monotonic()
@@ -69,9 +71,11 @@ class Seldom(logging.Filter):
 
     def _speaker(self, record: logging.LogRecord) -> _Speaker:
         key = (record.levelno, *_client(record))
-        if key not in self._speakers and len(self._speakers) >= _MOST_SPEAKERS:
-            del self._speakers[next(iter(self._speakers))]
-        return self._speakers.setdefault(key, _Speaker())
+        speaker = self._speakers.get(key)
+        if speaker is None:
+            speaker = _Speaker()
+            self._speakers.put(key, speaker)
+        return speaker
 
 
 def _client(record: logging.LogRecord) -> tuple[object, ...]:

@@ -1,26 +1,23 @@
-"""What of a pipe is on this machine already.
+"""The files of a pipe that are on this machine already.
 
-Whoever looks at a pipe makes nothing: a folder that was mistyped would be there from then on, and look like a
-place where nothing waits.
+A command that only looks at a pipe makes nothing: a mistyped folder would be there from then on, and look
+like a place where nothing waits.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote
 
 from chronoline.core.errors import TopicNotFound
-from chronoline.log.objects.address import split_url
 from chronoline.pipe.places import Place
-
-_SQLITE = "sqlite:///"
+from chronoline.runtime.store_url import scheme_of, split_url, sqlite_path
 
 
 def missing_file(url: str) -> Path | None:
-    """The file of a SQLite database that is not there yet: whoever opens the database makes it."""
-    if not url.lower().startswith(_SQLITE):
+    """The file of a SQLite database that does not exist yet; opening the database makes it."""
+    if scheme_of(url) != "sqlite":
         return None
-    path = Path(unquote(url[len(_SQLITE) :]))
+    path = Path(sqlite_path(url))
     return None if path.exists() else path
 
 

@@ -1,4 +1,4 @@
-"""A pipe's metrics for Prometheus: what its process counted, and what its store says when it is asked."""
+"""The metrics of a pipe: the counts of its process, and the figures of its store."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.exposition import start_http_server
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from chronoline.core.closing import Closing
-from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.core.errors import ChronolineError
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.status import PipeStatus
+from chronoline.runtime.metrics import counter, gauge, lateness_family
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +30,7 @@ _COUNTED = {
 
 
 class PipeCollector(Collector):
-    """Asked at each scrape. If the store cannot be asked, what the process counted is there all the same."""
+    """The metrics of one pipe, at each scrape. Without the store, those of the process are still there."""
 
     def __init__(
         self, pipe: str, node: str, counters: Counters, status: Callable[[], PipeStatus]
@@ -67,26 +60,24 @@ class PipeCollector(Collector):
     def _own(self) -> Iterator[Metric]:
         names, values = list(self._labels), list(self._labels.values())
         for name, help_text in _COUNTED.items():
-            family = CounterMetricFamily(f"chronoline_pipe_{name}", help_text, labels=names)
-            family.add_metric(values, getattr(self._counters, name))
-            yield family
-        offset = GaugeMetricFamily(
+            counted = getattr(self._counters, name)
+            yield counter(f"chronoline_pipe_{name}", help_text, [(values, counted)], *names)
+        offsets_ms = {
+            "store": self._counters.clock_offset_ms,
+            "kafka": self._counters.kafka_clock_offset_ms,
+        }
+        yield gauge(
             "chronoline_pipe_clock_offset_seconds",
             "By how much another's clock is ahead of this process's.",
-            labels=[*names, "clock"],
-        )
-        offset.add_metric([*values, "store"], self._counters.clock_offset_ms / 1000)
-        offset.add_metric([*values, "kafka"], self._counters.kafka_clock_offset_ms / 1000)
-        yield offset
-        late = HistogramMetricFamily(
-            "chronoline_lateness_seconds", "Lateness of first deliveries.", labels=names
+            [([*values, clock], offset_ms / 1000) for clock, offset_ms in offsets_ms.items()],
+            *names,
+            "clock",
         )
         lateness = self._counters.lateness.copy()  # another thread adds to it
-        late.add_metric(values, lateness.cumulative(), sum_value=lateness.sum_ms / 1000)
-        yield late
+        yield lateness_family("Lateness of first deliveries.", [(values, lateness)], *names)
 
     def _shared(self, status: PipeStatus) -> Iterator[Metric]:
-        """What belongs to the pipe as a whole: every process of it says the same."""
+        """The figures of the pipe as a whole: every process of it says the same."""
         gauges = {
             "waiting": ("Messages that wait for their due time.", status.on_timeline.waiting),
             "ready": ("Messages that a lane has reserved.", status.on_timeline.processing),
@@ -96,39 +87,11 @@ class PipeCollector(Collector):
         if status.lag is not None:
             gauges["input_lag"] = ("Records of the input that wait to be taken in.", status.lag)
         for name, (help_text, value) in gauges.items():
-            gauge = GaugeMetricFamily(f"chronoline_pipe_{name}", help_text, labels=["pipe"])
-            gauge.add_metric([status.name], value)
-            yield gauge
-        records = CounterMetricFamily(
+            yield gauge(f"chronoline_pipe_{name}", help_text, [([status.name], value)], "pipe")
+        yield counter(
             "chronoline_pipe_records",
             "Records of the input, by what became of them.",
-            labels=["pipe", "outcome"],
+            [([status.name, outcome], count) for outcome, count in status.tally.by_name().items()],
+            "pipe",
+            "outcome",
         )
-        for outcome, count in status.tally.by_name().items():
-            records.add_metric([status.name, outcome], count)
-        yield records
-
-
-class MetricsServer(Closing):
-    """Serves a collector at an address until it is closed."""
-
-    def __init__(self, host: str, port: int, collector: Collector) -> None:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(collector)
-        try:
-            self._server, self._thread = start_http_server(port, host, registry)
-        except OSError as error:
-            raise InvalidInput(
-                f"metrics cannot be served at {host}:{port}: {error}; choose another port"
-            ) from error
-        self._lock = threading.Lock()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_port)
-
-    def close(self) -> None:
-        with self._lock:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from chronoline.pipe.outcomes import FIRED
+from chronoline.pipe.windows import FIRED
 
 SCHEMA = pa.schema(
     [

@@ -11,8 +11,7 @@ from pydantic import AfterValidator
 from chronoline.core.limits import name_problem
 from chronoline.core.topic import check_topic_name
 from chronoline.log.factory import connection_string
-from chronoline.runtime.settings.types import lasting_store, scheme_of
-from chronoline.runtime.store_url import SCHEMES
+from chronoline.runtime.store_url import SCHEMES, lasting_store, scheme_of
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 

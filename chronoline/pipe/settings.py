@@ -38,8 +38,8 @@ from chronoline.runtime.settings.types import (
     OptionalTimespanMs,
     TimespanMs,
     Whole,
-    without_password,
 )
+from chronoline.runtime.store_url import without_password
 
 DEFAULT_STORE = "sqlite:///chronoline-data/pipe.db"
 _SOURCES = Sources(prefix="CHRONOLINE_PIPE_", property_tables=("kafka", "producer", "conf"))

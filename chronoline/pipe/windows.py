@@ -2,11 +2,20 @@
 
 Window n is the n-th stretch since 1970, so all pipes cut time alike. Lane k of m serves the windows whose
 number leaves k when divided by m: while one lane serves, the task of the next is up and waits.
+
+This module does without Arrow, which receipts need, so that commands that only count start fast.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+FIRED, SERVED, SKIPPED, STOPPED = "fired", "served", "skipped", "stopped"
+"""The outcomes that a receipt can state. Fired: a message was published. Served: a window was served.
+
+Skipped: the window was over before its task came to it, or the store could not be reached.
+Stopped: the pipe was asked to stop before the task began, and the task did nothing.
+"""
 
 
 class Window(NamedTuple):

@@ -1,9 +1,4 @@
-"""Waking an event loop at a moment, to some hundredths of a millisecond.
-
-The loop's own timers are rounded up to whole milliseconds, since that is what it can ask `epoll` for:
-measured, they ring 0.7 ms late in the middle. Linux can say by a file descriptor that a time is over, and the
-loop waits for that as for any other. Elsewhere the loop's timers have to do.
-"""
+"""Alarms of an event loop: a sleep that can be ended, and a wake-up to some hundredths of a millisecond."""
 
 from __future__ import annotations
 
@@ -17,6 +12,32 @@ _MONOTONIC = 1
 _NS = 1_000_000_000
 
 
+class Alarm:
+    """A sleep in the event loop that `ring` ends; a ring while nobody sleeps ends the next sleep at once."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    async def sleep(self, seconds: float | None) -> None:
+        """Sleeps this long, or with None until it rings."""
+        if seconds is not None and seconds <= 0:
+            await asyncio.sleep(0)  # others have their turn
+            self._rung.clear()
+            return
+        timer = None
+        if seconds is not None:
+            timer = asyncio.get_running_loop().call_later(seconds, self._rung.set)
+        try:
+            await self._rung.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._rung.clear()
+
+
 class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
@@ -26,7 +47,12 @@ class _Itimerspec(ctypes.Structure):
 
 
 class PreciseAlarm:
-    """One alarm on the loop that runs when it is first set; setting it again moves it."""
+    """One alarm on the loop that runs when it is first set; setting it again moves it.
+
+    The loop's own timers are rounded up to whole milliseconds, since that is what it can ask `epoll` for:
+    measured, they ring 0.7 ms late in the middle. On Linux a file descriptor of the kernel tells when the
+    time is over, and the loop waits for it as for any other. Elsewhere the loop's timers are used.
+    """
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring
@@ -35,7 +61,7 @@ class PreciseAlarm:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float) -> None:
-        """Rings so long from now, not earlier."""
+        """Rings this long from now, not earlier."""
         if self._loop is None:
             self._open()
         assert self._loop is not None

@@ -1,104 +1,72 @@
-"""A process beside a measurement that only sleeps and wakes: what the machine itself does to deadlines.
+"""A process beside a measurement that only sleeps and wakes: it shows what the machine does to deadlines.
 
 with Control() as control:
-    ...                        # what is to be measured
+    ...                        # the measurement
 print(control.lateness.p99_ms)
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
-import time
-from types import TracebackType
-from typing import Self
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
 
-from chronoline.core.errors import ChronolineError
 from chronoline.runtime import sleeper
+from chronoline.runtime.child_process import ChildProcess
 from chronoline.runtime.percentiles import Lateness
 
-_PATIENCE_S = 30
-_LOOK_EVERY_S = 0.005
 
-
-class Control:
+class Control(ChildProcess):
     """Starts the sleeper, and reads how late it woke: at any time, and after the end.
 
-    It wakes about 200 times a second and takes about 1 % of a core. Stopping twice, or before the
-    start, is fine; another start begins anew.
+    It wakes about 200 times a second and takes about 1 % of a core. Another start begins anew.
     """
 
+    name = "the control process, which only sleeps,"
+    is_guarded = False  # the sleeper looks after its parent itself
+
     def __init__(self, *, longest_sleep_ms: float = 10) -> None:
+        super().__init__()
         self._longest_sleep_ms = longest_sleep_ms
-        self._sleeper: _Sleeper | None = None
+        # A file: nobody has to read while something is measured.
+        self._samples: IO[bytes] | None = None
         self._values_ms: list[float] = []
 
     @property
     def values_ms(self) -> list[float]:
         """How late it woke, each time, in order."""
-        return self._values_ms if self._sleeper is None else self._sleeper.read()
+        return self._values_ms if self._samples is None else _read(self._samples)
 
     @property
     def lateness(self) -> Lateness:
         return Lateness.of(self.values_ms)
 
-    def start(self) -> None:
-        """Returns when the first sleep is over."""
-        self.stop()
-        self._sleeper = _Sleeper(self._longest_sleep_ms)
-        give_up = time.monotonic() + _PATIENCE_S
-        while not self._sleeper.read():
-            if not self._sleeper.lives() or time.monotonic() > give_up:
-                self.stop()
-                raise ChronolineError("the control process, which only sleeps, did not start")
-            time.sleep(_LOOK_EVERY_S)
+    def _prepare(self) -> None:
+        self._samples = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `_forget`
 
-    def stop(self) -> None:
-        if self._sleeper is not None:
-            self._values_ms = self._sleeper.end()
-            self._sleeper = None
+    def _command(self) -> Sequence[str | Path]:
+        longest_s = str(self._longest_sleep_ms / 1000)
+        return [sys.executable, "-I", "-S", sleeper.__file__, longest_s, str(os.getpid())]
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+    def _options(self) -> dict[str, Any]:
+        return {"stdout": self._samples}
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    def _is_ready(self) -> bool:
+        return bool(self.values_ms)
+
+    def _forget(self) -> None:
+        super()._forget()
+        if self._samples is not None:
+            with self._samples as samples:
+                self._values_ms = _read(samples)
+            self._samples = None
 
 
-class _Sleeper:
-    """The process, and the file that it writes to: nobody has to read while something is measured."""
-
-    def __init__(self, longest_sleep_ms: float) -> None:
-        self._samples = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `end`
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-S", sleeper.__file__),
-                *(str(longest_sleep_ms / 1000), str(os.getpid())),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=self._samples,
-            start_new_session=True,  # an interrupt from the keyboard is for us
-        )
-
-    def lives(self) -> bool:
-        return self._process.poll() is None
-
-    def read(self) -> list[float]:
-        file = self._samples.fileno()
-        whole = os.fstat(file).st_size // sleeper.SAMPLE.size * sleeper.SAMPLE.size
-        data = os.pread(file, whole, 0)
-        return [value for (value,) in sleeper.SAMPLE.iter_unpack(data)]
-
-    def end(self) -> list[float]:
-        self._process.terminate()
-        self._process.wait()
-        with self._samples:
-            return self.read()
+def _read(samples: IO[bytes]) -> list[float]:
+    size = sleeper.SAMPLE.size
+    whole = os.fstat(samples.fileno()).st_size // size * size
+    data = os.pread(samples.fileno(), whole, 0)
+    return [value for (value,) in sleeper.SAMPLE.iter_unpack(data)]

@@ -23,6 +23,7 @@ from chronoline.core.permissions import System
 from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.status import Status, status_of
 from chronoline.core.topic import Topic
+from chronoline.runtime.store_url import scheme_of
 from chronoline.spark.locality import check_local
 from chronoline.spark.options import Options
 from chronoline.spark.timeline_filters import Wanted, narrow, split
@@ -49,7 +50,7 @@ class Target:
 
     def open(self) -> Store:
         """Opens the store inside a task."""
-        if self.url.startswith("sqlite:"):
+        if scheme_of(self.url) == "sqlite":
             check_local(f"the store {self.url}", "use postgresql://…")
         return open_store(self.url)
 
@@ -58,7 +59,7 @@ def find_target(options: Options) -> Target:
     """The topic that the options name, looked up once on the driver."""
     url = options.required("store", "postgresql://user@host/database")
     name = options.required("topic", "reminders")
-    if url.startswith("memory:"):
+    if scheme_of(url) == "memory":
         raise InvalidInput(
             "a store in memory lives in one process, and tasks run in others:"
             " use sqlite:///… or postgresql://…"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from chronoline.core.errors import InvalidInput, StoreBusy, TopicExists, TopicNo
 from chronoline.core.ids import MAX_UID, UID_ENTROPY_BYTES, make_topic_uid
 from chronoline.core.limits import name_problem
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
+from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.stores.checks import check_time, check_uid
 from chronoline.stores.engine import Engine
 
@@ -25,8 +25,7 @@ class TopicCatalog:
         self._random_bytes = random_bytes
         # Topics by uid. A uid is never used again and settings are fixed, so this cannot be wrong.
         # Every write, and `get` before a read, checks whether the topic still lives.
-        self._known: dict[int, Topic] = {}
-        self._known_lock = threading.Lock()
+        self._known = BoundedCache[int, Topic](_MOST_KNOWN_TOPICS)
 
     def create(self, name: str, settings: TopicSettings, now_ms: int) -> Topic:
         check_topic_name(name)
@@ -84,8 +83,5 @@ class TopicCatalog:
         return self._known.get(uid) or self._remember(self.get(uid, connection))
 
     def _remember(self, topic: Topic) -> Topic:
-        with self._known_lock:
-            if len(self._known) >= _MOST_KNOWN_TOPICS:
-                self._known.clear()
-            self._known[topic.uid] = topic
+        self._known.put(topic.uid, topic)
         return topic

@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Coroutine, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+
+from chronoline.runtime.service import Service
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class LocalBroker:
+class LocalBroker(Service):
     """A broker on a store, in a thread of this process, on a port of its own: from `start` to `stop`.
 
     The store is its owner's to close, after that.
@@ -41,10 +43,9 @@ class LocalBroker:
         """Where it listens: what `Client` takes, and `CHRONOLINE_ADDRESS`."""
         return f"127.0.0.1:{self._port}"
 
-    def start(self) -> Self:
-        """Where it listened before, if it was stopped."""
+    def start(self) -> None:
+        """Listens where it listened before, if it was stopped."""
         _run(self._start())
-        return self
 
     async def _start(self) -> None:
         from chronoline.broker.node import Node  # noqa: PLC0415 - see above
@@ -59,12 +60,6 @@ class LocalBroker:
         node, self._node = self._node, None
         if node is not None:
             _run(node.stop())
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 @pytest.fixture

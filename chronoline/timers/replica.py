@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from chronoline.callbacks.backoff import wait_ms
+from chronoline.runtime.backoff import Backoff
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS, HybridClock
 from chronoline.timers.ids import TimerName
 from chronoline.timers.membership import Membership, replicas_of
@@ -42,9 +42,9 @@ class Attempts:
     skip_missed: bool = False
 
     def wait_ms(self, failed: int, jitter: float) -> int:
-        """The wait after `failures` failures; `jitter`, from 0 to 1, shortens it by up to half."""
-        first_ms, longest_ms = self.first_wait_ms, self.longest_wait_ms
-        return wait_ms(failed, jitter, first_ms=first_ms, longest_ms=longest_ms)
+        """The wait after this many failures; `jitter`, from 0 to 1, shortens it by up to half."""
+        backoff = Backoff(self.first_wait_ms, self.longest_wait_ms, spread=0.5)
+        return int(backoff.wait(failed, jitter))
 
 
 @dataclass(frozen=True, slots=True)

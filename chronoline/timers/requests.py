@@ -12,8 +12,8 @@ import math
 import sys
 from typing import Any
 
+from chronoline.core.addresses import url_problem
 from chronoline.core.errors import InvalidInput
-from chronoline.core.urls import url_problem
 from chronoline.timers.plan import Plan
 
 DEFAULT_FACTOR = 2

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from chronoline.callbacks.address_guard import LOOPBACK, Guard
 from chronoline.callbacks.caller import Caller, CallLimits
@@ -21,13 +21,14 @@ from chronoline.core.addresses import check_token_in_clear
 from chronoline.core.errors import InvalidInput
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.descriptors import SHORTAGES
+from chronoline.runtime.metrics import counter, gauge
 from chronoline.timers.calls import Calls
 from chronoline.timers.cluster import read_membership
 from chronoline.timers.http.server import TimersEdge
 from chronoline.timers.hybrid_clock import DEFAULT_BOUND_MS
 from chronoline.timers.journal import Journal, claim, is_readable, set_aside
 from chronoline.timers.membership import Membership
-from chronoline.timers.metrics import TimersMetrics, gauge
+from chronoline.timers.metrics import TimersMetrics
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer
 from chronoline.timers.replica import Attempts
@@ -260,14 +261,12 @@ class TimerService:
             "Requests that are not answered yet, as they are counted.",
             [((), self._admission.under_way_bytes)],
         )
-        shortages = CounterMetricFamily(
+        yield counter(
             "chronoline_timers_shortages",
             "How often the process ran short of descriptors, memory, ports or threads.",
-            labels=["resource"],
+            [((resource,), count) for resource, count in SHORTAGES.counted.items()],
+            "resource",
         )
-        for resource, count in SHORTAGES.counted.items():
-            shortages.add_metric([resource], count)
-        yield shortages
         progress = self.resync.progress
         share = progress.asked / progress.of if progress.of else 1.0
         yield gauge(

@@ -1,9 +1,8 @@
-"""Containment: what fails is told, counted and started anew, and nothing else notices."""
+"""A broker goes on after a part of it failed."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from chronoline.broker import node
 from chronoline.broker.metrics import BrokerMetrics
-from chronoline.broker.supervise import contain
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.core.topic import TopicSettings
 from chronoline.stores.contract import Store
@@ -31,60 +29,6 @@ def _failures(metrics: BrokerMetrics) -> dict[str, float]:
         for sample in family.samples
         if sample.name == "broker_commands_errors"
     }
-
-
-class _Part:
-    """Fails when it is started, so many times; then it works until it is told to end."""
-
-    def __init__(self, failures: int) -> None:
-        self.failures = failures
-        self.starts = 0
-        self.works = asyncio.Event()
-        self.to_end = asyncio.Event()
-
-    async def work(self) -> None:
-        self.starts += 1
-        if self.starts <= self.failures:
-            raise RuntimeError(f"fault {self.starts}")
-        self.works.set()
-        await self.to_end.wait()
-
-
-def test_a_part_that_fails_is_told_counted_and_started_anew(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def play() -> None:
-        metrics = BrokerMetrics()
-        part, sound = _Part(failures=2), _Part(failures=0)
-        tasks = [contain("a part", part.work, metrics), contain("other", sound.work, metrics)]
-        await asyncio.wait_for(part.works.wait(), 20)
-        assert (part.starts, sound.starts) == (3, 1)
-        assert _failures(metrics) == {"a part": 2}
-        part.to_end.set()
-        sound.to_end.set()
-        await asyncio.wait_for(asyncio.gather(*tasks), 20)  # who returns is not started again
-        assert (part.starts, sound.starts) == (3, 1)
-
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(play())
-    told = [each for each in caplog.records if each.getMessage().startswith("a part failed")]
-    assert [str(each.exc_info[1]) for each in told if each.exc_info] == ["fault 1", "fault 2"]
-
-
-@pytest.mark.parametrize("failures", [0, 1_000])
-def test_cancelling_ends_a_part_whether_it_works_or_rests(failures: int) -> None:
-    async def play() -> None:
-        metrics = BrokerMetrics()
-        part = _Part(failures)
-        task = contain("a part", part.work, metrics)
-        await until(lambda: part.works.is_set() or bool(_failures(metrics)))
-        task.cancel()
-        await asyncio.wait([task], timeout=20)
-        assert task.cancelled()
-        assert part.starts == 1
-        assert _failures(metrics) == ({"a part": 1} if failures else {})
-
-    asyncio.run(play())
 
 
 class _Faulty:

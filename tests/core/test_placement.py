@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.core.placement import deal_buckets, deal_ranges
+from chronoline.core.placement import deal_buckets, deal_partitions, deal_ranges, split_range
+from chronoline.core.ranges import BucketRange
 
 names = st.sets(st.text(min_size=1, max_size=3), min_size=1, max_size=9)
 
@@ -47,3 +48,23 @@ def test_more_members_than_buckets_leave_some_without() -> None:
 def test_whoever_is_not_seen_yet_counts_itself() -> None:
     assert deal_buckets(["a"], "b", 64) == (32, 64)
     assert deal_ranges([], 64) == {}
+
+
+@given(names, st.sets(st.integers(0, 100)))
+def test_each_partition_has_one_member_and_shares_are_even(
+    members: set[str], partitions: set[int]
+) -> None:
+    shares = [deal_partitions(members, me, sorted(partitions)) for me in members]
+    assert sorted(each for share in shares for each in share) == sorted(partitions)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 9))
+def test_range_is_cut_into_neighbours(start: int, size: int, pieces: int) -> None:
+    cut = split_range(BucketRange(start, start + size), pieces)
+    assert len(cut) == pieces
+    assert [bucket for piece in cut for bucket in range(*piece)] == list(range(start, start + size))
+
+
+def test_unseen_member_counts_itself() -> None:
+    assert deal_partitions([], "b", [3, 1]) == [1, 3]

@@ -174,7 +174,7 @@ def test_a_connection_string_of_a_folder_is_read_back(folder: str) -> None:
         ("s3://bucket", "mysql://me:hush@host", "no index can be at mysql; write one of: sqlite:"),
         ("s3://bucket", "sqlite:///index.db", "four slashes"),
         ("s3://bucket", "sqlite://index.db", "four slashes"),
-        ("s3://bucket", "sqlite:////index.db?mode=ro", "four slashes"),
+        ("s3://bucket", "sqlite:////index.db?mode=ro", "has parameters"),
         ("s3://bucket", "dynamodb://key:hush@table", "credentials"),
         ("s3://bucket?index=postgresql://u:hush&more@h", None, "cannot be read"),
     ],

@@ -13,7 +13,7 @@ from chronoline.log import factory as opening
 from chronoline.log.contract import MARK, Index, Objects
 from chronoline.log.factory import open_parts, prepare
 from chronoline.log.index.sqlite import SqliteIndex
-from chronoline.log.objects.layout import path_of
+from chronoline.log.objects.address import path_of
 from chronoline.log.objects.local import LocalObjects
 from chronoline.log.pair_check import tie
 from chronoline.testing.postgres import PostgresServer

@@ -12,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from chronoline.core.errors import InvalidInput, StoreUnavailable
 from chronoline.core.lateness import LATENESS_BOUNDS_MS
 from chronoline.pipe.counters import Counters
-from chronoline.pipe.metrics import MetricsServer, PipeCollector
+from chronoline.pipe.metrics import PipeCollector
 from chronoline.pipe.status import PartitionStatus, PipeStatus
+from chronoline.runtime.metrics import MetricsServer
 from chronoline.stores.contract import Counts
 from chronoline.stores.inputs import InputAccount, Tally
 

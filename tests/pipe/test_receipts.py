@@ -1,7 +1,7 @@
 """Receipts as rows."""
 
-from chronoline.pipe.outcomes import FIRED, SERVED
 from chronoline.pipe.receipts import Fired, as_batch
+from chronoline.pipe.windows import FIRED, SERVED
 
 
 def test_a_window_has_a_row_for_each_message_and_one_for_itself() -> None:

@@ -43,7 +43,7 @@ import os
 from chronoline.runtime.control import Control
 control = Control()
 control.start()
-print(control._sleeper._process.pid, flush=True)
+print(control.pid, flush=True)
 os.kill(os.getpid(), 9)
 """
 

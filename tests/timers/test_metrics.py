@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from chronoline.timers.metrics import TimersMetrics, gauge
+from chronoline.runtime.metrics import gauge
+from chronoline.timers.metrics import TimersMetrics
 
 
 def test_every_family_has_its_type_and_the_labels_of_the_settings() -> None:

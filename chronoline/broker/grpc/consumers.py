@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from chronoline.core.errors import ConsumerReplaced
+from chronoline.runtime.bounded_cache import BoundedCache
 
 _REMEMBERED = 10_000
 """The most replaced instances that are remembered. The versions of their leases fence the others."""
@@ -26,7 +27,7 @@ class ConsumerNames:
     def __init__(self) -> None:
         self._holders: dict[str, tuple[str, Owner]] = {}
         # A frozen process can miss the message: it gets the error when it connects again.
-        self._replaced: dict[tuple[str, str], None] = {}  # the oldest first
+        self._replaced = BoundedCache[tuple[str, str], None](_REMEMBERED)
 
     def join(self, name: str, instance: str, stream: Owner) -> None:
         """Give the name to the stream. Raises `ConsumerReplaced` if its instance lost the name before."""
@@ -37,7 +38,7 @@ class ConsumerNames:
         if older is None:
             return
         if older_instance and older_instance != instance:
-            self._remember(name, older_instance)
+            self._replaced.put((name, older_instance), None)
         older.leave()
         older.go_away("replaced", _replaced(name))
 
@@ -48,14 +49,9 @@ class ConsumerNames:
             return
         del self._holders[name]
         if instance:
-            self._remember(name, instance)
+            self._replaced.put((name, instance), None)
         stream.leave()
         stream.go_away("replaced", _replaced(name))
-
-    def _remember(self, name: str, instance: str) -> None:
-        self._replaced[name, instance] = None
-        if len(self._replaced) > _REMEMBERED:
-            del self._replaced[next(iter(self._replaced))]
 
     def leave(self, name: str, stream: Owner) -> None:
         """The stream has ended."""

@@ -21,7 +21,6 @@ from chronoline.broker.grpc.producer_stream import ProducerSession
 from chronoline.broker.grpc.session import Session
 from chronoline.broker.grpc.unary_calls import UnaryCalls
 from chronoline.broker.metrics import BrokerMetrics
-from chronoline.broker.supervise import contain
 from chronoline.core.addresses import is_loopback
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -32,6 +31,7 @@ from chronoline.core.errors import (
     Unauthenticated,
 )
 from chronoline.runtime.admission import Admitted, client_key
+from chronoline.runtime.supervise import supervise
 from chronoline.wire.codes import FAILURE_KEY, STATUS, failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -139,7 +139,9 @@ class GrpcEdge:
         calls.address = f"{host}:{self.port}"
         await server.start()
         self._server = server
-        self._looking = contain("looking after streams", self._look_after, self._parts.metrics)
+        self._looking = supervise(
+            "looking after streams", self._look_after, self._parts.metrics.failed
+        )
 
     async def stop(self, grace_s: float = 2.0) -> None:
         """Send all streams away, and return when they have ended. May be called twice.

@@ -17,7 +17,7 @@ from chronoline.broker.http.responses import (
     SubscriberResponse,
     moments,
 )
-from chronoline.broker.metrics import CONTENT_TYPE
+from chronoline.runtime.metrics import CONTENT_TYPE
 
 _METRICS_ANSWER = {"description": "In Prometheus' text format.", "content": {"text/plain": {}}}
 

@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from chronoline.broker.context import Parts
 from chronoline.broker.give_back import give_back
 from chronoline.broker.subscription import Subscription
-from chronoline.broker.supervise import contain
 from chronoline.core.errors import (
     AlreadySubscribed,
     BrokerUnavailable,
@@ -38,6 +37,7 @@ from chronoline.core.message import Lease, LeasedMessage, content_bytes
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.supervise import supervise
 from chronoline.stores.contract import Notice
 
 LEAST_WAIT_S = 0.1
@@ -171,7 +171,9 @@ class Pollers:
         self._stopping = False
 
     def start(self) -> None:
-        self._looking = contain("looking after polls", self._look_after, self._parts.metrics)
+        self._looking = supervise(
+            "looking after polls", self._look_after, self._parts.metrics.failed
+        )
 
     def end_polls(self) -> None:
         """Answer all polls now, and refuse new ones."""

@@ -30,6 +30,7 @@ from pydantic import (
 )
 
 from chronoline.broker.subscription import MAX_CREDIT
+from chronoline.core.addresses import MAX_URL_CHARACTERS
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import (
     MAX_HEADERS,
@@ -50,7 +51,7 @@ from chronoline.core.message import (
 )
 from chronoline.core.quantities import parse_duration_ms
 from chronoline.core.topic import TopicSettings
-from chronoline.core.urls import MAX_URL_CHARACTERS
+from chronoline.runtime.json_bytes import parse_json_bytes
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.timestamps import parse_moment_ms
 
@@ -150,15 +151,7 @@ def _headers(value: object) -> tuple[Header, ...]:
 def _header(pair: Any) -> Header:
     if not isinstance(pair, list | tuple) or len(pair) != _PAIR or not isinstance(pair[0], str):
         raise ValueError("a header has to be a pair of its name and its value")
-    name, value = pair
-    match value:
-        case None:
-            return name, None
-        case str():
-            return name, value.encode()
-        case {"base64": encoded, **others} if not others:
-            return name, _from_base64(encoded)
-    raise ValueError('the value of a header has to be text, null, or {"base64": …}')
+    return pair[0], parse_json_bytes(pair[1], "the value of a header")
 
 
 _BASE64_SCHEMA = {

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from chronoline.broker.http.requests import HEADERS_SCHEMA, in_slices
-from chronoline.broker.text_bytes import show_bytes, show_headers
 from chronoline.core.errors import Refused, StoreBusy
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DeadLetter, LeasedMessage, Message
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.status import status_of
 from chronoline.core.topic import Topic
+from chronoline.runtime.json_bytes import json_fields, json_headers
 from chronoline.runtime.timestamps import show_moment
 from chronoline.stores.contract import Counts, ForecastStep
 
@@ -141,8 +141,8 @@ def _common(message: Message) -> dict[str, Any]:
         "version": message.version,
         "attempts": message.attempts,
         "producer_group": message.producer_group,
-        "headers": show_headers(message.headers),
-        **show_bytes(key=message.key),
+        "headers": json_headers(message.headers),
+        **json_fields(key=message.key),
         **moments(due=message.due, expires=message.expires),
     }
 
@@ -177,7 +177,7 @@ class DeliveryResponse(BaseModel):
             redelivered=leased.redelivered,
             **_common(message) | {"version": lease.version},
             **moments(until=lease.until),
-            **show_bytes(body=leased.body),
+            **json_fields(body=leased.body),
         )
 
 

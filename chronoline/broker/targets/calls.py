@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from chronoline.callbacks.backoff import wait_ms
 from chronoline.callbacks.caller import Caller
 from chronoline.callbacks.signature import Signer
+from chronoline.runtime.backoff import Backoff
 
 _LEAST_TURN_MS = 1_000
 _MOST_TURN_MS = 10_000
@@ -48,8 +48,6 @@ class Calls:
         return min(self.caller.limits.timeout_ms, _MOST_STOP_MS)
 
     def wait_ms(self, failed: int) -> int:
-        """After so many failures."""
-        grown_ms = wait_ms(
-            failed, random.random(), first_ms=self.first_wait_ms, longest_ms=self.longest_wait_ms
-        )
-        return max(grown_ms, _LEAST_WAIT_MS)
+        """The wait after this many failures."""
+        backoff = Backoff(self.first_wait_ms, self.longest_wait_ms, spread=0.5)
+        return max(int(backoff.wait(failed, random.random())), _LEAST_WAIT_MS)

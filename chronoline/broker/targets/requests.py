@@ -11,9 +11,9 @@ import json
 import re
 from urllib.parse import quote
 
-from chronoline.broker.text_bytes import show_bytes, show_headers
 from chronoline.core.message import Header, LeasedMessage
 from chronoline.core.topic import Topic
+from chronoline.runtime.json_bytes import json_fields, json_headers
 from chronoline.runtime.timestamps import show_moment
 
 _DEFAULT_TYPE = "application/octet-stream"
@@ -35,10 +35,10 @@ def request_headers(topic: Topic, leased: LeasedMessage) -> dict[str, str]:
         "Chronoline-Version": str(leased.lease.version),
         "Chronoline-Producer-Group": _line(message.producer_group),
     }
-    for name, text in show_bytes(key=message.key).items():
+    for name, text in json_fields(key=message.key).items():
         headers["Chronoline-" + name.title().replace("_", "-")] = _line(text)
     if message.headers:
-        shown = show_headers(message.headers)
+        shown = json_headers(message.headers)
         headers["Chronoline-Headers"] = json.dumps(shown, separators=(",", ":"))
     return headers
 

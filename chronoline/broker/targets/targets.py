@@ -7,11 +7,11 @@ import logging
 from collections.abc import Iterable
 
 from chronoline.broker.context import Parts
-from chronoline.broker.supervise import contain
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.target import Target
 from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
 from chronoline.core.topic import Topic
+from chronoline.runtime.supervise import supervise
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Targets:
         self._looking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._looking = contain("looking for targets", self._look, self._parts.metrics)
+        self._looking = supervise("looking for targets", self._look, self._parts.metrics.failed)
 
     async def stop(self) -> None:
         """May be called twice."""

@@ -13,9 +13,10 @@ from chronoline.cli.client.options import AsJson, Due, In, TopicName, Yes, confi
 from chronoline.cli.ending import quiet_when_nobody_reads
 from chronoline.cli.progress import showing
 from chronoline.cli.quantities import count_of
-from chronoline.cli.rendering import json_bytes, printable, tell
+from chronoline.cli.rendering import printable, tell
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.message import DeadLetter
+from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _as_json(letter: DeadLetter) -> dict[str, Any]:
         "attempts": message.attempts,
         "group": message.producer_group,
         "key": json_bytes(message.key),
-        "headers": [[name, json_bytes(value)] for name, value in message.headers],
+        "headers": json_headers(message.headers),
     }
 
 

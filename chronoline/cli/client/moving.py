@@ -22,11 +22,12 @@ from chronoline.cli.client.options import (
     TopicName,
     when,
 )
-from chronoline.cli.rendering import json_bytes, printable, shown_bytes
+from chronoline.cli.rendering import printable, shown_bytes
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.message import Message
 from chronoline.core.status import Status, status_of
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.timestamps import show_moment
 
 
@@ -116,7 +117,7 @@ def _as_json(message: Message) -> dict[str, Any]:
         "version": message.version,
         "bucket": message.bucket,
         "key": json_bytes(message.key),
-        "headers": [[name, json_bytes(value)] for name, value in message.headers],
+        "headers": json_headers(message.headers),
     }
 
 

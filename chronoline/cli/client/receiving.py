@@ -16,8 +16,9 @@ from chronoline.cli.client.options import AsJson, TopicName, duration
 from chronoline.cli.client.stopping import run_until_told
 from chronoline.cli.ending import quiet_when_nobody_reads
 from chronoline.cli.quantities import count_of
-from chronoline.cli.rendering import json_bytes, printable, tell
+from chronoline.cli.rendering import printable, tell
 from chronoline.core.errors import ChronolineError, InvalidInput, Refused
+from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def _json_line(lease: AsyncLease) -> bytes:
         "group": lease.producer_group,
         "version": lease.version,
         "key": json_bytes(lease.key),
-        "headers": [[name, json_bytes(value)] for name, value in lease.headers],
+        "headers": json_headers(lease.headers),
         "body": json_bytes(lease.body),
     }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -6,15 +6,13 @@ of the text, so that what was read can be appended byte for byte.
 
 from __future__ import annotations
 
-import binascii
 import json
-from base64 import b64decode
 from typing import Any
 
-from chronoline.cli.rendering import json_bytes
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import Header
 from chronoline.log import Event, NewEvent
+from chronoline.runtime.json_bytes import json_bytes, json_headers, parse_json_bytes
 from chronoline.runtime.timestamps import parse_moment_ms, show_moment
 
 _TAKEN = ("key", "value", "headers", "partition", "ts")
@@ -31,7 +29,7 @@ def to_line(event: Event) -> bytes:
         "ts": show_moment(event.ts),
         "key": json_bytes(event.key),
         "value": json_bytes(event.value),
-        "headers": [[name, json_bytes(value)] for name, value in event.headers],
+        "headers": json_headers(event.headers),
     }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
@@ -42,8 +40,8 @@ def from_line(line: bytes) -> NewEvent:
     if "value" not in fields:
         raise InvalidInput("value is missing; it may be null")
     return NewEvent(
-        value=_to_bytes("value", fields["value"]),
-        key=_to_bytes("key", fields.get("key")),
+        value=parse_json_bytes(fields["value"], "value"),
+        key=parse_json_bytes(fields.get("key"), "key"),
         headers=_headers(fields.get("headers") or []),
         partition=fields.get("partition"),
         ts=_ts(fields.get("ts")),
@@ -68,23 +66,6 @@ def _fields(line: bytes) -> dict[str, Any]:
     return fields
 
 
-def _to_bytes(what: str, found: object) -> bytes | None:
-    match found:
-        case None:
-            return None
-        case str():
-            try:
-                return found.encode()
-            except UnicodeEncodeError as error:
-                raise InvalidInput(f"{what} is not valid UTF-8") from error
-        case {"base64": str(encoded), **rest} if not rest:
-            try:
-                return b64decode(encoded, validate=True)
-            except (binascii.Error, ValueError) as error:
-                raise InvalidInput(f"{what} is not base64: {error}") from error
-    raise InvalidInput(f'{what} must be text, null, or {{"base64": "…"}} for other bytes')
-
-
 def _headers(found: object) -> tuple[Header, ...]:
     if not isinstance(found, list):
         raise InvalidInput('headers must be pairs such as [["name", "value"]]')
@@ -92,7 +73,7 @@ def _headers(found: object) -> tuple[Header, ...]:
     for pair in found:
         match pair:
             case [str(name), value]:
-                headers.append((name, _to_bytes(f"header {name!r}", value)))
+                headers.append((name, parse_json_bytes(value, f"header {name!r}")))
             case _:
                 raise InvalidInput('headers must be pairs such as [["name", "value"]]')
     return tuple(headers)

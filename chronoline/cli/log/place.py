@@ -10,7 +10,7 @@ import typer
 
 from chronoline.core.errors import InvalidInput, StoreError
 from chronoline.log import Log
-from chronoline.log.objects.address import split_url
+from chronoline.runtime.store_url import split_url
 
 DEFAULT_FOLDER = "chronoline-log"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")

@@ -6,7 +6,7 @@ from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.topic import Topic
 from chronoline.pipe.local_files import missing_file
 from chronoline.pipe.settings import PipeSettings
-from chronoline.runtime.settings.types import without_password
+from chronoline.runtime.store_url import without_password
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 

@@ -1,4 +1,4 @@
-"""Where objects lie, as a URL says it: `s3://bucket/prefix?region=…&endpoint=…`.
+"""The address of a bucket, `s3://bucket/prefix?region=…&endpoint=…`, and the paths of objects below it.
 
 Credentials are no part of it. A URL is printed, logged and passed around; they come from the environment.
 """
@@ -8,67 +8,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from typing import Self
 
 from chronoline.core.errors import InvalidInput
+from chronoline.log.contract import MARK
+from chronoline.runtime.store_url import join_url, no_credentials, split_url
 
 OPTIONS = {
     "s3": ("region", "endpoint"),
     "gs": ("endpoint",),
     "az": ("endpoint",),
 }
-"""What each kind of bucket takes in its URL."""
+"""The options of each kind of bucket in its URL."""
+FOLDER_CHARACTERS = 5
+"""Of a name, which begins with its time: a folder holds about two hours."""
+SUFFIX = ".events"
 
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _REGION = re.compile(r"[a-z0-9-]+")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NOT_IN_A_PREFIX = re.compile(r'[\x00-\x1f\x7f\\{^}%`\]">\[~<#|*?]')
 _CREDENTIALS = re.compile(
     r"secret|token|password|credential|access_?key|account_?key|signature|sas"
 )
-
-
-class UrlParts(NamedTuple):
-    """A URL, taken apart and decoded."""
-
-    scheme: str
-    host: str
-    path: str
-    options: Mapping[str, str]
-
-
-def split_url(url: str) -> UrlParts:
-    """Takes a URL apart. Raises `InvalidInput` if it cannot be one, or has credentials before its host."""
-    try:
-        parts = urlsplit(url)
-        path = unquote(parts.path, errors="strict")
-        options = parse_qsl(
-            parts.query,
-            keep_blank_values=True,
-            strict_parsing=bool(parts.query),
-            errors="strict",
-        )
-    except ValueError:  # whose text may repeat a password
-        raise InvalidInput(
-            "this URL cannot be read; its options are name=value, with odd characters as %XX"
-        ) from None
-    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-    if "@" in parts.netloc:
-        raise InvalidInput(_no_credentials(place))
-    if parts.fragment or _CONTROL.search(url + path):
-        raise InvalidInput(f"the URL of {place} has a # or a control character; # is written %23")
-    names = [name for name, _ in options]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise InvalidInput(f"the URL of {place} gives {', '.join(sorted(twice))} twice")
-    return UrlParts(parts.scheme, parts.netloc, path, dict(options))
-
-
-def join_url(scheme: str, host: str, path: str, options: Mapping[str, str | None]) -> str:
-    """The URL of such parts, always written in the same way."""
-    given = {name: value for name, value in options.items() if value is not None}
-    query = urlencode(given, quote_via=quote, safe="")
-    return f"{scheme}://{host}{quote(path)}" + (f"?{query}" if query else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +51,7 @@ class BucketAddress:
             raise InvalidInput(f"{scheme}:// names no bucket; write s3://bucket/prefix")
         if unknown := sorted(set(options) - set(OPTIONS[scheme])):
             if any(_CREDENTIALS.search(name.lower()) for name in unknown):
-                raise InvalidInput(_no_credentials(f"{scheme}://{bucket}"))
+                raise InvalidInput(no_credentials(f"{scheme}://{bucket}"))
             known = ", ".join(OPTIONS[scheme])
             raise InvalidInput(f"no option of {scheme}:// is {', '.join(unknown)}; known: {known}")
         if not _BUCKET_NAME.fullmatch(bucket):
@@ -129,8 +90,12 @@ def _checked_options(options: Mapping[str, str]) -> dict[str, str]:
     return dict(options)
 
 
-def _no_credentials(where: str) -> str:
-    return (
-        f"the URL of {where} has credentials in it; they belong into the environment, such as "
-        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, because URLs are printed and logged"
-    )
+def path_of(name: str) -> str:
+    """The path of an object. It is the same in a folder and in a bucket: one can be copied to the other."""
+    return f"{name[:FOLDER_CHARACTERS]}/{name}{SUFFIX}"
+
+
+def name_of(path: str) -> str | None:
+    """The name of the object at a path, or None for one that is not ours."""
+    name = path.rpartition("/")[2].removesuffix(SUFFIX)
+    return name if name and name != MARK and path_of(name) == path else None

@@ -17,7 +17,7 @@ from uuid import uuid4
 from chronoline.core.errors import StoreError, StoreFull, StoreUnavailable
 from chronoline.databases.sqlite import stop_process
 from chronoline.log.contract import MARK, ObjectMissing, Objects, StoredObject
-from chronoline.log.objects.layout import SUFFIX, name_of, path_of
+from chronoline.log.objects.address import SUFFIX, name_of, path_of
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 

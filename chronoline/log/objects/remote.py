@@ -22,9 +22,8 @@ from obstore.exceptions import (
 
 from chronoline.core.errors import InvalidInput, StoreError, StoreFull, StoreUnavailable
 from chronoline.log.contract import BucketMissing, ObjectMissing, Objects, StoredObject
-from chronoline.log.objects.address import BucketAddress
+from chronoline.log.objects.address import BucketAddress, name_of, path_of
 from chronoline.log.objects.clients import open_client
-from chronoline.log.objects.layout import name_of, path_of
 
 ANSWER_S = 10.0
 """How long to wait for the next part of an answer."""

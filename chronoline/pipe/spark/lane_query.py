@@ -23,9 +23,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.core.lateness import LATENESS_BOUNDS_MS
 from chronoline.pipe.lane_work import LaneWork
-from chronoline.pipe.outcomes import FIRED, SERVED, SKIPPED
 from chronoline.pipe.receipts import DDL
 from chronoline.pipe.spark.workers import prepare_worker
+from chronoline.pipe.windows import FIRED, SERVED, SKIPPED
 
 OBSERVED = "chronoline"
 """The name of what is observed of each micro-batch."""

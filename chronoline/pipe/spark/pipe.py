@@ -45,7 +45,7 @@ from chronoline.pipe.clocks import ReadClock
 from chronoline.pipe.counters import Counters, WindowCount
 from chronoline.pipe.inputs import open_input
 from chronoline.pipe.lane_work import LaneWork
-from chronoline.pipe.metrics import MetricsServer, PipeCollector
+from chronoline.pipe.metrics import PipeCollector
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.spark.enqueue import IntakeWork, start_enqueue
 from chronoline.pipe.spark.expressions import Contract
@@ -58,6 +58,7 @@ from chronoline.pipe.status import read_status
 from chronoline.pipe.timeline import fixed_problem, topic_settings
 from chronoline.pipe.upkeep import PipeUpkeep
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.metrics import MetricsServer
 from chronoline.spark import register
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import Member, pipe_group, pipe_members

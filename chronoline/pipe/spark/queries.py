@@ -13,16 +13,16 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.pipe.spark.lane_query import OBSERVED
+from chronoline.runtime.backoff import Backoff, Waits
 
 logger = logging.getLogger(__name__)
 
 SPARK_IS_GONE = (Py4JNetworkError, ConnectionError)
 """What a call to a JVM that has died raises: the first one that, those after it this."""
 
-_FIRST_REST_S = 0.5
-_LONGEST_REST_S = 30.0
+_BACKOFF = Backoff(0.5, 30.0)
 _HEALTHY_S = 60.0
-"""A query that ran for so long begins with the shortest rest again."""
+"""A query that ran this long begins with the shortest wait again."""
 
 
 class KeptQuery:
@@ -36,7 +36,7 @@ class KeptQuery:
         self._started_s = 0.0
         self._moved_to = -1  # the last micro-batch that was known to have ended, and when
         self._moved_s = time.monotonic()
-        self._rest_s = _FIRST_REST_S
+        self._waits = Waits(_BACKOFF)
         self._start_at_s = 0.0
         self.restarts = 0
 
@@ -69,18 +69,20 @@ class KeptQuery:
         return -1 if progress is None else progress.batchId
 
     def keep(self) -> None:
-        """Starts it again if it has failed, after a rest that grows."""
+        """Starts it again if it has failed, after a wait that grows."""
         if self._query is not None and not self._query.isActive:
             logger.error("%s failed and is started again: %s", self._name, self._why())
             self._query = None
             self.restarts += 1
             if time.monotonic() - self._started_s > _HEALTHY_S:
-                self._rest_s = _FIRST_REST_S
-            self._start_at_s = time.monotonic() + self._rest_s
-            self._rest_s = min(_LONGEST_REST_S, self._rest_s * 2)
+                self._waits.reset()
+            self._start_at_s = time.monotonic() + self._waits.next()
         if self._query is None and time.monotonic() >= self._start_at_s:
-            self._start_at_s = time.monotonic() + self._rest_s  # should the start fail
-            self.start()
+            try:
+                self.start()
+            except BaseException:
+                self._start_at_s = time.monotonic() + self._waits.next()
+                raise
 
     def observed(self) -> Iterator[dict[str, Any]]:
         """What was observed of the micro-batches that have ended since the last call."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from chronoline.core.errors import OutcomeUnknown, StoreClosed, StoreError
 from chronoline.core.outcome import Outcome, held_error
 from chronoline.runtime.clock import Clock
+from chronoline.runtime.fork_guard import ForkGuard
 from chronoline.runtime.group_commit.pace import Pace
 from chronoline.runtime.group_commit.queue import Bounds, Call, Part, Queue, Result, Write, rows_of
 
@@ -85,7 +85,7 @@ class Lane:
         # In which queue those who were answered last may be back, how many calls it has then, and until when
         # that is worth waiting for. The thread's own.
         self._returning: tuple[Queue, int, float] | None = None
-        self._process = os.getpid()
+        self._fork_guard = ForkGuard("the lane")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -107,8 +107,7 @@ class Lane:
         """`item_bytes` says what an item weighs; what is small may weigh nothing. `item_place` says where it
         goes; None if it takes no room there.
         """
-        if self._process != os.getpid():  # before the lock, which a fork may have inherited taken
-            raise StoreError("the lane was opened before a fork; open it again in this process")
+        self._fork_guard.check()  # before the lock, which a fork may have inherited taken
         call = Call(items, list(accumulate(map(item_bytes, items), initial=0)), item_place)
         with self._changed:
             if self._stopped:
@@ -120,7 +119,7 @@ class Lane:
 
     def close(self) -> None:
         """May be called twice. In a fork it does nothing: the thread is its parent's."""
-        if self._process != os.getpid():
+        if self._fork_guard.is_forked:
             return
         with self._changed:
             self._stopped = True

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
-from chronoline.runtime.store_url import SCHEMES
 
-_SQLITE = "sqlite:///"
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _LAST_PORT = 65_535
@@ -87,34 +83,6 @@ def _address(text: str) -> str:
     return check_address(text, example="127.0.0.1:9400") if text else text
 
 
-def scheme_of(url: str) -> str:
-    """Also of what is no URL in any other respect."""
-    return urlsplit(url[: url.find(":") + 1]).scheme
-
-
-def lasting_store(url: str) -> str:
-    """A store that is the same one for every process. A relative file is made absolute.
-
-    Raises `ValueError`, without the URL, which may hold a password.
-    """
-    scheme = scheme_of(url)
-    if scheme not in ("sqlite", "postgresql", "postgres"):
-        raise ValueError(
-            f"is not the URL of a store; write {SCHEMES['sqlite']} or {SCHEMES['postgresql']}"
-        )
-    if scheme != "sqlite":
-        return url
-    path = unquote(url[len(_SQLITE) :])
-    if not url.startswith(_SQLITE) or not path or path == ":memory:" or "?" in url:
-        raise ValueError(f"names no file; write {SCHEMES['sqlite']}")
-    return file_store(Path(path).absolute())
-
-
-def file_store(path: Path) -> str:
-    """The URL of a store in a file."""
-    return _SQLITE + str(path).replace("%", "%25")
-
-
 Whole = Annotated[int, BeforeValidator(_whole)]
 DurationMs = Annotated[int, BeforeValidator(_duration_ms)]
 TimespanMs = Annotated[int, BeforeValidator(_timespan_ms)]
@@ -133,11 +101,3 @@ def shown(value: object) -> str:
     """A value in an error: short. Never called with what may hold a password."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
-
-
-def without_password(url: str) -> str:
-    """A URL to be shown: without what stands before its host, and without options that are secret."""
-    head, at, tail = url.rpartition("@")
-    if at:
-        url = f"{head.partition('://')[0]}://…@{tail}"
-    return re.sub(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", r"\1…", url)

@@ -20,6 +20,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.databases.postgres import RowsLocked
+from chronoline.runtime.bounded_cache import BoundedCache
 
 PATIENT_MS = 200
 """A statement waits this long for a row if none was found held lately."""
@@ -47,7 +48,7 @@ class LockedRows:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._suspects: dict[str, None] = {}
+        self._suspects = BoundedCache[str, None](_MOST_SUSPECTS)
         self._lock_ms = PATIENT_MS
 
     def run(
@@ -110,13 +111,12 @@ class LockedRows:
 
     def _suspect(self, ids: Sequence[str]) -> None:
         with self._lock:
-            self._suspects.update(dict.fromkeys(ids))
-            while len(self._suspects) > _MOST_SUSPECTS:
-                self._suspects.pop(next(iter(self._suspects)))
+            for each in ids:
+                self._suspects.put(each, None)
 
     def _found_free(self, ids: Sequence[str]) -> None:
         with self._lock:
             self._lock_ms = min(PATIENT_MS, 2 * self._lock_ms)
             if self._suspects:
                 for each in ids:
-                    self._suspects.pop(each, None)
+                    self._suspects.pop(each)

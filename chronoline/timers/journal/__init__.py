@@ -7,7 +7,13 @@ Moments are kept twice: by the monotonic clock of this boot of the machine, whic
 wall clock, for the next boot.
 """
 
-from chronoline.timers.journal.file_claim import claim
-from chronoline.timers.journal.journal import Journal, Saved, has_waiting, is_readable, set_aside
+from chronoline.timers.journal.journal import (
+    Journal,
+    Saved,
+    claim,
+    has_waiting,
+    is_readable,
+    set_aside,
+)
 
 __all__ = ["Journal", "Saved", "claim", "has_waiting", "is_readable", "set_aside"]

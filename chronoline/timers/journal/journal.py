@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import secrets
@@ -12,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from chronoline.core.errors import InvalidInput, StoreBusy, StoreUnavailable
 from chronoline.databases.queries import load_queries
@@ -227,3 +228,20 @@ def _weight(row: dict[str, Any]) -> int:
 
 def _signed(timer_id: int) -> int:
     return timer_id - (1 << 64) if timer_id >= 1 << 63 else timer_id
+
+
+def claim(path: Path) -> IO[bytes]:
+    """Keeps other processes from a file until the answered one is closed, or this process ends.
+
+    Two processes that write to one journal would pop everything twice. Raises `StoreUnavailable` if another
+    process has the file.
+    """
+    claimed = path.with_name(f"{path.name}.lock").open("wb")
+    try:
+        fcntl.flock(claimed, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        claimed.close()
+        raise StoreUnavailable(
+            f"another process has {str(path)!r}: stop that node, or name another folder by --data"
+        ) from None
+    return claimed

@@ -62,7 +62,7 @@ def test_a_url_names_a_table(url: str, region: str | None, endpoint: str | None)
         ("dynamodb://ta ble", "is no name"),
         ("dynamodb://table/path", "names no"),
         ("s3://table", "names no"),
-        ("dynamodb://key:secret@table", "credentials come from"),
+        ("dynamodb://key:secret@table", "has credentials"),
         ("dynamodb://table?regoin=x", "not known: regoin"),
         ("dynamodb://table?region", "cannot be read"),
         ("dynamodb://table?endpoint=127.0.0.1:8000", "is no URL"),

@@ -11,7 +11,7 @@ from chronoline.core.errors import StoreError, StoreFull, StoreUnavailable
 from chronoline.log import Log
 from chronoline.log.contract import MARK, Objects
 from chronoline.log.format import DamagedObject
-from chronoline.log.objects.layout import path_of
+from chronoline.log.objects.address import path_of
 from chronoline.log.objects.local import LocalObjects
 
 NAME = "01KDVDN00000000000000000AA"

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from chronoline.runtime.settings.types import (
     SizeBytes,
     check_address,
-    lasting_store,
-    scheme_of,
-    without_password,
 )
-from chronoline.stores.factory import open_store
 
 SIZE = TypeAdapter(SizeBytes)
 
@@ -47,34 +41,3 @@ def test_what_is_no_address_is_said(text: str) -> None:
 
 def test_port_0_is_an_address_where_any_free_one_will_do() -> None:
     assert check_address("host:0", example="x:1", least_port=0) == "host:0"
-
-
-def test_a_file_is_made_absolute_whatever_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert lasting_store("sqlite:///a/b.db") == f"sqlite:///{tmp_path}/a/b.db"
-    url = lasting_store("sqlite:///100%2525/b c.db")
-    assert lasting_store(url) == url
-    open_store(url).close()
-    assert (tmp_path / "100%25" / "b c.db").is_file()
-
-
-@pytest.mark.parametrize("url", ["", "x", "mysql://u:secret@h", "sqlite://x", "sqlite:///:memory:"])
-def test_what_is_no_store_is_said_without_it(url: str) -> None:
-    with pytest.raises(ValueError, match=r"write sqlite:///folder/file\.db") as refused:
-        lasting_store(url)
-    assert "secret" not in str(refused.value)
-
-
-def test_the_scheme_of_anything() -> None:
-    schemes = [scheme_of(url) for url in ("memory:", "sqlite:///x", "x", "", "http://[")]
-    assert schemes == ["memory", "sqlite", "", "", "http"]
-
-
-def test_no_password_is_shown() -> None:
-    assert (
-        without_password("postgresql://u:p@h/d?password=x&a=b")
-        == "postgresql://…@h/d?password=…&a=b"
-    )
-    assert without_password("sqlite:////a/b.db") == "sqlite:////a/b.db"

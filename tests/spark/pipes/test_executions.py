@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from chronoline.pipe.lane_work import LaneWork
-from chronoline.pipe.outcomes import SERVED
 from chronoline.pipe.receipts import Fired, as_batch
 from chronoline.pipe.spark.lane_query import OBSERVED, start_lane
+from chronoline.pipe.windows import SERVED
 from tests.spark.pipes.scene import until
 
 RANGES = 2

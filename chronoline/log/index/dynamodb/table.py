@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +33,8 @@ from chronoline.log.index.dynamodb.items import (
     encode_keys,
     key_of,
 )
+from chronoline.runtime.backoff import Backoff, Waits
+from chronoline.runtime.fork_guard import ForkGuard
 
 try:
     import boto3
@@ -66,8 +67,7 @@ _CONNECT_TIMEOUT_S = 2
 _READ_TIMEOUT_S = 10
 _MOST_CONNECTIONS = 32
 _PATIENCE_S = 10.0
-_FIRST_PAUSE_S = 0.005
-_LONGEST_PAUSE_S = 0.2
+_BACKOFF = Backoff(0.005, 0.2, spread=1.0)
 _MAKING_S = 120
 
 _DECLINED = {
@@ -129,15 +129,12 @@ class Updated(NamedTuple):
 
 
 def tries() -> Iterator[None]:
-    """Comes again after a pause, longer each time, until patience is over; by chance, so that the same two do
-    not meet again.
-    """
+    """Yields for each attempt, after a wait that grows, until `_PATIENCE_S` is over."""
     give_up = time.monotonic() + _PATIENCE_S
-    pause_s = _FIRST_PAUSE_S
+    pauses = Waits(_BACKOFF)
     yield
     while time.monotonic() < give_up:
-        time.sleep(random.uniform(0, pause_s))  # so that those who met do not meet again
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        time.sleep(pauses.next())
         yield
 
 
@@ -197,7 +194,7 @@ class Table:
         self._address = address
         self._name = address.table
         self._client = client or _connect(address)
-        self._process = os.getpid()
+        self._fork_guard = ForkGuard("the store")
         self._closed = False
 
     def get(self, keys: Iterable[Key]) -> dict[Key, Item]:
@@ -377,8 +374,7 @@ class Table:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed
-        if self._process != os.getpid():
-            raise StoreError("the store was opened before a fork; open it again in this process")
+        self._fork_guard.check()
 
 
 def _connect(address: Address) -> DynamoDBClient:

@@ -15,7 +15,6 @@ Waking: a commit names its topics in a NOTIFY of its own transaction, so all pro
 when it is done. With `notify=off` in the URL of all processes, there are no notifications.
 """
 
-from chronoline.log.index.postgres.existence import exists
-from chronoline.log.index.postgres.index import PostgresIndex
+from chronoline.log.index.postgres.index import PostgresIndex, exists
 
 __all__ = ["PostgresIndex", "exists"]

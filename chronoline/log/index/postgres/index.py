@@ -10,10 +10,12 @@ from chronoline.core.errors import (
     OutcomeUnknown,
     StoreBusy,
     StoreError,
+    StoreUnavailable,
     TopicExists,
     TopicNotFound,
 )
 from chronoline.databases.postgres import (
+    CONNECT_TIMEOUT_S,
     NO_LISTEN,
     Connection,
     PostgresDatabase,
@@ -38,6 +40,8 @@ from chronoline.log.contract import (
     Source,
 )
 from chronoline.log.index.postgres.notifications import Voice, parse_word
+
+import psycopg  # isort: skip - a missing driver is answered by chronoline.databases.postgres
 
 _PACKAGE = "chronoline.log.index.postgres"
 _SCHEMA = _CHANNEL = "chronoline_log"
@@ -448,3 +452,16 @@ def _columns(holds: Sequence[Hold]) -> dict[str, Any]:
         "holder": [hold.holder for hold in holds],
         "fence": [hold.fence for hold in holds],
     }
+
+
+def exists(url: str) -> bool:
+    """Whether a database has an index; makes none. True where the URL is unreadable, which opening says."""
+    url, _ = split_notify(url)
+    try:
+        with psycopg.connect(url, connect_timeout=int(CONNECT_TIMEOUT_S)) as connection:
+            row = connection.execute("SELECT to_regclass('chronoline_log.topics')").fetchone()
+    except psycopg.ProgrammingError:
+        return True
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(f"PostgreSQL cannot be reached: {error}") from error
+    return row is not None and row[0] is not None

@@ -1,4 +1,4 @@
-"""Containment: what fails is told, counted and started anew, and nothing else notices."""
+"""Supervised tasks: one that fails is logged, counted and started again; the others do not notice."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from chronoline.broker.metrics import BrokerMetrics
-
 logger = logging.getLogger(__name__)
 
 _REST_S = 0.2
-"""Before a part that failed is started anew, so that one that always fails does not fill the log."""
+"""The wait before a restart, so that a task that always fails does not fill the log."""
 
 
-def contain(
-    what: str, work: Callable[[], Awaitable[None]], metrics: BrokerMetrics, *, topic: str = ""
+def supervise(
+    what: str,
+    work: Callable[[], Awaitable[None]],
+    failed: Callable[[str, str], None],
+    *,
+    topic: str = "",
 ) -> asyncio.Task[None]:
-    """Runs `work` until it returns or is cancelled, again whenever it raises."""
+    """Runs `work` until it returns or is cancelled, again whenever it raises.
+
+    `failed` counts a failure: it is called with `what` and the topic.
+    """
     name = f"{what} for topic {topic!r}" if topic else what
 
     async def run() -> None:
@@ -25,7 +30,7 @@ def contain(
             try:
                 await work()
             except Exception:
-                metrics.failed(what, topic)
+                failed(what, topic)
                 logger.exception("%s failed; it starts anew", name)
                 await asyncio.sleep(_REST_S)
             else:

@@ -1,0 +1,120 @@
+"""Metrics for Prometheus: families, their text, and a server for a process that has no other.
+
+Only modules that count something import this one, so that `prometheus_client` is loaded where metrics are
+asked for and nowhere else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import start_http_server
+from prometheus_client.registry import Collector
+
+from chronoline.core.closing import Closing
+from chronoline.core.errors import InvalidInput
+from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
+
+LATENESS_BOUNDS_S = tuple(bound / 1000 for bound in LATENESS_BOUNDS_MS)
+"""The buckets of every histogram of lateness."""
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_VALUE_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+
+Samples = Iterable[tuple[Sequence[str], float]]
+"""The values of the labels, and the value of the metric."""
+
+
+def gauge(name: str, what: str, samples: Samples, *labels: str) -> Metric:
+    """A gauge with its samples."""
+    family = GaugeMetricFamily(name, what, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
+
+
+def counter(name: str, what: str, samples: Samples, *labels: str) -> Metric:
+    """A counter with its samples, whose names end in `_total`."""
+    family = CounterMetricFamily(name, what, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
+
+
+def lateness_family(
+    what: str, samples: Iterable[tuple[Sequence[str], LatenessHistogram]], *labels: str
+) -> Metric:
+    """`chronoline_lateness_seconds`, with a histogram for each of the samples."""
+    family = HistogramMetricFamily("chronoline_lateness_seconds", what, labels=labels)
+    for values, histogram in samples:
+        family.add_metric(values, histogram.cumulative(), histogram.sum_ms / 1000)
+    return family
+
+
+class Watched(Collector):
+    """Metrics that are asked for at each scrape, and not described beforehand."""
+
+    def __init__(self, metrics: Callable[[], Iterable[Metric]]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics()
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+
+def expose(metrics: Iterable[Metric]) -> bytes:
+    """Prometheus' text format, version 0.0.4, with the samples under the names that they have.
+
+    Prometheus' own client ends the names of all counters in `_total` where it states their type. The samples
+    of a counter of another name then belong to no family, and pass for untyped.
+    """
+    return "".join(line for metric in metrics for line in _lines(metric)).encode()
+
+
+def _lines(metric: Metric) -> Iterator[str]:
+    yield f"# HELP {metric.name} {metric.documentation.translate(_HELP_ESCAPES)}\n"
+    yield f"# TYPE {metric.name} {metric.type}\n"
+    for sample in metric.samples:
+        yield f"{sample.name}{_labels(sample.labels)} {float(sample.value)!r}\n"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    pairs = (f'{name}="{labels[name].translate(_VALUE_ESCAPES)}"' for name in sorted(labels))
+    return "{" + ",".join(pairs) + "}"
+
+
+class MetricsServer(Closing):
+    """Serves a collector over HTTP at an address, in a thread, until it is closed."""
+
+    def __init__(self, host: str, port: int, collector: Collector) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(collector)
+        try:
+            self._server, self._thread = start_http_server(port, host, registry)
+        except OSError as error:
+            raise InvalidInput(
+                f"metrics cannot be served at {host}:{port}: {error}; choose another port"
+            ) from error
+        self._lock = threading.Lock()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        with self._lock:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()

@@ -1,0 +1,169 @@
+"""A child process starts when it is ready, and ends in order, at once, or with its parent."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from chronoline.core.errors import ChronolineError
+from chronoline.runtime import child_process
+from chronoline.runtime.child_process import ChildProcess, Server, without
+from chronoline.runtime.process_family import _await, _state
+
+PROGRAM = """
+import pathlib, signal, sys
+folder = pathlib.Path(sys.argv[1])
+signal.signal(signal.SIGTERM, lambda *_: ((folder / "ended").touch(), sys.exit()))
+(folder / "ready").touch()
+while True:
+    signal.pause()
+"""
+
+
+class Program(ChildProcess):
+    """Says by a file that it is ready, and by another that it ended in order."""
+
+    name = "the program"
+
+    def __init__(self, folder: Path, program: str = PROGRAM) -> None:
+        super().__init__()
+        self.folder = folder
+        self.program = program
+
+    def _prepare(self) -> None:
+        (self.folder / "ready").unlink(missing_ok=True)
+
+    def _command(self) -> Sequence[str | Path]:
+        return [sys.executable, "-c", self.program, self.folder]
+
+    def _is_ready(self) -> bool:
+        return (self.folder / "ready").exists()
+
+
+def is_over(pid: int) -> bool:
+    return _state(pid) in ("Z", "X", "")
+
+
+def test_stopping_twice_or_before_the_start_is_fine(tmp_path: Path) -> None:
+    child = Program(tmp_path)
+    child.stop()
+    child.kill()
+    with child:
+        assert child.is_running
+    child.stop()
+    assert child.pid is None
+    assert (tmp_path / "ended").exists()
+
+
+def test_starting_twice_keeps_the_process(tmp_path: Path) -> None:
+    with Program(tmp_path) as child:
+        pid = child.pid
+        child.start()
+        assert child.pid == pid
+
+
+def test_killed_child_starts_again(tmp_path: Path) -> None:
+    with Program(tmp_path) as child:
+        killed = child.pid
+        child.kill()
+        assert not child.is_running
+        assert not (tmp_path / "ended").exists()
+        child.start()
+        assert child.pid not in (None, killed)
+
+
+def test_paused_child_can_be_stopped(tmp_path: Path) -> None:
+    with Program(tmp_path) as child:
+        assert child.pid
+        child.pause()
+        assert _state(child.pid) == "T"
+        child.stop()
+    assert (tmp_path / "ended").exists()
+
+
+def test_child_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf = PROGRAM.replace("sys.exit()", "None")
+    with Program(tmp_path, deaf) as child:
+        assert child.pid
+        pid = child.pid
+        monkeypatch.setattr(child_process, "PATIENCE_S", 0.01)
+        child.stop()
+    assert is_over(pid)
+
+
+def test_failed_start_says_the_output(tmp_path: Path) -> None:
+    child = Program(tmp_path, "raise SystemExit('no such setting')")
+    with pytest.raises(
+        ChronolineError, match=r"the program did not start; it said:\nno such setting"
+    ):
+        child.start()
+    assert child.pid is None
+
+
+PARENT = """
+import os, sys
+from pathlib import Path
+from tests.runtime.test_child_process import Program
+child = Program(Path(sys.argv[1]))
+child.start()
+print(child.pid, flush=True)
+{end}
+"""
+
+
+@pytest.mark.parametrize(("end", "in_order"), [("os.kill(os.getpid(), 9)", False), ("", True)])
+def test_child_ends_with_its_parent(tmp_path: Path, end: str, in_order: bool) -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", PARENT.format(end=end), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert parent.returncode == (0 if in_order else -signal.SIGKILL)
+    pid = int(parent.stdout)
+    _await([pid], ("Z", "X", ""))
+    assert (tmp_path / "ended").exists() == in_order
+
+
+class Listener(Server):
+    name = "the listener"
+
+    def _command(self) -> Sequence[str | Path]:
+        program = (
+            "import socket, sys, signal\n"
+            "try: server = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
+            "except OSError: sys.exit('Address already in use')\n"
+            "signal.pause()"
+        )
+        return [sys.executable, "-c", program, str(self._port)]
+
+    def _is_ready(self) -> bool:
+        return self._listens()
+
+
+def test_server_keeps_its_port() -> None:
+    with Listener() as server:
+        port = server._port
+        server.kill()
+        server.start()
+        assert server._port == port
+
+
+def test_server_takes_another_port_if_its_first_is_taken() -> None:
+    server = Listener()
+    with socket.create_server(("127.0.0.1", server._port)) as taken, server:
+        assert server._port != taken.getsockname()[1]
+
+
+def test_environment_leaves_out_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGHOST", "elsewhere")
+    monkeypatch.setenv("OTHER", "stays")
+    kept = without("PG")
+    assert "PGHOST" not in kept
+    assert kept["OTHER"] == "stays"

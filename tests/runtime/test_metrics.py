@@ -1,0 +1,52 @@
+"""Families of metrics, and their text for Prometheus."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
+from chronoline.runtime.metrics import (
+    LATENESS_BOUNDS_S,
+    Watched,
+    counter,
+    expose,
+    gauge,
+    lateness_family,
+)
+
+
+def test_samples_carry_their_labels() -> None:
+    families = [
+        gauge("depth", "How deep.", [(("a", "b"), 1.5)], "x", "y"),
+        counter("calls", "How often.", [((), 3)]),
+    ]
+    samples = [
+        (each.name, each.labels, each.value) for family in families for each in family.samples
+    ]
+    assert samples == [("depth", {"x": "a", "y": "b"}, 1.5), ("calls_total", {}, 3)]
+
+
+def test_lateness_is_counted_in_the_shared_buckets() -> None:
+    histogram = LatenessHistogram()
+    for late_ms in (0.5, 150, 70_000):
+        histogram.observe(late_ms)
+    samples = lateness_family("Late.", [(("t",), histogram)], "topic").samples
+    buckets = {each.labels["le"]: each.value for each in samples if each.name.endswith("_bucket")}
+    assert [float(bound) for bound in buckets] == [*LATENESS_BOUNDS_S, float("inf")]
+    assert (buckets["0.001"], buckets["0.2"], buckets["+Inf"]) == (1, 2, 3)
+    assert len(LATENESS_BOUNDS_S) == len(LATENESS_BOUNDS_MS)
+
+
+def test_text_keeps_names_and_escapes_values() -> None:
+    odd = 'a "quoted"\nline\\'
+    text = expose([gauge("depth", "How\ndeep.", [((odd,), 2)], "what")]).decode()
+    assert text.splitlines()[0] == r"# HELP depth How\ndeep."
+    (family,) = text_string_to_metric_families(text)
+    assert [(each.labels, each.value) for each in family.samples] == [({"what": odd}, 2.0)]
+
+
+def test_watched_metrics_are_asked_for_at_each_scrape() -> None:
+    values = iter((1, 2))
+    watched = Watched(lambda: [gauge("depth", "How deep.", [((), next(values))])])
+    assert not list(watched.describe())
+    assert [[each.samples[0].value for each in watched.collect()] for _ in range(2)] == [[1], [2]]
