@@ -61,6 +61,6 @@ async def _unreserve(
     else:
         await access.change(
             "unreserve",
-            lambda lanes: lanes.unreserve(topic.uid, leases, again=again),
+            lambda threads: threads.unreserve(topic.uid, leases, again=again),
             topic=topic.name,
         )

@@ -53,7 +53,7 @@ from chronoline.core.placement import deal_ranges
 from chronoline.core.ranges import BucketRange
 from chronoline.core.session import instance_of
 from chronoline.core.topic import Topic
-from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.clock import Clock
 from chronoline.stores.contract import Returned
 
@@ -183,7 +183,7 @@ class Loader:
             now_ms = self._clock.now_ms()
             grant = await self._access.change(
                 "resume",
-                lambda lanes, after=after: lanes.resume(  # type: ignore[misc]  # of this turn
+                lambda threads, after=after: threads.resume(  # type: ignore[misc]  # of this turn
                     self.topic.uid,
                     subscription.name,
                     after=after,
@@ -373,9 +373,9 @@ class Loader:
         session = subscription.session.new_grant()
         asked: list[Future[Grant]] = []
 
-        def submit(lanes: StorageLanes) -> Future[Grant]:
+        def submit(threads: StorageThreads) -> Future[Grant]:
             asked.append(
-                lanes.reserve(
+                threads.reserve(
                     self.topic.uid,
                     [share],
                     consumer=subscription.name,

@@ -1,7 +1,7 @@
 """Threads between callers and a store.
 
-`storage`: storage lanes collect what arrives while a commit is under way into the next one, so that many
-callers with one message each are served at the speed of batches.
+`storage_threads` collect what arrives while a commit is under way into the next one, so that many callers
+with one message each are served at the speed of batches.
 
 `firing`: a firing lane serves the due messages of some buckets at their millisecond: one thread reserves
 ahead and deletes in batches, another delivers, and an agenda tells both when.

@@ -18,7 +18,7 @@ from chronoline.core.errors import InvalidInput, StoreBusy, StoreUnavailable
 from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import SqliteDatabase
 from chronoline.runtime.clock import SystemClock
-from chronoline.runtime.group_commit import Lane
+from chronoline.runtime.group_commit import Committer
 from chronoline.timers.records import Reader, to_record
 from chronoline.timers.timer import MOST_AGE_MS, Lives, Timer
 
@@ -60,8 +60,10 @@ class Journal:
         # Records that could not be read, with the reason: left out, and where they were until they are
         # overwritten.
         self.unreadable: dict[int, str] = {}
-        self._lane = Lane("journal", SystemClock(), commit_ms=_COMMIT_MS, most_items=_MOST_WAITING)
-        self._queue = self._lane.open_queue()
+        self._committer = Committer(
+            "journal", SystemClock(), commit_ms=_COMMIT_MS, most_items=_MOST_WAITING
+        )
+        self._queue = self._committer.open_queue()
 
     def load(self, *, now_ms: int, wall_ms: int) -> Iterator[Saved]:
         """Everything that was saved, with starts by the clock that reads `now_ms`.
@@ -133,7 +135,7 @@ class Journal:
             }
             for timer_id, timer, lives in changes
         ]
-        return self._lane.submit(self._queue, "save", self._write, rows, item_bytes=_weight)
+        return self._committer.submit(self._queue, "save", self._write, rows, item_bytes=_weight)
 
     def _write(self, rows: Sequence[dict[str, Any]], _: int) -> list[None]:
         # The last word on a timer counts.
@@ -153,7 +155,7 @@ class Journal:
 
     def close(self) -> None:
         """What was to be saved is saved first."""
-        self._lane.close()
+        self._committer.close()
         self._database.close()
 
 
