@@ -103,7 +103,7 @@ class Loaders:
         for lease, outcome in zip(leases, outcomes, strict=True):
             subscription = loader.find(lease.consumer)
             if subscription is not None and (outcome.done or outcome.refusal in LEASE_IS_OVER):
-                subscription.settled(lease)
+                subscription.forget(lease)
 
     def extended(
         self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]

@@ -46,6 +46,7 @@ RESERVE_ROWS = 500
 """The most rows of one reservation: some milliseconds of the store's time."""
 _SETTLE_ROWS = 5_000
 _MOST_REST_MS = 1_000
+_UNBOUNDED = 1 << 62
 
 How = Literal["ack", "retry", "unreserve"]
 
@@ -126,7 +127,7 @@ class Rules:
 class Delivery:
     """The messages of one consumer, from their reservation to the last word about them.
 
-    `credit` bounds how many more may be delivered; None is no bound. `gate` is what is known of the output
+    `credit` is how many more may be delivered. `gate` is what is known of the output
     that takes the messages.
     """
 
@@ -138,7 +139,7 @@ class Delivery:
         consumer: str,
         lease_ms: int,
         ranges: Sequence[BucketRange] = (),
-        credit: int | None = None,
+        credit: int = _UNBOUNDED,
         gate: Gate | None = None,
         rules: Rules | None = None,
     ) -> None:
@@ -185,9 +186,7 @@ class Delivery:
     @property
     def wanted(self) -> int:
         """How many to reserve next."""
-        room = min(self.agenda.room(), self._rules.rows)
-        if self.credit is not None:
-            room = min(room, self.credit - len(self.agenda))
+        room = min(self.agenda.room(), self.credit - len(self.agenda), self._rules.rows)
         return min(room, 1) if self.gate is not None and not self.gate.is_open else room
 
     def reserve_at(self, now_ms: int) -> int | None:
@@ -253,11 +252,16 @@ class Delivery:
         if self.heard is not None:
             self.agenda.noticed(self.heard)
 
-    def late(self, command: Reserve) -> None:
+    def late(self, command: Reserve, *, rest_ms: int, now_ms: int) -> None:
         """The shell waits no longer for the answer, which may still come: then its messages go back."""
+        self._late.add(command.session)
+        self._release(command, now_ms + rest_ms, now_ms)
+
+    def _release(self, command: Reserve, until_ms: int, now_ms: int) -> None:
+        """Another reservation may be made, after a rest."""
         if self._reserving is command:
             self._reserving = None
-        self._late.add(command.session)
+            self.agenda.postponed(until_ms, now_ms=now_ms)
 
     def noticed(self, due: int | None) -> None:
         """Someone put a message at `due`; None if nobody knows where, so that one must look."""
@@ -275,7 +279,7 @@ class Delivery:
 
     @property
     def can_deliver(self) -> bool:
-        return not (self.closed or self.paused) and (self.credit is None or self.credit > 0)
+        return self.credit > 0 and not (self.closed or self.paused)
 
     def deliver(
         self, now_ms: int, limit: int | None = None, *, ahead_ms: int = 0
@@ -283,8 +287,10 @@ class Delivery:
         """Takes out what leaves now, in order of `due`; it is outstanding from here on."""
         if not self.can_deliver:
             return []
-        bounds = [limit, self.credit, None if self.gate is None else self.gate.allows(now_ms)]
-        limit = min((each for each in bounds if each is not None), default=None)
+        allowed = None if self.gate is None else self.gate.allows(now_ms)
+        limit = min(
+            self.credit, *(each for each in (limit, allowed) if each is not None), _UNBOUNDED
+        )
         ready = self.agenda.deliver(now_ms, limit, ahead_ms=ahead_ms)
         self.give_back(self.agenda.expired())
         self.too_late(self.agenda.lapsed(), now_ms)
@@ -292,8 +298,7 @@ class Delivery:
             return ready
         if self.gate is not None:
             self.gate.passed()
-        if self.credit is not None:
-            self.credit -= len(ready)
+        self.credit -= len(ready)
         for each in ready:
             self._hand_out(each)
         return ready
@@ -553,9 +558,7 @@ class Delivery:
         if unknown and not is_granted:
             over_ms = now_ms + WRITE_BOUND_MS + command.reach_ms + command.lease_ms
             self._unanswered.append(_Unanswered(command.session, now_ms, over_ms, look_at=now_ms))
-        if self._reserving is command:
-            self._reserving = None
-            self.agenda.postponed(until_ms, now_ms=now_ms)
+        self._release(command, until_ms, now_ms)
 
     def _look_failed(self, command: Look, until_ms: int, now_ms: int) -> None:
         for entry in self._of(command):

@@ -38,7 +38,7 @@ ALL = (BucketRange(0, 8),)
 def delivery(
     *,
     agenda: Agenda | None = None,
-    credit: int | None = None,
+    credit: int = 1_000_000,
     gate: Gate | None = None,
     rules: Rules | None = None,
 ) -> Delivery:
@@ -204,8 +204,9 @@ def test_failed_look_ahead_is_no_unanswered_reservation() -> None:
 def test_late_reservation_goes_back(answered: bool) -> None:
     work = delivery()
     late = reserve(work)
-    work.late(late)
-    assert reserve(work).session != late.session
+    work.late(late, rest_ms=REST_MS, now_ms=NOW)
+    assert work.reserve(NOW) is None
+    assert reserve(work, NOW + REST_MS).session != late.session
     if answered:
         assert not work.reserved(late, [leased("a", due=NOW)])
     else:
@@ -494,7 +495,7 @@ class _Row:
 class _World:
     """A store of a few rows, a delivery, and a shell that does what the dice say."""
 
-    def __init__(self, seed: int, rules: Rules, credit: int | None) -> None:
+    def __init__(self, seed: int, rules: Rules, credit: int) -> None:
         self.dice = random.Random(seed)
         self.now_ms = NOW
         self.rows = {f"m{number}": self._new_row() for number in range(12)}
@@ -584,7 +585,7 @@ class _World:
             self._disturb()
         held = len(work.agenda)
         assert held <= 6
-        assert work.credit is None or held <= max(work.credit, 0), "more than the credit is held"
+        assert held <= max(work.credit, 0), "more than the credit is held"
 
     def _note_lapsed(self, leases: Iterable[Lease]) -> None:
         self.lapsed.update((lease.id, lease.version) for lease in leases)
@@ -603,7 +604,7 @@ class _World:
         self.sessions.add(command.session)
         granted = self.grant(command) if fate in ("done", "lost", "late") else []
         if fate == "late":
-            self.work.late(command)
+            self.work.late(command, rest_ms=REST_MS, now_ms=self.now_ms)
             self.late.append((command, granted))
         elif fate == "done":
             self.work.reserved(command, granted)
@@ -664,7 +665,7 @@ class _World:
             over = [name for name, row in self.rows.items() if row.ts <= self.now_ms]
             self._note_lapsed(self._leased(name).lease for name in over)
             self.now_ms -= self.dice.choice([5, 500, 20_000])
-        elif event == 4 and work.credit is not None:
+        elif event == 4:
             work.credit += 2
         elif event == 5:
             work.noticed(self.dice.choice([None, self.now_ms]))
@@ -692,7 +693,7 @@ class _World:
 @given(
     seed=st.integers(0, 2**32),
     steps=st.integers(1, 120),
-    credit=st.sampled_from([None, 0, 1, 4]),
+    credit=st.sampled_from([0, 1, 4, 1_000_000]),
     rules=st.sampled_from(
         [
             Rules(),
@@ -701,9 +702,7 @@ class _World:
         ]
     ),
 )
-def test_any_history_keeps_the_rules(
-    seed: int, steps: int, credit: int | None, rules: Rules
-) -> None:
+def test_any_history_keeps_the_rules(seed: int, steps: int, credit: int, rules: Rules) -> None:
     world = _World(seed, rules, credit)
     for _ in range(steps):
         world.step()
