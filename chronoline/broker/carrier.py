@@ -50,13 +50,15 @@ class Carrier:
     async def create(
         self, topic_uid: int, messages: Sequence[NewMessage], *, replace: bool = False
     ) -> list[Outcome]:
-        return await self._change(
+        outcomes = await self._change(
             "create",
             topic_uid,
             lambda threads: threads.create(
                 topic_uid, messages, if_exists="replace" if replace else "refuse"
             ),
         )
+        self._loaders.created(topic_uid, messages, outcomes)
+        return outcomes
 
     async def reschedule(
         self,

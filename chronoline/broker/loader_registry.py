@@ -11,7 +11,7 @@ from chronoline.broker.pipes import PipeWatch
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.subscription import NOTHING_HELD, Holding, Receiver, Subscription
 from chronoline.core.errors import InvalidInput, NotSubscribed, TopicPiped
-from chronoline.core.message import Lease
+from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import LEASE_IS_OVER, Outcome
 from chronoline.core.topic import Topic
 from chronoline.runtime.clock import Clock
@@ -115,6 +115,17 @@ class Loaders:
             subscription = loader.find(lease.consumer)
             if subscription is not None and outcome.done:
                 subscription.moved(lease.id, outcome.version, outcome.at)
+
+    def created(
+        self, topic_uid: int, messages: Sequence[NewMessage], outcomes: Sequence[Outcome]
+    ) -> None:
+        """The loader hears of this broker's own messages here, sooner than by the store's notices."""
+        loader = self._loaders.get(topic_uid)
+        if loader is not None:
+            done = zip(messages, outcomes, strict=True)
+            dues = [message.due for message, outcome in done if outcome.done]
+            if dues:
+                loader.noticed(min(dues))
 
     def noticed(self, notices: Iterable[Notice]) -> None:
         """What the store's watch saw. A topic that is not known may be any."""
