@@ -1,5 +1,8 @@
 """The loader of a topic: deals its buckets among consumers, reserves ahead for each, and pushes in time.
 
+It is the asyncio shell of `core.delivery`: a `Subscription` is the delivery to one consumer and decides, the
+loader carries out. Three tasks: one reserves, one pushes, one says and asks the store what is left to say.
+
 Dealing. Consumers that are connected and not busy share the buckets by simple ranges; one that has had no
 credit for a whole window counts as busy, or its share would wait for it while others have nothing to do. A
 change of who they are takes effect at the topic's next window; where nobody served the topic, at once. What
@@ -16,10 +19,8 @@ Leaving. What was reserved and not pushed is given back at once. What was pushed
 its lease is over; if it comes back under its name, it gets its live leases first, under new versions, as many
 as may be held; the rest is given back.
 
-Failures. If the store fails, reserving waits a moment; what is held is pushed as long as its leases live. If
-a reservation was not answered, what it took is given back: the rows name it, and nothing else is touched.
-While our clock is too far from the store's nothing is reserved or pushed, and what is
-held is given back.
+Failures. If the store fails, reserving waits a moment; what is held is pushed as long as its leases live.
+While our clock is too far from the store's nothing is reserved or pushed, and what is held is given back.
 
 Pausing. While a pipe fires the topic nothing is reserved or pushed, what was not pushed is given back, and
 the consumers are told. They stay subscribed, keep what they have, and are served again when the pipe ends.
