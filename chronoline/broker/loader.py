@@ -40,7 +40,7 @@ from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.subscription import NO_BUCKETS, NOTHING_HELD, Holding, Receiver, Subscription
 from chronoline.broker.supervise import contain
-from chronoline.core.delivery import Chore, Look, Reserve, Settle, is_unknown
+from chronoline.core.delivery import Chore, Command, Look, Reserve, Settle, is_unknown
 from chronoline.core.errors import AlreadySubscribed, ChronolineError, TopicNotFound
 from chronoline.core.message import Lease, LeasedMessage, Message
 from chronoline.core.outcome import Grant
@@ -127,11 +127,6 @@ class Loader:
 
     def find(self, consumer: str) -> Subscription | None:
         return self._subscriptions.get(consumer)
-
-    def with_session(self, lease: Lease) -> Lease:
-        """A lease with the session it was granted to, if it was granted here."""
-        subscription = self._subscriptions.get(lease.consumer)
-        return lease if subscription is None else subscription.with_session(lease)
 
     # Who is served
 
@@ -383,12 +378,13 @@ class Loader:
         asked: Sequence[Future[Grant]],
         error: BaseException,
     ) -> None:
-        unknown, rest_ms, now_ms = is_unknown(error), _rest_ms(error), self._clock.now_ms()
-        if unknown and asked and not asked[0].done() and not self._stopped:
-            subscription.late(command, rest_ms=rest_ms, now_ms=now_ms)
+        rest_ms = _rest_ms(error)
+        is_pending = bool(asked) and not asked[0].done() and not self._stopped
+        if is_pending and is_unknown(error):
+            subscription.late(command, rest_ms=rest_ms, now_ms=self._clock.now_ms())
             self._in_background(self._await_late(subscription, command, asked[0]))
         else:
-            subscription.failed(command, unknown=unknown, rest_ms=rest_ms, now_ms=now_ms)
+            self._failed(subscription, command, error)
         if isinstance(error, TopicNotFound):
             self.dropped()
         elif isinstance(error, ChronolineError):
@@ -406,15 +402,20 @@ class Loader:
         try:
             grant = await asyncio.wrap_future(reservation)
         except Exception as error:
-            subscription.failed(
-                command,
-                unknown=is_unknown(error),
-                rest_ms=_rest_ms(error),
-                now_ms=self._clock.now_ms(),
-            )
+            self._failed(subscription, command, error)
         else:
             subscription.reserved(command, grant.leased)
         self._to_settle.ring()
+
+    def _failed(
+        self, subscription: Subscription, command: Command, error: BaseException
+    ) -> list[Lease]:
+        return subscription.failed(
+            command,
+            unknown=is_unknown(error),
+            rest_ms=_rest_ms(error),
+            now_ms=self._clock.now_ms(),
+        )
 
     # Giving back
 
@@ -446,10 +447,7 @@ class Loader:
         self._to_settle.ring()
 
     def _not_done(self, subscription: Subscription, chore: Chore, error: Exception) -> None:
-        now_ms = self._clock.now_ms()
-        lapsing = subscription.failed(
-            chore, unknown=is_unknown(error), rest_ms=_rest_ms(error), now_ms=now_ms
-        )
+        lapsing = self._failed(subscription, chore, error)
         if not isinstance(error, ChronolineError):
             self._metrics.failed("giving back", self.topic.name)
             logger.exception("giving back for topic %r failed; it is tried again", self.topic.name)

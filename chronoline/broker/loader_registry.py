@@ -90,29 +90,31 @@ class Loaders:
             raise NotSubscribed
         return loader
 
+    def _find(self, topic_uid: int, lease: Lease) -> Subscription | None:
+        """The subscription that a lease was granted to, if it was granted here."""
+        loader = self._loaders.get(topic_uid)
+        return None if loader is None else loader.find(lease.consumer)
+
     def with_sessions(self, topic_uid: int, leases: Sequence[Lease]) -> list[Lease]:
         """The same leases, each with the session it was granted to, where this broker granted it."""
-        loader = self._loaders.get(topic_uid)
-        return [each if loader is None else loader.with_session(each) for each in leases]
+        found = [self._find(topic_uid, lease) for lease in leases]
+        return [
+            lease if subscription is None else subscription.with_session(lease)
+            for lease, subscription in zip(leases, found, strict=True)
+        ]
 
     def settled(self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> None:
         """Leases that are over by that; one whose settling was refused for another reason lives on."""
-        loader = self._loaders.get(topic_uid)
-        if loader is None:
-            return
         for lease, outcome in zip(leases, outcomes, strict=True):
-            subscription = loader.find(lease.consumer)
+            subscription = self._find(topic_uid, lease)
             if subscription is not None and (outcome.done or outcome.refusal in LEASE_IS_OVER):
                 subscription.forget(lease)
 
     def extended(
         self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]
     ) -> None:
-        loader = self._loaders.get(topic_uid)
-        if loader is None:
-            return
         for lease, outcome in zip(leases, outcomes, strict=True):
-            subscription = loader.find(lease.consumer)
+            subscription = self._find(topic_uid, lease)
             if subscription is not None and outcome.done:
                 subscription.moved(lease.id, outcome.version, outcome.at)
 

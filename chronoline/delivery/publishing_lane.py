@@ -31,9 +31,8 @@ import logging
 import random
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from chronoline.core.agenda import Agenda
 from chronoline.core.closing import Closing
@@ -149,7 +148,7 @@ class PublishingLane(Closing):
         self._changed = self._lane.changed  # guards all below
         self._firing = False  # somebody publishes
         self._over = False  # nothing more is published
-        self._counts = _Counts()
+        self._counts: Counter[str] = Counter()  # of the report on this window
         # The storing thread's own; moments in seconds are monotonic.
         self._end_ms = 0
         self._begun_ms = 0
@@ -186,7 +185,13 @@ class PublishingLane(Closing):
             storing.join()
         if self._error is not None:
             raise self._error
-        return self._counts.report(self._delivery.given_back - given_back)
+        return LaneReport(
+            fired=self._counts["fired"],
+            failed=self._counts["failed"],
+            given_back=self._delivery.given_back - given_back,
+            lapsed=self._counts["lapsed"],
+            taken_over=self._counts["taken_over"],
+        )
 
     def close(self) -> None:
         """Between windows: gives back what the lane keeps for the next one."""
@@ -208,7 +213,7 @@ class PublishingLane(Closing):
             self._end_ms = end_ms
             self._begun_ms = self._clock.now_ms()
             self._firing, self._over = True, False
-            self._counts, self._error = _Counts(), None
+            self._counts, self._error = Counter(), None
             self._ask_at_s = 0.0
 
     # The firing thread
@@ -259,7 +264,7 @@ class PublishingLane(Closing):
 
     def _tell_lapsed(self, now_ms: int) -> None:
         lapsed = self._delivery.take_lapsed()
-        self._counts.lapsed += sum(lease.until <= now_ms for lease in lapsed)
+        self._counts["lapsed"] += sum(lease.until <= now_ms for lease in lapsed)
         for lease in lapsed:
             logger.warning(
                 "message %r was not published within its lease; it is served again", lease.id
@@ -349,7 +354,7 @@ class PublishingLane(Closing):
             if failed:
                 self._sort_failed(failed, now_ms)
             self._judge(batch, now_ms)
-        self._counts.fired += len(fired)
+        self._counts["fired"] += len(fired)
         self._tell(fired)
 
     def _is_in_flight(self, handover: Handover) -> bool:
@@ -397,7 +402,7 @@ class PublishingLane(Closing):
             "goes to the dead letters" if last else "is tried again",
             handover.error,
         )
-        self._counts.failed += 1
+        self._counts["failed"] += 1
 
     def _judge(self, batch: Sequence[Handover], now_ms: int) -> None:
         """What the confirmations say about the output; the last one that says something is right."""
@@ -450,7 +455,7 @@ class PublishingLane(Closing):
     def _reserve(self) -> None:
         for leased in self._lane.reserve():
             if leased.taken_from is not None and leased.taken_from != self._delivery.consumer:
-                self._counts.taken_over += 1
+                self._counts["taken_over"] += 1
                 node, _, _ = leased.taken_from.partition("/")
                 logger.warning("suspected failure of %s for message %s", node, leased.lease.id)
 
@@ -485,25 +490,6 @@ class PublishingLane(Closing):
             self._changed.notify_all()
         if left:
             logger.warning("%d messages are left to their leases; they are served again", left)
-
-
-@dataclass(slots=True)
-class _Counts:
-    """What happened in one window so far."""
-
-    fired: int = 0
-    failed: int = 0
-    lapsed: int = 0
-    taken_over: int = 0
-
-    def report(self, given_back: int) -> LaneReport:
-        return LaneReport(
-            fired=self.fired,
-            failed=self.failed,
-            given_back=given_back,
-            lapsed=self.lapsed,
-            taken_over=self.taken_over,
-        )
 
 
 class _Lapsed(Exception):
