@@ -3,7 +3,7 @@
 State. The store has everything that must not be lost. A broker holds who is connected, which buckets are
 dealt to whom, and what it has reserved and not pushed yet; all of that it can lose.
 
-Threads. One event loop owns every structure here. The store is called by storage lanes and by a few read
+Threads. One event loop owns every structure here. The store is called by storage threads and by a few read
 threads (`store_access`); one thread sleeps on the store's watch (`store_watch`). Their results come back to
 the loop.
 

@@ -21,7 +21,7 @@ from chronoline.core.message import DeadLetter, Lease, LeaseTime, Message, NewMe
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Actor
 from chronoline.core.topic import Topic
-from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.clock import Clock
 from chronoline.stores.contract import Bodies, Counts, ForecastStep, Notice, Store
 
@@ -50,13 +50,15 @@ class Carrier:
     async def create(
         self, topic_uid: int, messages: Sequence[NewMessage], *, replace: bool = False
     ) -> list[Outcome]:
-        return await self._change(
+        outcomes = await self._change(
             "create",
             topic_uid,
-            lambda lanes: lanes.create(
+            lambda threads: threads.create(
                 topic_uid, messages, if_exists="replace" if replace else "refuse"
             ),
         )
+        self._loaders.created(topic_uid, messages, outcomes)
+        return outcomes
 
     async def reschedule(
         self,
@@ -69,7 +71,7 @@ class Carrier:
         return await self._change(
             "reschedule",
             topic_uid,
-            lambda lanes: lanes.reschedule(
+            lambda threads: threads.reschedule(
                 topic_uid, moves, producer_group=producer_group, again=again
             ),
         )
@@ -80,7 +82,9 @@ class Carrier:
         return await self._change(
             "cancel",
             topic_uid,
-            lambda lanes: lanes.cancel(topic_uid, ids, producer_group=producer_group, again=again),
+            lambda threads: threads.cancel(
+                topic_uid, ids, producer_group=producer_group, again=again
+            ),
         )
 
     # Consumers. With `again` an earlier attempt of the same call was not answered.
@@ -90,7 +94,7 @@ class Carrier:
     ) -> list[Outcome]:
         named = self._loaders.with_sessions(topic_uid, leases)
         outcomes = await self._change(
-            "ack", topic_uid, lambda lanes: lanes.ack(topic_uid, named, again=again)
+            "ack", topic_uid, lambda threads: threads.ack(topic_uid, named, again=again)
         )
         self._loaders.settled(topic_uid, leases, outcomes)
         return outcomes
@@ -108,7 +112,7 @@ class Carrier:
         named = self._loaders.with_sessions(topic_uid, leases)
         timed = [(lease, to) for lease, (_, to) in zip(named, moves, strict=True)]
         outcomes = await self._change(
-            move, topic_uid, lambda lanes: getattr(lanes, move)(topic_uid, timed, again=again)
+            move, topic_uid, lambda threads: getattr(threads, move)(topic_uid, timed, again=again)
         )
         if move == "extend":
             self._loaders.extended(topic_uid, leases, outcomes)
@@ -124,7 +128,7 @@ class Carrier:
         named = self._loaders.with_sessions(topic_uid, leases)
         reasoned = [(lease, reason) for lease, (_, reason) in zip(named, burials, strict=True)]
         outcomes = await self._change(
-            "bury", topic_uid, lambda lanes: lanes.bury(topic_uid, reasoned, again=again)
+            "bury", topic_uid, lambda threads: threads.bury(topic_uid, reasoned, again=again)
         )
         self._loaders.settled(topic_uid, leases, outcomes)
         return outcomes
@@ -135,7 +139,7 @@ class Carrier:
         """Gives messages back that were not begun: as if they had never been taken."""
         named = self._loaders.with_sessions(topic_uid, leases)
         outcomes = await self._change(
-            "unreserve", topic_uid, lambda lanes: lanes.unreserve(topic_uid, named, again=again)
+            "unreserve", topic_uid, lambda threads: threads.unreserve(topic_uid, named, again=again)
         )
         self._loaders.settled(topic_uid, leases, outcomes)
         self._loaders.noticed([Notice(topic_uid=topic_uid)])  # no store tells of it
@@ -213,7 +217,7 @@ class Carrier:
         self,
         command: str,
         topic_uid: int,
-        submit: Callable[[StorageLanes], Future[list[Outcome]]],
+        submit: Callable[[StorageThreads], Future[list[Outcome]]],
     ) -> list[Outcome]:
         topic = await self._topics.get(topic_uid)
         with self._metrics.command(command, topic.name):

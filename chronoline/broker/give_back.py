@@ -30,7 +30,7 @@ async def give_back(access: StoreAccess, topic: Topic, leases: Sequence[Lease]) 
     again = False
     while True:
         try:
-            await _unreserve(access, topic, leases, again=again)
+            await unreserve(access, topic, leases, again=again)
             return
         except TopicNotFound:
             return  # there is nothing to give back to
@@ -48,9 +48,11 @@ async def give_back(access: StoreAccess, topic: Topic, leases: Sequence[Lease]) 
     )
 
 
-async def _unreserve(
+async def unreserve(
     access: StoreAccess, topic: Topic, leases: Sequence[Lease], *, again: bool
 ) -> None:
+    """Gives leases back once. If our clock is not trusted, the store's says whether they live."""
+
     def by_the_stores_clock(store: Store) -> list[Outcome]:
         now_ms = store.clock_ms()
         assert now_ms is not None  # with what else would ours have been compared
@@ -61,6 +63,6 @@ async def _unreserve(
     else:
         await access.change(
             "unreserve",
-            lambda lanes: lanes.unreserve(topic.uid, leases, again=again),
+            lambda threads: threads.unreserve(topic.uid, leases, again=again),
             topic=topic.name,
         )

@@ -1,5 +1,8 @@
 """The loader of a topic: deals its buckets among consumers, reserves ahead for each, and pushes in time.
 
+It is the asyncio shell of `core.delivery`: a `Subscription` is the delivery to one consumer and decides, the
+loader carries out. Three tasks: one reserves, one pushes, one says and asks the store what is left to say.
+
 Dealing. Consumers that are connected and not busy share the buckets by simple ranges; one that has had no
 credit for a whole window counts as busy, or its share would wait for it while others have nothing to do. A
 change of who they are takes effect at the topic's next window; where nobody served the topic, at once. What
@@ -16,10 +19,8 @@ Leaving. What was reserved and not pushed is given back at once. What was pushed
 its lease is over; if it comes back under its name, it gets its live leases first, under new versions, as many
 as may be held; the rest is given back.
 
-Failures. If the store fails, reserving waits a moment; what is held is pushed as long as its leases live. If
-a reservation was not answered, what it took is given back: the rows name it, and nothing else is touched.
-While our clock is too far from the store's nothing is reserved or pushed, and what is
-held is given back.
+Failures. If the store fails, reserving waits a moment; what is held is pushed as long as its leases live.
+While our clock is too far from the store's nothing is reserved or pushed, and what is held is given back.
 
 Pausing. While a pipe fires the topic nothing is reserved or pushed, what was not pushed is given back, and
 the consumers are told. They stay subscribed, keep what they have, and are served again when the pipe ends.
@@ -29,29 +30,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from chronoline.broker.give_back import give_back
+from chronoline.broker.give_back import unreserve
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.subscription import NO_BUCKETS, NOTHING_HELD, Holding, Receiver, Subscription
-from chronoline.core.errors import (
-    AlreadySubscribed,
-    ChronolineError,
-    OutcomeUnknown,
-    TopicNotFound,
-)
-from chronoline.core.limits import WRITE_BOUND_MS
-from chronoline.core.message import Lease, LeasedMessage
+from chronoline.core.delivery import Chore, Command, Look, Reserve, Settle, is_unknown
+from chronoline.core.errors import AlreadySubscribed, ChronolineError, TopicNotFound
+from chronoline.core.message import Lease, LeasedMessage, Message
 from chronoline.core.outcome import Grant
 from chronoline.core.placement import deal_ranges
 from chronoline.core.ranges import BucketRange
 from chronoline.core.session import instance_of
 from chronoline.core.topic import Topic
-from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.alarm import Alarm
 from chronoline.runtime.clock import Clock
 from chronoline.runtime.supervise import supervise
@@ -66,8 +61,8 @@ _LOOK_WHEN_PAUSED_MS = 2_000
 _PAGE = 1_000
 _AT_ONCE = 4
 """For so many consumers of a topic is reserved at a time."""
-_LAST_RESERVATION_S = 2.0
-"""A loader that stops waits so long for a reservation that is under way, to give back what it brings."""
+_LAST_WORK_S = 4.0
+"""How long a loader that stops waits for a reservation under way, and to give back what it brings."""
 
 
 class Loader:
@@ -94,6 +89,9 @@ class Loader:
         self._changed_in: int | None = None
         self._to_reserve = Alarm()
         self._to_push = Alarm()
+        self._to_settle = Alarm()
+        # Consumers that have left, while the store does not know everything about them.
+        self._leaving: list[Subscription] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[None]] = set()
         self.ended = False
@@ -101,28 +99,27 @@ class Loader:
         self._paused = ""
 
     def start(self) -> None:
-        for name, work in (("reserving", self._reserving), ("pushing", self._pushing)):
+        works = {
+            "reserving": self._reserving,
+            "pushing": self._pushing,
+            "giving back": self._giving_back,
+        }
+        for name, work in works.items():
             self._tasks.append(supervise(name, work, self._metrics.failed, topic=self.topic.name))
 
     async def stop(self) -> None:
         """Gives back what was not pushed. May be called twice."""
         self._stopped = True
         for subscription in self.subscriptions:
-            self.unsubscribe(
-                subscription
-            )  # what a reservation brings that is under way is given back too
+            self.unsubscribe(subscription)
         self.changed()  # who sleeps hears of it
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_LAST_RESERVATION_S)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
-        if self._background:
-            await asyncio.wait(self._background, timeout=_LAST_RESERVATION_S)
-        for task in list(self._background):
+            await asyncio.wait(self._tasks, timeout=_LAST_WORK_S)
+        tasks = [*self._tasks, *self._background]
+        for task in tasks:
             task.cancel()  # what it would give back lapses
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
 
     @property
     def subscriptions(self) -> Sequence[Subscription]:
@@ -130,11 +127,6 @@ class Loader:
 
     def find(self, consumer: str) -> Subscription | None:
         return self._subscriptions.get(consumer)
-
-    def with_session(self, lease: Lease) -> Lease:
-        """A lease with the session it was granted to, if it was granted here."""
-        subscription = self._subscriptions.get(lease.consumer)
-        return lease if subscription is None else subscription.with_session(lease)
 
     # Who is served
 
@@ -176,14 +168,13 @@ class Loader:
 
     async def _resume(self, subscription: Subscription, holding: Holding) -> list[Lease]:
         kept: list[Lease] = []
-        too_many: list[Lease] = []
         session = subscription.session.new_grant()
         after, more = "", True
         while more:
             now_ms = self._clock.now_ms()
             grant = await self._access.change(
                 "resume",
-                lambda lanes, after=after: lanes.resume(  # type: ignore[misc]  # of this turn
+                lambda threads, after=after: threads.resume(  # type: ignore[misc]  # of this turn
                     self.topic.uid,
                     subscription.name,
                     after=after,
@@ -193,28 +184,24 @@ class Loader:
                 topic=self.topic.name,
             )
             for each in grant.leased:
-                lease = each.lease
-                if _is_its_own(each, subscription, holding):
-                    kept.append(lease)
-                    subscription.outstanding[lease.id] = lease
-                elif subscription.agenda.has_room_for(each):
-                    subscription.agenda.reserved([each], next_ts=None, more=True, now_ms=now_ms)
-                else:
-                    too_many.append(lease)
+                in_hand = _is_its_own(each, subscription, holding)
+                subscription.resumed(each, in_hand=in_hand, now_ms=now_ms)
+                if in_hand:
+                    kept.append(each.lease)
             if not after:
                 subscription.returned = Returned(grant.at, session, subscription.name)
             more = grant.more
             if grant.leased:
                 after = grant.leased[-1].lease.id
-        self._give_back(too_many)
         return kept
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """What was not pushed is given back; its share is served by others from the next window on."""
         if self._subscriptions.get(subscription.name) is subscription:
             del self._subscriptions[subscription.name]
-        subscription.closed = True
-        self._give_back(subscription.agenda.give_back())
+        if not subscription.closed:
+            subscription.close()
+            self._leaving.append(subscription)
         self.changed()
 
     def grant(self, subscription: Subscription, more: int) -> None:
@@ -226,6 +213,7 @@ class Loader:
         """Something may have to be done earlier than was known."""
         self._to_reserve.ring()
         self._to_push.ring()
+        self._to_settle.ring()
 
     def returned(self, other: Returned) -> None:
         """A consumer has subscribed to this topic, here or at another broker: the latest one keeps its name.
@@ -265,8 +253,8 @@ class Loader:
         self.changed()
 
     def _pause(self, subscription: Subscription) -> None:
-        subscription.paused, subscription.share = self._paused, NO_BUCKETS
-        self._give_back(subscription.agenda.give_back())
+        subscription.pause(self._paused)
+        subscription.cover(())
         subscription.receiver.paused(self.topic, self._paused)
 
     # Dealing
@@ -289,12 +277,8 @@ class Loader:
 
     def _share(self, subscription: Subscription, shares: dict[str, BucketRange]) -> None:
         share = shares.get(subscription.name, NO_BUCKETS)
-        if share.start == share.stop:
-            share = NO_BUCKETS
-        if share != subscription.share:
-            subscription.share = share
-            subscription.agenda.noticed(None)
-        subscription.receiver.shared(self.topic, share)
+        subscription.cover(() if share.start == share.stop else (share,))
+        subscription.receiver.shared(self.topic, subscription.share)
 
     def _serving(self, now_ms: int) -> frozenset[str]:
         return frozenset(
@@ -323,130 +307,161 @@ class Loader:
                 continue
             self._deal(now_ms)
             if ready := self._ready(now_ms):
-                await asyncio.gather(*(self._reserve(each, now_ms) for each in ready))
+                await asyncio.gather(*(self._reserve(*each) for each in ready))
                 continue
             moments = [each.reserve_at(now_ms) for each in self._subscriptions.values()]
             known = [each for each in (*moments, self._deal_at(now_ms)) if each is not None]
-            await self._to_reserve.sleep(self._clock.seconds_until(min(known)) if known else None)
+            await self._to_reserve.sleep(self._seconds_until(known))
 
-    def _ready(self, now_ms: int) -> list[Subscription]:
-        """Those for whom it is time, if not too many; they go to the end of the line."""
-        at_once: list[Subscription] = []
+    def _ready(self, now_ms: int) -> list[tuple[Subscription, Reserve]]:
+        """The reservations whose time has come, a few at once; their consumers go to the end of the line."""
+        at_once: list[tuple[Subscription, Reserve]] = []
         for name, subscription in tuple(self._subscriptions.items()):
-            at_ms = subscription.reserve_at(now_ms)
-            if at_ms is not None and at_ms <= now_ms:
+            command = subscription.reserve(now_ms)
+            if command is not None:
                 self._subscriptions[name] = self._subscriptions.pop(name)
-                at_once.append(subscription)
+                at_once.append((subscription, command))
                 if len(at_once) == _AT_ONCE:
                     break
         return at_once
 
-    async def _reserve(self, subscription: Subscription, now_ms: int) -> None:
-        subscription.heard = None
-        try:
-            grant = await self._take(subscription, now_ms)
-            next_ts: int | None = now_ms  # where there was one, the next is most likely not far
-            if not grant.leased:
-                ranges = [subscription.share]
-                next_ts = await self._access.look(
-                    "next_ts",
-                    lambda store: store.next_ts(self.topic.uid, ranges),
-                    topic=self.topic.name,
-                )
-            subscription.agenda.reserved((), next_ts=next_ts, more=grant.more, now_ms=now_ms)
-            if subscription.heard is not None:
-                subscription.agenda.noticed(subscription.heard)
-        except TopicNotFound:
-            self.dropped()
-        except ChronolineError as error:
-            rest_ms = error.retry_after_ms or _REST_MS
-            logger.warning(
-                "reserving for topic %r failed, going on in %d ms: %s",
-                self.topic.name,
-                rest_ms,
-                error,
-            )
-            subscription.agenda.postponed(now_ms + rest_ms, now_ms=now_ms)
-
-    async def _take(self, subscription: Subscription, now_ms: int) -> Grant:
-        agenda, share = subscription.agenda, subscription.share
-        session = subscription.session.new_grant()
+    async def _reserve(self, subscription: Subscription, command: Reserve) -> None:
         asked: list[Future[Grant]] = []
 
-        def submit(lanes: StorageLanes) -> Future[Grant]:
+        def submit(threads: StorageThreads) -> Future[Grant]:
             asked.append(
-                lanes.reserve(
+                threads.reserve(
                     self.topic.uid,
-                    [share],
+                    command.ranges,
                     consumer=subscription.name,
-                    limit=subscription.wanted,
-                    lease_ms=subscription.lease_ms,
-                    reserve_ahead_ms=agenda.reserve_ahead_ms,
-                    session=session,
+                    limit=command.limit,
+                    lease_ms=command.lease_ms,
+                    reserve_ahead_ms=command.reach_ms,
+                    session=command.session,
                 )
             )
             return asked[0]
 
         try:
             grant = await self._access.change("reserve", submit, topic=self.topic.name)
+            self._granted(subscription, command, grant)
+            next_ts: int | None = command.asked_ms
+            if not grant.leased:  # where there was one, the next is most likely not far
+                next_ts = await self._access.look(
+                    "next_ts",
+                    lambda store: store.next_ts(self.topic.uid, command.ranges),
+                    topic=self.topic.name,
+                )
+            subscription.completed(command, next_ts=next_ts, more=grant.more)
         except BaseException as error:
-            # Also when the waiting was cancelled, or something failed that nobody foresaw.
-            undone = isinstance(error, ChronolineError) and not isinstance(error, OutcomeUnknown)
-            if asked and not undone:
-                self._in_background(self._recover(subscription, session, asked[0]))
-            raise
+            self._not_reserved(subscription, command, asked, error)
+            if not isinstance(error, ChronolineError):
+                raise
+        finally:
+            self._to_settle.ring()
+
+    def _granted(self, subscription: Subscription, command: Reserve, grant: Grant) -> None:
         self._metrics.leased(self.topic.name, grant)
-        if subscription.closed or self._paused:
-            self._give_back([each.lease for each in grant.leased])
-            return grant
-        # At once: what is due already must not wait for the next look.
-        agenda.reserved(grant.leased, next_ts=None, more=True, now_ms=now_ms)
+        if not subscription.reserved(command, grant.leased):
+            return
         subscription.learn_sizes(grant.leased)
         self._to_push.ring()
         for outcome in grant.refused:
             logger.warning(
                 "message %r of topic %r was %s", outcome.id, self.topic.name, outcome.reason
             )
-        return grant
 
-    async def _recover(
-        self, subscription: Subscription, session: str, reservation: Future[Grant]
+    def _not_reserved(
+        self,
+        subscription: Subscription,
+        command: Reserve,
+        asked: Sequence[Future[Grant]],
+        error: BaseException,
     ) -> None:
-        """Gives back what an unanswered reservation took, and nothing else: the rows name it.
+        rest_ms = _rest_ms(error)
+        is_pending = bool(asked) and not asked[0].done() and not self._stopped
+        if is_pending and is_unknown(error):
+            subscription.late(command, rest_ms=rest_ms, now_ms=self._clock.now_ms())
+            self._in_background(self._await_late(subscription, command, asked[0]))
+        else:
+            self._failed(subscription, command, error)
+        if isinstance(error, TopicNotFound):
+            self.dropped()
+        elif isinstance(error, ChronolineError):
+            logger.warning(
+                "reserving for topic %r failed, going on in %d ms: %s",
+                self.topic.name,
+                rest_ms,
+                error,
+            )
 
-        Its answer may still come. If it fails instead, the server may still carry it out for a moment, so the
-        store is asked twice.
-        """
-        lapses_s = time.monotonic() + subscription.lease_ms / 1000
+    async def _await_late(
+        self, subscription: Subscription, command: Reserve, reservation: Future[Grant]
+    ) -> None:
+        """Its messages go back when the answer comes; if it fails instead, they are looked for."""
         try:
             grant = await asyncio.wrap_future(reservation)
-        except Exception:
-            await self._give_back_session(subscription, session, lapses_s)
-            await asyncio.sleep(WRITE_BOUND_MS / 1000)  # after that no statement takes effect
-            await self._give_back_session(subscription, session, lapses_s)
+        except Exception as error:
+            self._failed(subscription, command, error)
         else:
-            await self._returned([each.lease for each in grant.leased])
+            subscription.reserved(command, grant.leased)
+        self._to_settle.ring()
 
-    async def _give_back_session(
-        self, subscription: Subscription, session: str, lapses_s: float
-    ) -> None:
-        """Gives back the leases of one reservation, as soon as the store tells which they are."""
-        while time.monotonic() < lapses_s:
-            try:
-                leases = await self._granted(subscription.name, session)
-            except TopicNotFound:
-                return
-            except ChronolineError as error:
-                rest_ms = error.retry_after_ms or _REST_MS
-                await asyncio.sleep(rest_ms / 1000)  # nobody says when the store is back
-            else:
-                await self._returned(leases)
-                return
+    def _failed(
+        self, subscription: Subscription, command: Command, error: BaseException
+    ) -> list[Lease]:
+        return subscription.failed(
+            command,
+            unknown=is_unknown(error),
+            rest_ms=_rest_ms(error),
+            now_ms=self._clock.now_ms(),
+        )
 
-    async def _granted(self, consumer: str, session: str) -> list[Lease]:
-        """The live leases that the store holds for one reservation."""
-        now_ms = self._clock.now_ms()
-        found: list[Lease] = []
+    # Giving back
+
+    async def _giving_back(self) -> None:
+        while not self._stopped or self._leaving:
+            now_ms = self._clock.now_ms()
+            self._leaving = [each for each in self._leaving if not each.is_finished]
+            deliveries = (*self._subscriptions.values(), *self._leaving)
+            for each in deliveries:
+                while (chore := each.next_chore(now_ms)) is not None:
+                    self._in_background(self._do(each, chore))
+            moments = [each.chore_at(now_ms) for each in deliveries]
+            known = [each for each in moments if each is not None]
+            if not self._stopped or self._leaving:
+                await self._to_settle.sleep(self._seconds_until(known))
+
+    async def _do(self, subscription: Subscription, chore: Chore) -> None:
+        try:
+            if isinstance(chore, Look):
+                subscription.found(chore, await self._held(subscription.name, chore.session))
+            elif isinstance(chore, Settle):
+                await unreserve(self._access, self.topic, chore.leases, again=chore.again)
+                subscription.settled(chore)
+                self.noticed(None)  # the messages may lie behind a reservation that has passed by
+        except TopicNotFound:
+            self.dropped()  # there is nothing to give back to
+        except Exception as error:
+            self._not_done(subscription, chore, error)
+        self._to_settle.ring()
+
+    def _not_done(self, subscription: Subscription, chore: Chore, error: Exception) -> None:
+        lapsing = self._failed(subscription, chore, error)
+        if not isinstance(error, ChronolineError):
+            self._metrics.failed("giving back", self.topic.name)
+            logger.exception("giving back for topic %r failed; it is tried again", self.topic.name)
+        if lapsing:
+            logger.warning(
+                "%d messages of topic %r could not be given back, their leases lapse: %s",
+                len(lapsing),
+                self.topic.name,
+                error,
+            )
+
+    async def _held(self, consumer: str, session: str) -> list[Message]:
+        """The rows that name one reservation."""
+        found: list[Message] = []
         after, more = "", True
         while more:
             page = await self._access.look(
@@ -456,37 +471,19 @@ class Loader:
                 ),
                 topic=self.topic.name,
             )
-            found += [
-                Lease(
-                    id=each.id,
-                    consumer=consumer,
-                    version=each.version,
-                    until=each.ts,
-                    session=session,
-                    since=each.version,
-                )
-                for each in page.messages
-                if each.ts > now_ms
-            ]
+            found += page.messages
             more = page.more
             if page.messages:
                 after = page.messages[-1].id
         return found
 
-    def _give_back(self, leases: Sequence[Lease]) -> None:
-        if leases:
-            self._in_background(self._returned(leases))
-
-    async def _returned(self, leases: Sequence[Lease]) -> None:
-        """Gives leases back. Their messages may lie behind a reservation that has passed by."""
-        if leases:
-            await give_back(self._access, self.topic, leases)
-            self.noticed(None)
-
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+    def _seconds_until(self, moments: Sequence[int]) -> float | None:
+        return self._clock.seconds_until(min(moments)) if moments else None
 
     async def _end_if_dropped(self) -> None:
         """While nothing is reserved, nothing else notices it."""
@@ -501,6 +498,7 @@ class Loader:
 
     def dropped(self) -> None:
         """The topic was dropped: its consumers are told. May be called twice."""
+        self._leaving.clear()
         if self.ended:
             return
         reason = f"topic {self.topic.name!r} was dropped"
@@ -529,30 +527,37 @@ class Loader:
             known = [
                 moment
                 for each in self._subscriptions.values()
-                if (moment := each.push_at()) is not None
+                if (moment := each.push_at(now_ms)) is not None
             ]
-            await self._to_push.sleep(self._clock.seconds_until(min(known)) if known else None)
+            await self._to_push.sleep(self._seconds_until(known))
 
     def _give_all_back(self) -> None:
         """Nobody knows when it may leave; another broker, whose clock is right, does."""
         for subscription in self.subscriptions:
-            self._give_back(subscription.agenda.give_back())
+            subscription.give_back(subscription.agenda.give_back())
+        self._to_settle.ring()
 
     def _push(self, subscription: Subscription, now_ms: int) -> None:
-        was_full = subscription.wanted <= 0
-        ready: list[LeasedMessage] = subscription.take_due(now_ms)
+        was_full, given_back = subscription.wanted <= 0, subscription.given_back
+        ready = subscription.take_due(now_ms)
         if ready:
             subscription.receiver.push(self.topic, ready)
             self._metrics.pushed(self.topic.name, ready, now_ms)
-        self._give_back(subscription.agenda.expired())
-        for lease in subscription.agenda.lapsed():
+        for lease in subscription.take_lapsed():
             logger.warning(
                 "message %r of topic %r was not pushed within its lease; it is served again",
                 lease.id,
                 self.topic.name,
             )
+        if subscription.given_back > given_back:
+            self._to_settle.ring()
         if was_full and subscription.wanted > 0:
             self._to_reserve.ring()
+
+
+def _rest_ms(error: BaseException) -> int:
+    told_ms = error.retry_after_ms if isinstance(error, ChronolineError) else None
+    return told_ms or _REST_MS
 
 
 def _is_its_own(resumed: LeasedMessage, subscription: Subscription, holding: Holding) -> bool:

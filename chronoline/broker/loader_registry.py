@@ -11,7 +11,7 @@ from chronoline.broker.pipes import PipeWatch
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.subscription import NOTHING_HELD, Holding, Receiver, Subscription
 from chronoline.core.errors import InvalidInput, NotSubscribed, TopicPiped
-from chronoline.core.message import Lease
+from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import LEASE_IS_OVER, Outcome
 from chronoline.core.topic import Topic
 from chronoline.runtime.clock import Clock
@@ -90,31 +90,44 @@ class Loaders:
             raise NotSubscribed
         return loader
 
+    def _find(self, topic_uid: int, lease: Lease) -> Subscription | None:
+        """The subscription that a lease was granted to, if it was granted here."""
+        loader = self._loaders.get(topic_uid)
+        return None if loader is None else loader.find(lease.consumer)
+
     def with_sessions(self, topic_uid: int, leases: Sequence[Lease]) -> list[Lease]:
         """The same leases, each with the session it was granted to, where this broker granted it."""
-        loader = self._loaders.get(topic_uid)
-        return [each if loader is None else loader.with_session(each) for each in leases]
+        found = [self._find(topic_uid, lease) for lease in leases]
+        return [
+            lease if subscription is None else subscription.with_session(lease)
+            for lease, subscription in zip(leases, found, strict=True)
+        ]
 
     def settled(self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> None:
         """Leases that are over by that; one whose settling was refused for another reason lives on."""
-        loader = self._loaders.get(topic_uid)
-        if loader is None:
-            return
         for lease, outcome in zip(leases, outcomes, strict=True):
-            subscription = loader.find(lease.consumer)
+            subscription = self._find(topic_uid, lease)
             if subscription is not None and (outcome.done or outcome.refusal in LEASE_IS_OVER):
-                subscription.settled(lease)
+                subscription.forget(lease)
 
     def extended(
         self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]
     ) -> None:
-        loader = self._loaders.get(topic_uid)
-        if loader is None:
-            return
         for lease, outcome in zip(leases, outcomes, strict=True):
-            subscription = loader.find(lease.consumer)
+            subscription = self._find(topic_uid, lease)
             if subscription is not None and outcome.done:
                 subscription.moved(lease.id, outcome.version, outcome.at)
+
+    def created(
+        self, topic_uid: int, messages: Sequence[NewMessage], outcomes: Sequence[Outcome]
+    ) -> None:
+        """The loader hears of this broker's own messages here, sooner than by the store's notices."""
+        loader = self._loaders.get(topic_uid)
+        if loader is not None:
+            done = zip(messages, outcomes, strict=True)
+            dues = [message.due for message, outcome in done if outcome.done]
+            if dues:
+                loader.noticed(min(dues))
 
     def noticed(self, notices: Iterable[Notice]) -> None:
         """What the store's watch saw. A topic that is not known may be any."""

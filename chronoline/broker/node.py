@@ -40,7 +40,7 @@ from chronoline.stores.purge_pace import PurgePace
 logger = logging.getLogger(__name__)
 
 _SWITCH_S = 0.0005
-"""Between threads: the event loop must not wait for 5 ms, which is Python's own, behind a storage lane."""
+"""Between threads: the event loop must not wait for 5 ms, which is Python's own, behind a storage thread."""
 _PURGE_ROWS = 1_000
 _UPKEEP_EVERY_S = 1.0
 """The shortest time between two purges; nothing waits for them."""

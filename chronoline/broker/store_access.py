@@ -1,12 +1,12 @@
-"""The store as the broker sees it: coroutines, bounded, and honest about what is not known.
+"""The store as the broker sees it: coroutines with a time-out, and honest about unknown outcomes.
 
-Changes go through storage lanes, which gather what arrives meanwhile into the next commit. Looks run in a few
-threads: some for what clients ask, which may take long, and some for what the broker's own work waits for, so
-that whoever counts millions delays no push. Whatever waits for longer than `patience_s` is answered as
-unknown, if it was a change, and as unavailable, if it was a look; a queue that is full refuses at once.
+Changes go through storage threads, which gather what arrives meanwhile into the next commit. Reads run in
+threads of their own: some for clients, which may take long, and some for the broker's own work, so that a
+count of millions delays no push. A change that takes longer than `patience_s` is answered as unknown, a read
+as unavailable; a full queue refuses at once.
 
-The lanes go by a clock that does not tell the time while it is too far from the store's: then a change is
-refused, also one that waits in its queue already. Whoever changes something in a look takes the time from it.
+The storage threads use a clock that raises while it is too far from the store's: then a change is refused,
+also one that is in its queue already. A read that changes something takes the time from the same clock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.core.limits import CLOCK_BOUND_MS
-from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.clock import Clock
 from chronoline.stores.contract import Store
 
@@ -44,7 +44,7 @@ _OWN_LOOKS = frozenset(
 """Reads that the broker's own work waits for. Each is quick; all others are questions of clients."""
 _REMOVALS = frozenset({"purge"})
 """Reads that write. A store can accept them while it has no room for other changes."""
-# Together with the lanes, of which there are three at most, as many as PostgreSQL's pool has connections.
+# With the storage threads, at most three, as many as PostgreSQL's pool has connections.
 _CLIENT_THREADS = 3
 _OWN_THREADS = 2
 _MOST_WAITING = 1_000
@@ -72,7 +72,7 @@ class StoreAccess:
     ) -> None:
         self._store = store
         self.clock = TrustedClock(clock, bound_ms=clock_bound_ms)
-        self._lanes = StorageLanes(store, self.clock)
+        self._threads = StorageThreads(store, self.clock)
         self._client_reads = ReadThreads(
             "chronoline-look", threads=_CLIENT_THREADS, most_waiting=_MOST_WAITING
         )
@@ -99,12 +99,14 @@ class StoreAccess:
         await self.look("clock", self.clock.compare)
 
     async def change(
-        self, query: str, submit: Callable[[StorageLanes], Future[Result]], *, topic: str = ""
+        self, query: str, submit: Callable[[StorageThreads], Future[Result]], *, topic: str = ""
     ) -> Result:
-        """A change through the lanes. `query` and `topic` name it in the metrics."""
+        """A change through the storage threads. `query` and `topic` name it in the metrics."""
         self._health.admit()
         try:
-            result = await self._answer((query, topic), lambda: submit(self._lanes), self._unknown)
+            result = await self._answer(
+                (query, topic), lambda: submit(self._threads), self._unknown
+            )
         except (StoreBusy, StoreFull) as error:
             if error.answered is None:  # else it concerns these messages alone
                 self._health.refused(error)
@@ -120,7 +122,7 @@ class StoreAccess:
         topic: str = "",
         changes: bool = False,
     ) -> Result:
-        """A question; or a change that is too rare for a lane, whose outcome is unknown if it is late."""
+        """A question; or a rare change, not worth a group commit, whose outcome is unknown if it is late."""
         self._health.admit()
         own = query in _OWN_LOOKS
         threads = self._own_reads if own else self._client_reads
@@ -187,7 +189,7 @@ class StoreAccess:
         await close_in_thread("the access to the store", self._close, patience_s=self.patience_s)
 
     def _close(self) -> None:
-        self._lanes.close()
+        self._threads.close()
         self._client_reads.close()
         self._own_reads.close()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.errors import InvalidInput
-from chronoline.delivery.reservations import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS
+from chronoline.delivery.lane import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS
 
 DEFAULT_POLL_MS = 100
 DEFAULT_MAX_IN_FLIGHT = 10_000

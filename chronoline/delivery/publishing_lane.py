@@ -1,13 +1,13 @@
 """A publishing lane: the body of a pipe's lane. It serves a window of time, and publishes without waiting.
 
-Two threads share a `Holding`. The *storing* thread, which lives as long as a window, reserves ahead, deletes
-what was acknowledged in batches, and sleeps in between on the store's watch. The *firing* thread is the one
-that calls `run`: it sleeps until the next message is due, hands everything that is due to `publish`, and
-sleeps again. `publish` does not wait for the output's acknowledgement, which comes by `confirm`.
+Two threads share a `Delivery`. The *storing* thread, which lives as long as a window, reserves ahead, deletes
+what was acknowledged in batches, and sleeps in between on the store's watch (`delivery.lane`). The *firing*
+thread is the one that calls `run`: it sleeps until the next message is due, hands everything that is due to
+`publish`, and sleeps again. `publish` does not wait for the acknowledgement, which comes by `confirm`.
 
-State of a message: held in the agenda, then in flight (`Flight`), then waiting for its ack, its retry or its
-return. Those held and those in flight are bounded together, in number and in bytes: a slow output fills the
-bound, and nothing more is reserved.
+Confirmations come from any thread, one for each message, so they take no lock: they are appended to a queue
+that the storing thread empties from time to time. Held messages and those in flight are bounded together, in
+number and in bytes: a slow output fills the bound, and nothing more is reserved.
 
 Windows. A lane takes nothing that falls due at the end of its window or later: that is for the lane of the
 next window, which may be another process, and may be up already. Both may reach for the same message; the
@@ -31,25 +31,28 @@ import logging
 import random
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from chronoline.core.agenda import Agenda
 from chronoline.core.closing import Closing
+from chronoline.core.delivery import Delivery, Rules
 from chronoline.core.errors import InvalidInput, OutputUnavailable, StoreClosed, TopicNotFound
-from chronoline.core.message import Lease, LeasedMessage
+from chronoline.core.message import LeasedMessage
+from chronoline.core.output_gate import Gate
 from chronoline.core.ranges import BucketRange
+from chronoline.core.session import Session
 from chronoline.core.topic import Topic
-from chronoline.delivery.flight import Flight, Handover
+from chronoline.delivery.lane import Lane
 from chronoline.delivery.lane_settings import DEFAULT_LANE_SETTINGS, LaneReport, LaneSettings
-from chronoline.delivery.output_gate import Gate
-from chronoline.delivery.reservations import RESERVE_ROWS, Holding
-from chronoline.runtime.clock import Clock
+from chronoline.runtime.clock import Clock, SystemClock
+from chronoline.runtime.message_ids import new_id
 from chronoline.stores.contract import Store
 
 _AT_ONCE = 500
-"""So many are handed over before the firing thread looks again at what is due."""
-_STORE_FAILED_MS = 200
+"""How many messages are handed over before the firing thread looks again at what is due."""
+_MANY_CONFIRMED = 1_000
+"""This many confirmations do not wait for their time."""
 _LOOK_FOR_STOP_S = 0.25
 _SAY_EVERY_S = 1.0
 
@@ -63,6 +66,26 @@ Publish = Callable[[LeasedMessage, Confirm], None]
 
 It may raise, which is the same as `confirm(error)`.
 """
+
+
+class Handover:
+    """A message on its way to the output, and the `confirm` that goes with it; the first word counts."""
+
+    __slots__ = ("_is_confirmed", "_note", "error", "fired_ms", "message")
+
+    def __init__(self, message: LeasedMessage, note: Callable[[Handover], None]) -> None:
+        self.message = message
+        self.fired_ms = 0
+        """When it was handed over; 0 before that."""
+        self.error: BaseException | None = None
+        self._is_confirmed = False
+        self._note = note
+
+    def __call__(self, error: BaseException | None) -> None:
+        if not self._is_confirmed:
+            self._is_confirmed = True
+            self.error = error
+            self._note(self)
 
 
 class PublishingLane(Closing):
@@ -96,32 +119,36 @@ class PublishingLane(Closing):
             poll_ms=settings.poll_ms,
             jitter=random.random,  # so that lanes that began together do not go on asking together
         )
-        self._holding = Holding(
+        self._gate = gate or Gate()
+        self._delivery = Delivery(
+            self._agenda,
+            Session(new_id(), "lane"),
+            consumer=consumer,
+            lease_ms=settings.hold_ms,
+            gate=self._gate,
+            rules=Rules(bounds_outstanding=True),
+        )
+        self._lane = Lane(
             store,
             topic,
-            self._agenda,
-            consumer=consumer,
+            self._delivery,
             ranges=ranges,
-            clock=clock,
-            hold_ms=settings.hold_ms,
+            clock=clock or SystemClock(),
             retry_ms=settings.retry_ms,
-            rest_ms=_STORE_FAILED_MS,
         )
-        self._clock = self._holding.clock
+        self._clock = self._lane.clock
         self._publish = publish
-        self._consumer = consumer
         self._on_fired = on_fired
         self._reach_ms = settings.reserve_ahead_ms + settings.timing_advance_ms
         self._half_s = settings.reserve_ahead_ms / 2000
         self._scan_s = settings.hold_ms / 16_000
-        self._changed = self._holding.changed  # guards all below
-        self._flight = Flight(self._agenda, self._holding.wake)
-        self._gate = gate or Gate()
-        self._handing_ms: int | None = None  # since when the firing thread hands over
+        self._confirmed: deque[Handover] = deque()
+        # Each confirmation is worth waking the storing thread. It is set without a guard too.
+        self._impatient = False
+        self._changed = self._lane.changed  # guards all below
         self._firing = False  # somebody publishes
-        self._ending = False  # nothing more is reserved
         self._over = False  # nothing more is published
-        self._counts = _Counts()
+        self._counts: Counter[str] = Counter()  # of the report on this window
         # The storing thread's own; moments in seconds are monotonic.
         self._end_ms = 0
         self._begun_ms = 0
@@ -143,7 +170,7 @@ class PublishingLane(Closing):
         if self._clock.now_ms() >= end_ms:
             return LaneReport(skipped=True)
         self._begin(start_ms, end_ms)
-        given_back = self._holding.given_back
+        given_back = self._delivery.given_back
         storing = threading.Thread(
             target=self._store_loop, args=(stopping,), name="chronoline-storing", daemon=True
         )
@@ -154,32 +181,39 @@ class PublishingLane(Closing):
             with self._changed:
                 self._firing = False
                 self._changed.notify_all()
-            self._holding.wake()
+            self._lane.wake()
             storing.join()
         if self._error is not None:
             raise self._error
-        return self._counts.report(self._holding.given_back - given_back)
+        return LaneReport(
+            fired=self._counts["fired"],
+            failed=self._counts["failed"],
+            given_back=self._delivery.given_back - given_back,
+            lapsed=self._counts["lapsed"],
+            taken_over=self._counts["taken_over"],
+        )
 
     def close(self) -> None:
         """Between windows: gives back what the lane keeps for the next one."""
-        self._holding.close_watch()
+        self._lane.close_watch()
 
     def cover(self, ranges: Sequence[BucketRange]) -> None:
         """From now on serves these buckets; what it holds of others it serves to the end.
 
         `stopping` may call it, since members come and go while a window is served.
         """
-        self._holding.cover(ranges)
+        self._lane.cover(ranges)
 
     def _begin(self, start_ms: int, end_ms: int) -> None:
         with self._changed:
             self._agenda.serve(start_ms, end_ms)
+            self._delivery.begin()
             self._gate.undecided()
-            self._flight.impatient = not self._gate.is_open
+            self._impatient = not self._gate.is_open
             self._end_ms = end_ms
             self._begun_ms = self._clock.now_ms()
-            self._firing, self._ending, self._over = True, False, False
-            self._counts, self._error = _Counts(), None
+            self._firing, self._over = True, False
+            self._counts, self._error = Counter(), None
             self._ask_at_s = 0.0
 
     # The firing thread
@@ -189,34 +223,25 @@ class PublishingLane(Closing):
             with self._changed:
                 now_ms = self._clock.now_ms()
                 handovers = self._take(now_ms)
-                self._handing_ms = now_ms if handovers else None
+                self._delivery.handing_since = now_ms if handovers else None
                 if not handovers:
                     if self._over:
                         return
-                    self._changed.wait(self._seconds_to_next(now_ms))
+                    next_ms = self._delivery.deliver_at(now_ms)
+                    self._changed.wait(
+                        None if next_ms is None else self._clock.seconds_until(next_ms)
+                    )
                     continue
             self._hand_over(handovers)
 
     def _take(self, now_ms: int) -> list[Handover]:
         """Takes what may be published now; from here on it is in flight."""
-        allowed = self._gate.allows(now_ms)
-        due = self._agenda.deliver(now_ms, _AT_ONCE if allowed is None else allowed)
-        lapsed, expired = self._agenda.lapsed(), self._agenda.expired()
-        if lapsed or expired:
-            self._holding.give_back(expired)
-            self._lapse(lapsed, now_ms)
-            self._holding.wake()
-        if not due:
-            return []
-        self._gate.passed()
-        return self._flight.start(due)
-
-    def _seconds_to_next(self, now_ms: int) -> float | None:
-        next_due = self._agenda.deliver_at()
-        opens_at = self._gate.opens_at(now_ms)
-        if next_due is None or opens_at is None:
-            return None  # until there is news
-        return self._clock.seconds_until(max(next_due, opens_at))
+        given_back = self._delivery.given_back
+        due = self._delivery.deliver(now_ms, _AT_ONCE)
+        self._tell_lapsed(now_ms)
+        if self._delivery.given_back > given_back:
+            self._lane.wake()
+        return [Handover(message, self._note) for message in due]
 
     def _hand_over(self, handovers: list[Handover]) -> None:
         now, margin_ms, publish = self._clock.now_ms, self._margin_ms, self._publish
@@ -237,15 +262,22 @@ class PublishingLane(Closing):
                         left(_INTERRUPTED)
                 raise
 
-    def _lapse(self, leases: Sequence[Lease], now_ms: int) -> None:
-        """Too late to be published: what still lives is given back, so that no attempt is counted."""
-        alive = [lease for lease in leases if lease.until > now_ms]
-        self._holding.give_back(alive)
-        self._counts.lapsed += len(leases) - len(alive)
-        for lease in leases:
+    def _tell_lapsed(self, now_ms: int) -> None:
+        lapsed = self._delivery.take_lapsed()
+        self._counts["lapsed"] += sum(lease.until <= now_ms for lease in lapsed)
+        for lease in lapsed:
             logger.warning(
                 "message %r was not published within its lease; it is served again", lease.id
             )
+
+    # Any thread
+
+    def _note(self, handover: Handover) -> None:
+        self._confirmed.append(handover)
+        if handover.error is not None:
+            self._impatient = True  # the sooner it is known, the fewer follow
+        if self._impatient or len(self._confirmed) == _MANY_CONFIRMED:
+            self._lane.wake()
 
     # The storing thread
 
@@ -265,37 +297,36 @@ class PublishingLane(Closing):
 
     def _rest(self) -> None:
         before = self._firing
-        self._holding.rest(lambda: self._firing != before)
+        self._lane.rest(lambda: self._firing != before)
 
     def _work(self, stopping: Callable[[], bool]) -> None:
         self._settle()
         self._look_for_the_end(stopping)
-        self._holding.open_watch()
-        self._holding.recover()
+        self._lane.open_watch()
         self._keep()
         with self._changed:
-            last = self._ending and not self._agenda and not self._flight
-        self._holding.flush(at_once=last)
+            is_last = self._delivery.ending and not self._has_in_hand
+        self._lane.do_chores(at_once=is_last)
         self._reserve()
         self._sleep()
+
+    @property
+    def _has_in_hand(self) -> bool:
+        return bool(self._agenda or self._delivery.outstanding)
 
     def _look_for_the_end(self, stopping: Callable[[], bool]) -> None:
         now_ms = self._clock.now_ms()
         # A clock that was put back makes the window one of the future: the next unit finds the present.
         put_back = now_ms < self._begun_ms - self._reach_ms
         over = put_back or now_ms >= self._end_ms or not self._firing
-        if not self._ending and (over or self._is_told_to_stop(stopping)):
+        if not self._delivery.ending and (over or self._is_told_to_stop(stopping)):
             with self._changed:
-                self._ending = self._flight.impatient = True
-            self._give_up_s = time.monotonic() + (self._holding.hold_ms + self._reach_ms) / 1000
-        if self._ending:
+                self._delivery.ending = self._impatient = True
+            self._give_up_s = time.monotonic() + (self._delivery.lease_ms + self._reach_ms) / 1000
+        if self._delivery.ending:
             with self._changed:
                 publishes = self._firing and self._gate.is_open
-                latest_ms = now_ms + self._reach_ms
-                agenda = self._agenda
-                self._holding.give_back(
-                    agenda.beyond(latest_ms) if publishes else agenda.give_back()
-                )
+                self._delivery.end(now_ms + self._reach_ms if publishes else None)
 
     def _is_told_to_stop(self, stopping: Callable[[], bool]) -> bool:
         now_s = time.monotonic()
@@ -307,36 +338,48 @@ class PublishingLane(Closing):
     def _settle(self) -> None:
         """Sorts what was confirmed by what is to be said of it, when its time has come."""
         now_s = time.monotonic()
-        at_once = self._flight.impatient or self._flight.many_confirmed
+        at_once = self._impatient or len(self._confirmed) >= _MANY_CONFIRMED
         if now_s < self._settle_at_s and not at_once:
             return
         self._settle_at_s = now_s + self._half_s
-        batch = self._flight.take_confirmed()
+        take = self._confirmed.popleft
+        batch = [take() for _ in range(len(self._confirmed))]
         if not batch:
             return
         now_ms = self._clock.now_ms()
         fired = [each for each in batch if each.error is None]
         with self._changed:
-            failed = [each for each in batch if each.error is not None and each in self._flight]
-            self._flight.end(batch)
-            self._holding.to_ack += [each.message.lease for each in fired]
-            self._holding.flush_at = 0
+            failed = [each for each in batch if each.error is not None and self._is_in_flight(each)]
+            self._delivery.settle("ack", [each.message.lease for each in fired], now_ms=now_ms)
             if failed:
                 self._sort_failed(failed, now_ms)
             self._judge(batch, now_ms)
-        self._counts.fired += len(fired)
+        self._counts["fired"] += len(fired)
         self._tell(fired)
 
+    def _is_in_flight(self, handover: Handover) -> bool:
+        lease = handover.message.lease
+        return self._delivery.outstanding.get(lease.id) == lease
+
     def _sort_failed(self, failed: Sequence[Handover], now_ms: int) -> None:
-        unavailable = [each for each in failed if isinstance(each.error, OutputUnavailable)]
-        self._holding.give_back([each.message.lease for each in unavailable])
-        if unavailable:
-            self._say_unavailable(unavailable)
-            self._agenda.noticed(None)  # they are due, or will be soon
-        self._lapse([each.message.lease for each in failed if each.error is _LAPSED], now_ms)
+        lapsed, unavailable, refused = [], [], []
         for each in failed:
-            if each.error is not _LAPSED and not isinstance(each.error, OutputUnavailable):
-                self._fail(each)
+            if each.error is _LAPSED:
+                lapsed.append(each.message.lease)
+            elif isinstance(each.error, OutputUnavailable):
+                unavailable.append(each)
+            else:
+                refused.append(each)
+        self._delivery.too_late(lapsed, now_ms)
+        self._tell_lapsed(now_ms)
+        if unavailable:
+            self._delivery.settle(
+                "unreserve", [each.message.lease for each in unavailable], now_ms=now_ms
+            )
+            self._say_unavailable(unavailable)
+        for each in refused:
+            self._tell_refused(each)
+        self._delivery.settle("retry", [each.message.lease for each in refused], now_ms=now_ms)
 
     def _say_unavailable(self, unavailable: Sequence[Handover]) -> None:
         """Once a second at most: while an output is away, nothing else happens."""
@@ -350,17 +393,16 @@ class PublishingLane(Closing):
             )
             self._unsaid, self._say_at_s = 0, now_s + _SAY_EVERY_S
 
-    def _fail(self, handover: Handover) -> None:
+    def _tell_refused(self, handover: Handover) -> None:
         message = handover.message
-        last = message.message.attempts + 1 >= self._holding.topic.settings.max_attempts
+        last = message.message.attempts + 1 >= self._lane.topic.settings.max_attempts
         logger.warning(
             "publishing message %r failed; it %s: %s",
             message.lease.id,
             "goes to the dead letters" if last else "is tried again",
             handover.error,
         )
-        self._counts.failed += 1
-        self._holding.to_retry.append(message.lease)
+        self._counts["failed"] += 1
 
     def _judge(self, batch: Sequence[Handover], now_ms: int) -> None:
         """What the confirmations say about the output; the last one that says something is right."""
@@ -378,7 +420,7 @@ class PublishingLane(Closing):
         self._heed_gate()
 
     def _heed_gate(self) -> None:
-        self._flight.impatient = self._ending or not self._gate.is_open
+        self._impatient = self._delivery.ending or not self._gate.is_open
         self._changed.notify_all()
 
     def _tell(self, fired: Sequence[Handover]) -> None:
@@ -391,19 +433,18 @@ class PublishingLane(Closing):
                 logger.exception("the receipt of message %r failed", each.message.lease.id)
 
     def _keep(self) -> None:
-        """Gives back what is held or in flight for so long that its lease ends soon."""
+        """Gives back messages, held or in flight, whose leases end soon."""
         now_s = time.monotonic()
         if now_s < self._scan_at_s:
             return
         self._scan_at_s = now_s + self._scan_s
         now_ms = self._clock.now_ms()
         with self._changed:
-            self._holding.give_back(self._agenda.ending(now_ms + self._holding.hold_ms // 2))
-            overdue = self._flight.ending(now_ms + self._margin_ms)
+            self._delivery.give_back_waiting(now_ms)
+            overdue = self._delivery.ending_by(now_ms + self._margin_ms)
             if not overdue:
                 return
-            self._flight.end(overdue)
-            self._holding.give_back([each.message.lease for each in overdue])
+            self._delivery.settle("unreserve", overdue, now_ms=now_ms)
             self._gate.failed(now_ms)
             self._heed_gate()
         logger.warning(
@@ -412,80 +453,43 @@ class PublishingLane(Closing):
         )
 
     def _reserve(self) -> None:
-        now_ms = self._clock.now_ms()
-        with self._changed:
-            reserve_at = self._reserve_at(now_ms)
-            most = RESERVE_ROWS if self._gate.is_open else 1
-        if reserve_at is None or reserve_at > now_ms:
-            return
-        for leased in self._holding.reserve(now_ms, most=most).leased:
-            if leased.taken_from is not None and leased.taken_from != self._consumer:
-                self._counts.taken_over += 1
+        for leased in self._lane.reserve():
+            if leased.taken_from is not None and leased.taken_from != self._delivery.consumer:
+                self._counts["taken_over"] += 1
                 node, _, _ = leased.taken_from.partition("/")
                 logger.warning("suspected failure of %s for message %s", node, leased.lease.id)
-
-    def _reserve_at(self, now_ms: int) -> int | None:
-        """When to reserve next; not while the output cannot keep up, and one at a time while it fails."""
-        stuck_ms = self._holding.hold_ms // 4
-        if self._ending or (self._handing_ms is not None and now_ms - self._handing_ms >= stuck_ms):
-            return None
-        reserve_at = self._agenda.reserve_at(now_ms)
-        if self._gate.is_open or reserve_at is None:
-            return reserve_at
-        opens_at = self._gate.opens_at(now_ms)
-        return None if opens_at is None or self._agenda else max(reserve_at, opens_at)
 
     def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
         with self._changed:
-            moments = [self._reserve_at(now_ms), self._holding.flush_at]
-            if not self._ending:
+            moments = [self._delivery.reserve_at(now_ms), self._delivery.chore_at(now_ms)]
+            if not self._delivery.ending:
                 moments.append(self._end_ms)
-            busy = bool(self._agenda or self._flight or self._flight.confirmed)
+            busy = bool(self._has_in_hand or self._confirmed)
         waits_s = [self._clock.seconds_until(each) for each in moments if each is not None]
         waits_s.append(_LOOK_FOR_STOP_S)
         if busy:
             waits_s.append(self._settle_at_s - time.monotonic())
         if not self._is_done():
-            self._holding.sleep(min(waits_s))
+            self._lane.sleep(min(waits_s))
 
     def _is_done(self) -> bool:
-        if not self._ending:
+        if not self._delivery.ending:
             return False
         with self._changed:
-            in_hand = self._agenda or self._flight or self._flight.confirmed
-            if not in_hand and self._holding.settled:
+            in_hand = self._has_in_hand or self._confirmed
+            if not in_hand and self._delivery.is_settled:
                 return True
         return time.monotonic() >= self._give_up_s
 
     def _leave(self) -> None:
         """The storing thread ends, and so does the firing thread; what is left is left to its leases."""
         with self._changed:
-            left = len(self._agenda.give_back()) + len(self._flight)
-            self._flight.end_all()
+            left = self._delivery.abandon()
             self._over = True
             self._changed.notify_all()
         if left:
             logger.warning("%d messages are left to their leases; they are served again", left)
-
-
-@dataclass(slots=True)
-class _Counts:
-    """What happened in one window so far."""
-
-    fired: int = 0
-    failed: int = 0
-    lapsed: int = 0
-    taken_over: int = 0
-
-    def report(self, given_back: int) -> LaneReport:
-        return LaneReport(
-            fired=self.fired,
-            failed=self.failed,
-            given_back=given_back,
-            lapsed=self.lapsed,
-            taken_over=self.taken_over,
-        )
 
 
 class _Lapsed(Exception):

@@ -1,6 +1,6 @@
-"""Storage lanes: group commit for callers with few messages each.
+"""Storage threads: group commit for callers with few messages each.
 
-How calls are grouped is said in `grouping`.
+`runtime.group_commit` says how calls are grouped.
 
 There are three queues: reservations, other deadline work (acks and the like), and bulk work (creates,
 owners' changes). On an engine whose writers run beside each other each queue has a thread, so that none
@@ -22,11 +22,18 @@ from chronoline.core.message import Lease, LeaseTime, NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange
 from chronoline.runtime.clock import Clock, SystemClock
-from chronoline.runtime.group_commit import DEFAULT_MOST_BYTES, Lane, Queue, Result, Write, only
+from chronoline.runtime.group_commit import (
+    DEFAULT_MOST_BYTES,
+    Committer,
+    Queue,
+    Result,
+    Write,
+    only,
+)
 from chronoline.stores.contract import IfExists, Store
 
 
-class StorageLanes(Closing):
+class StorageThreads(Closing):
     """The changes of a store, answered by futures and committed in groups."""
 
     def __init__(
@@ -41,8 +48,8 @@ class StorageLanes(Closing):
         self._store = store
         beside = store.capabilities.concurrent_writers
 
-        def open_lane(name: str) -> Lane:
-            return Lane(
+        def open_committer(name: str) -> Committer:
+            return Committer(
                 name,
                 clock or SystemClock(),
                 commit_ms=commit_ms,
@@ -51,12 +58,12 @@ class StorageLanes(Closing):
                 together=None if beside else store.together,
             )
 
-        deadline = reserving = bulk = open_lane("chronoline-deadline")
-        self._lanes = [deadline]
+        deadline = reserving = bulk = open_committer("chronoline-deadline")
+        self._committers = [deadline]
         if beside:
-            reserving = open_lane("chronoline-reserving")
-            bulk = open_lane("chronoline-bulk")
-            self._lanes += [reserving, bulk]
+            reserving = open_committer("chronoline-reserving")
+            bulk = open_committer("chronoline-bulk")
+            self._committers += [reserving, bulk]
         self._deadline = (deadline, deadline.open_queue())
         self._reserving = (reserving, reserving.open_queue())
         self._bulk = (bulk, bulk.open_queue())
@@ -177,8 +184,8 @@ class StorageLanes(Closing):
 
     def close(self) -> None:
         """Finishes what waits, then ends the threads. May be called twice."""
-        for lane in self._lanes:
-            lane.close()
+        for committer in self._committers:
+            committer.close()
 
     def _on_leases(
         self,
@@ -197,20 +204,20 @@ class StorageLanes(Closing):
 
     @staticmethod
     def _submit(
-        where: tuple[Lane, Queue],
+        where: tuple[Committer, Queue],
         kind: Any,
         write: Write[Result],
         items: Sequence[Any],
         item_bytes: Callable[[Any], int] = lambda _: 0,
     ) -> Future[list[Result]]:
-        lane, queue = where
+        committer, queue = where
         if isinstance(items, str | bytes) or not isinstance(items, Sized):
             raise InvalidInput(f"a batch must be a list or a tuple, not {type(items).__name__}")
         if not items:
             done: Future[list[Result]] = Future()
             done.set_result([])
             return done
-        return lane.submit(queue, kind, write, list(items), item_bytes=item_bytes)
+        return committer.submit(queue, kind, write, list(items), item_bytes=item_bytes)
 
 
 def _message_bytes(message: NewMessage) -> int:

@@ -42,7 +42,7 @@ from chronoline.log.writer import (
     put_together,
 )
 from chronoline.runtime.clock import Clock, SystemClock
-from chronoline.runtime.group_commit import Lane
+from chronoline.runtime.group_commit import Committer
 
 DEFAULT_PARTITIONS = 8
 
@@ -99,7 +99,7 @@ class Log(Closing):
             self._objects, self._index, self._writer, clock=self._clock, random_bytes=random_bytes
         )
         self._upkeep = Upkeep(self._objects, self._index, random_bytes)
-        self._lane = Lane(
+        self._committer = Committer(
             "chronoline-appends",
             self._clock,
             commit_ms=1_000,
@@ -108,7 +108,7 @@ class Log(Closing):
             commit_bytes=object_bytes,
             most_places=self._index.max_chunks_per_commit,
         )
-        self._queue = self._lane.open_queue()
+        self._queue = self._committer.open_queue()
         self._closed = False
         self._notifier: Notifier | None = None
         if tell is not None:
@@ -213,7 +213,7 @@ class Log(Closing):
             nothing: Future[list[Position]] = Future()
             nothing.set_result([])
             return nothing
-        return self._lane.submit(
+        return self._committer.submit(
             self._queue,
             "append",
             self._write,
@@ -541,7 +541,7 @@ class Log(Closing):
             self._closed = True
             self._arrivals.close()
             self._readers.close()
-            self._lane.close()
+            self._committer.close()
             if self._notifier is not None:
                 self._notifier.close()
             self._objects.close()

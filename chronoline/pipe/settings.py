@@ -21,8 +21,8 @@ from pydantic_core import CoreSchema, core_schema
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.ids import HASH_VALUES
 from chronoline.core.limits import CLOCK_BOUND_MS, MAX_BODY_BYTES, MAX_TIME_MS
+from chronoline.delivery.lane import DEFAULT_HOLD_MS
 from chronoline.delivery.lane_settings import MOST_AHEAD_MS
-from chronoline.delivery.reservations import DEFAULT_HOLD_MS
 from chronoline.log.factory import parts_on_one_machine
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import Value, delivery_problem

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from chronoline.core.closing import Closing
-from chronoline.delivery.output_gate import Gate
+from chronoline.core.output_gate import Gate
 from chronoline.pipe.outputs.contract import Output
 from chronoline.pipe.outputs.factory import open_output
 from chronoline.pipe.places import Place

@@ -15,7 +15,7 @@ from chronoline.broker.node import Node
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.ranges import BucketRange
-from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.stores.contract import Counts, IfExists
 from chronoline.stores.memory import MemoryStore
 from tests.waiting import until
@@ -92,11 +92,11 @@ def test_the_loop_goes_on_while_a_node_that_stops_waits_for_its_store(
 ) -> None:
     closing = threading.Event()
 
-    def close(lanes: StorageLanes, really: Callable[[StorageLanes], None]) -> None:
+    def close(threads: StorageThreads, really: Callable[[StorageThreads], None]) -> None:
         closing.set()
-        really(lanes)
+        really(threads)
 
-    monkeypatch.setattr(StorageLanes, "close", partialmethod(close, StorageLanes.close))
+    monkeypatch.setattr(StorageThreads, "close", partialmethod(close, StorageThreads.close))
 
     async def play() -> None:
         async with _hanging(asked, patience_s=60) as (store, node):

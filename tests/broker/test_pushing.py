@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from chronoline.broker.store_watch import StoreWatch
+from chronoline.broker.subscription import Subscription
 from chronoline.client.aio import ToSend
 from chronoline.core.errors import Refused, TopicNotFound
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
-from tests.broker.nodes import running
+from chronoline.runtime.clock import SystemClock
+from tests.broker.nodes import Running, running
 from tests.waiting import until
 
 
@@ -93,6 +96,38 @@ def test_a_message_that_is_created_into_the_present_is_pushed_at_once(tmp_path: 
             await leases.aclose()
 
     asyncio.run(play())
+
+
+def test_own_create_reaches_its_loader_without_a_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StoreWatch, "_pass_on", lambda *_: None)  # the store's watch says nothing
+
+    async def play() -> None:
+        async with running(tmp_path) as broker, broker.client() as client:
+            await client.create_topic("now")
+            leases = client.consume("now")
+            coming = asyncio.ensure_future(anext(leases))
+            (subscription,) = await until_subscribed(broker)
+            # Its agenda would look again after nine seconds.
+            await until(lambda: is_asleep(subscription))
+            await client.send("now", b"x", id="a")
+            lease = await asyncio.wait_for(coming, 5)
+            assert lease.id == "a"
+            await lease.ack()
+            await leases.aclose()
+
+    asyncio.run(play())
+
+
+def is_asleep(subscription: Subscription) -> bool:
+    now_ms = SystemClock().now_ms()
+    return (subscription.reserve_at(now_ms) or 0) > now_ms + 5_000
+
+
+async def until_subscribed(broker: Running) -> list[Subscription]:
+    await until(lambda: bool(broker.subscriptions))
+    return broker.subscriptions
 
 
 def test_what_a_consumer_did_not_begin_is_given_back_as_it_was(tmp_path: Path) -> None:

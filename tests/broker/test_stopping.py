@@ -15,7 +15,7 @@ from tests.broker.nodes import running
 def test_a_loader_with_nothing_under_way_ends_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves: bool
 ) -> None:
-    monkeypatch.setattr(loading, "_LAST_RESERVATION_S", 3_600)
+    monkeypatch.setattr(loading, "_LAST_WORK_S", 3_600)
 
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:

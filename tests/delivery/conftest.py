@@ -1,4 +1,4 @@
-"""Stores for lanes, and lanes on them."""
+"""Stores, and storage threads on them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from chronoline.core.topic import Topic
-from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.delivery.inbox import Inbox
@@ -43,9 +43,9 @@ def inbox() -> Inbox:
 
 
 @pytest.fixture
-def lanes(tap: Tap) -> Iterator[StorageLanes]:
+def threads(tap: Tap) -> Iterator[StorageThreads]:
     # What waits at the gate is taken for slow work: here it must not make the commits smaller.
-    opened = StorageLanes(cast(Store, tap), commit_ms=60_000)
+    opened = StorageThreads(cast(Store, tap), commit_ms=60_000)
     yield opened
     tap.gate.set()
     opened.close()

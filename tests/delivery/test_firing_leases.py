@@ -8,7 +8,7 @@ from chronoline.core.agenda import Agenda
 from chronoline.core.errors import StoreUnavailable
 from chronoline.core.message import LeasedMessage, NewMessage
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.delivery import firing_lane
+from chronoline.delivery.lane import Lane
 from chronoline.stores.contract import Store
 from tests.delivery.inbox import (
     HOUR_MS,
@@ -102,7 +102,7 @@ def test_what_expired_behind_a_slow_delivery_is_dead_without_waiting_for_its_lea
 def test_a_long_last_delivery_outlives_more_failures_than_one_lease_could(
     tap: Tap, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(firing_lane, "_STORE_FAILED_MS", 100)
+    monkeypatch.setattr(Lane, "rest_ms", 100)
     failures = 0
     begun, go_on = threading.Event(), threading.Event()
 

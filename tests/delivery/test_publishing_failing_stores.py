@@ -180,7 +180,9 @@ def test_what_could_not_be_said_in_one_window_is_said_in_the_next(
         first = Serving(lane, now, now + MINUTE_MS)
         outlet.wait_for("a")
         tap.fail = gone
-        monkeypatch.setattr(lane, "_is_done", lambda: lane._ending)  # as if its time were over
+        monkeypatch.setattr(
+            lane, "_is_done", lambda: lane._delivery.ending
+        )  # as if its time were over
         assert first.stop().fired == 1
         monkeypatch.undo()
         tap.fail = healthy

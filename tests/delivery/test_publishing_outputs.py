@@ -6,12 +6,13 @@ import pytest
 
 from chronoline.core.errors import OutputUnavailable, Unpublishable
 from chronoline.core.message import LeasedMessage, NewMessage
+from chronoline.core.output_gate import DEFAULT_SHUT_MS, Gate
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.delivery.lane_settings import LaneReport
-from chronoline.delivery.output_gate import DEFAULT_SHUT_MS, Gate
-from chronoline.delivery.publishing_lane import Confirm
+from chronoline.delivery.publishing_lane import Confirm, Handover
 from chronoline.stores.contract import Store
 from chronoline.testing import ManualClock
+from tests.core.leased import leased
 from tests.delivery.inbox import create, now_ms, remaining, wait_until
 from tests.delivery.outlet import MINUTE_MS, Outlet, Serving, lane_of, publishing, put
 from tests.delivery.stores import PATIENCE_S, Tap
@@ -148,6 +149,23 @@ def test_messages_behind_one_that_blocked_for_too_long_are_not_published(
     (blocked, *_) = outlet.messages
     assert outlet.counts() == dict.fromkeys(ids, 1) | {blocked.lease.id: 2}
     assert {each.message.attempts for each in outlet.messages} == {0}
+
+
+@pytest.mark.parametrize(("error", "wakes"), [(None, 1), (GONE, 1_010)])
+def test_many_confirmations_wake_once_and_errors_at_once(
+    store: Store,
+    topic: Topic,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
+    wakes: int,
+) -> None:
+    """It reaches into the lane: nobody outside sees when the storing thread wakes."""
+    woken: list[None] = []
+    lane = lane_of(store, topic, Outlet())
+    monkeypatch.setattr(lane._lane, "wake", lambda: woken.append(None))
+    for number in range(1_010):
+        Handover(leased(f"m{number}", due=0), lane._note)(error)
+    assert len(woken) == wakes
 
 
 # The output as a whole

@@ -1,4 +1,4 @@
-"""Storage lanes: group commit, fair turns, bounded queues, and errors that reach whom they concern."""
+"""Storage threads: group commit, fair turns, bounded queues, and errors that reach whom they concern."""
 
 import itertools
 import threading
@@ -22,7 +22,7 @@ from chronoline.core.errors import (
 from chronoline.core.message import Header, Lease, NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
-from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.stores.contract import Store
 from tests.delivery.stores import PATIENCE_S, Tap
 
@@ -39,10 +39,10 @@ def answer(future: Future[list[Outcome]]) -> list[str]:
 
 
 @pytest.fixture
-def busy(tap: Tap, lanes: StorageLanes, topic: Topic) -> Future[list[Outcome]]:
+def busy(tap: Tap, threads: StorageThreads, topic: Topic) -> Future[list[Outcome]]:
     """A commit that waits at the closed gate, so that what is asked next has to gather."""
     tap.gate.clear()
-    first = lanes.create(topic.uid, messages("first", 1))
+    first = threads.create(topic.uid, messages("first", 1))
     tap.wait_until_entered()
     return first
 
@@ -51,26 +51,26 @@ def busy(tap: Tap, lanes: StorageLanes, topic: Topic) -> Future[list[Outcome]]:
 
 
 def test_calls_from_many_threads_are_committed_together(
-    tap: Tap, lanes: StorageLanes, topic: Topic
+    tap: Tap, threads: StorageThreads, topic: Topic
 ) -> None:
     def call(number: int) -> list[str]:
         return [
             word
             for each in range(10)
-            for word in answer(lanes.create(topic.uid, messages(f"{number}-{each}", 1)))
+            for word in answer(threads.create(topic.uid, messages(f"{number}-{each}", 1)))
         ]
 
-    with ThreadPoolExecutor(CALLERS) as threads:
-        answers = list(threads.map(call, range(CALLERS)))
+    with ThreadPoolExecutor(CALLERS) as callers:
+        answers = list(callers.map(call, range(CALLERS)))
     assert answers == [["done"] * 10] * CALLERS
     assert sum(rows for _, rows in tap.commits) == CALLERS * 10
     assert len(tap.commits) < CALLERS * 10 / 2
 
 
 def test_what_gathers_behind_a_commit_is_the_next_one(
-    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+    tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
-    behind = [lanes.create(topic.uid, messages(f"m{number}", 2)) for number in range(20)]
+    behind = [threads.create(topic.uid, messages(f"m{number}", 2)) for number in range(20)]
     tap.gate.set()
     assert answer(busy) == ["done"]
     assert [answer(each) for each in behind] == [["done", "done"]] * 20
@@ -78,14 +78,14 @@ def test_what_gathers_behind_a_commit_is_the_next_one(
 
 
 def test_each_caller_gets_its_own_outcomes(
-    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+    tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     tap.store.create(topic.uid, messages("taken", 2), now_ms=0)
     calls = [
-        lanes.create(topic.uid, messages("a", 1)),
-        lanes.create(topic.uid, [*messages("taken", 2), *messages("b", 1)]),
-        lanes.create(topic.uid, [NewMessage(id="", due=0)]),
-        lanes.create(topic.uid, messages("a", 1)),
+        threads.create(topic.uid, messages("a", 1)),
+        threads.create(topic.uid, [*messages("taken", 2), *messages("b", 1)]),
+        threads.create(topic.uid, [NewMessage(id="", due=0)]),
+        threads.create(topic.uid, messages("a", 1)),
     ]
     tap.gate.set()
     assert [answer(each) for each in calls] == [
@@ -104,15 +104,15 @@ def test_each_caller_gets_its_own_outcomes(
 
 
 def test_different_kinds_are_not_mixed(
-    tap: Tap, lanes: StorageLanes, store: Store, topic: Topic, busy: Future[list[Outcome]]
+    tap: Tap, threads: StorageThreads, store: Store, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     other = store.create_topic("other", now_ms=0)
     calls = [
-        lanes.create(topic.uid, messages("a", 1)),
-        lanes.create(other.uid, messages("a", 1)),
-        lanes.create(topic.uid, messages("a", 1), if_exists="replace"),
-        lanes.cancel(topic.uid, ["first-0"], producer_group="default"),
-        lanes.cancel(topic.uid, ["a-0"], producer_group="others"),
+        threads.create(topic.uid, messages("a", 1)),
+        threads.create(other.uid, messages("a", 1)),
+        threads.create(topic.uid, messages("a", 1), if_exists="replace"),
+        threads.cancel(topic.uid, ["first-0"], producer_group="default"),
+        threads.cancel(topic.uid, ["a-0"], producer_group="others"),
     ]
     tap.gate.set()
     assert [answer(each) for each in calls] == [["done"]] * 4 + [["not_owner"]]
@@ -120,10 +120,10 @@ def test_different_kinds_are_not_mixed(
 
 
 def test_a_big_call_is_cut_and_lets_others_through(
-    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+    tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
-    big = lanes.create(topic.uid, messages("big", 20_000))
-    small = lanes.cancel(topic.uid, ["first-0"], producer_group="default")
+    big = threads.create(topic.uid, messages("big", 20_000))
+    small = threads.cancel(topic.uid, ["first-0"], producer_group="default")
     tap.gate.set()
     assert answer(small) == ["done"]
     assert answer(big) == ["done"] * 20_000
@@ -135,16 +135,16 @@ def test_a_big_call_is_cut_and_lets_others_through(
 
 
 def test_deadline_work_takes_turns_with_bulk_work(
-    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+    tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     bulk = [
-        lanes.create(topic.uid, messages("a", 1)),
-        lanes.cancel(topic.uid, ["x"], producer_group="default"),
-        lanes.reschedule(topic.uid, [("x", 0)], producer_group="default"),
+        threads.create(topic.uid, messages("a", 1)),
+        threads.cancel(topic.uid, ["x"], producer_group="default"),
+        threads.reschedule(topic.uid, [("x", 0)], producer_group="default"),
     ]
-    deadline = lanes.ack(topic.uid, [])
+    deadline = threads.ack(topic.uid, [])
     assert answer(deadline) == []  # nothing to do needs no turn
-    released = lanes.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)
+    released = threads.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)
     tap.gate.set()
     released.result(PATIENCE_S)
     assert [answer(each) for each in bulk] == [["done"], ["not_found"], ["not_found"]]
@@ -152,49 +152,49 @@ def test_deadline_work_takes_turns_with_bulk_work(
 
 
 def test_leases_go_through_all_their_operations(
-    lanes: StorageLanes, store: Store, topic: Topic
+    threads: StorageThreads, store: Store, topic: Topic
 ) -> None:
-    answer(lanes.create(topic.uid, messages("m", 6)))
-    grant = lanes.reserve(
+    answer(threads.create(topic.uid, messages("m", 6)))
+    grant = threads.reserve(
         topic.uid, topic.all_buckets, consumer="c", limit=6, lease_ms=60_000
     ).result(PATIENCE_S)
     leases = [each.lease for each in grant.leased]
     assert len(leases) == 6
     later = leases[0].until + 60_000
-    (extended,) = lanes.extend(topic.uid, [(leases[0], later)]).result(PATIENCE_S)
+    (extended,) = threads.extend(topic.uid, [(leases[0], later)]).result(PATIENCE_S)
     assert store.lookup(topic.uid, [leases[0].id])[leases[0].id].ts == later
     held = replace(leases[0], version=extended.version)
-    assert answer(lanes.ack(topic.uid, [held, leases[0]])) == ["done", "deleted"]
-    assert answer(lanes.release(topic.uid, [(leases[1], later)])) == ["done"]
-    assert answer(lanes.retry(topic.uid, [(leases[2], later)])) == ["done"]
-    assert answer(lanes.bury(topic.uid, [(leases[3], "no use")])) == ["done"]
+    assert answer(threads.ack(topic.uid, [held, leases[0]])) == ["done", "deleted"]
+    assert answer(threads.release(topic.uid, [(leases[1], later)])) == ["done"]
+    assert answer(threads.retry(topic.uid, [(leases[2], later)])) == ["done"]
+    assert answer(threads.bury(topic.uid, [(leases[3], "no use")])) == ["done"]
     assert [each.reason for each in store.dead_letters(topic.uid, limit=2)] == ["no use"]
-    assert answer(lanes.unreserve(topic.uid, leases[4:])) == ["done", "done"]
-    assert answer(lanes.reschedule(topic.uid, [(leases[1].id, 5)], producer_group="default")) == [
+    assert answer(threads.unreserve(topic.uid, leases[4:])) == ["done", "done"]
+    assert answer(threads.reschedule(topic.uid, [(leases[1].id, 5)], producer_group="default")) == [
         "done"
     ]
 
 
-# How many lanes
+# How many threads
 
 
-@pytest.mark.parametrize(("beside", "lanes_expected"), [(False, 1), (True, 3)])
-def test_engines_whose_writers_run_beside_each_other_have_a_lane_for_each_queue(
-    store: Store, beside: bool, lanes_expected: int
+@pytest.mark.parametrize(("beside", "threads_expected"), [(False, 1), (True, 3)])
+def test_engines_whose_writers_run_beside_each_other_have_a_thread_for_each_queue(
+    store: Store, beside: bool, threads_expected: int
 ) -> None:
     before = set(threading.enumerate())
     tap = Tap(store, replace(store.capabilities, concurrent_writers=beside))
-    lanes = StorageLanes(cast(Store, tap))
+    threads = StorageThreads(cast(Store, tap))
     started = set(threading.enumerate()) - before
-    lanes.close()
-    assert len(started) == lanes_expected
+    threads.close()
+    assert len(started) == threads_expected
     assert not any(thread.is_alive() for thread in started)
 
 
-def test_on_two_lanes_deadline_work_does_not_wait_for_bulk_work(store: Store) -> None:
+def test_on_two_threads_deadline_work_does_not_wait_for_bulk_work(store: Store) -> None:
     topic = store.create_topic("t", now_ms=0)
     tap = Tap(store, replace(store.capabilities, concurrent_writers=True))
-    lanes = StorageLanes(cast(Store, tap))
+    threads = StorageThreads(cast(Store, tap))
     stuck = threading.Event()
 
     def wait_in_creates(name: str) -> None:
@@ -202,14 +202,14 @@ def test_on_two_lanes_deadline_work_does_not_wait_for_bulk_work(store: Store) ->
             assert stuck.wait(PATIENCE_S)
 
     tap.fail = wait_in_creates
-    created = lanes.create(topic.uid, messages("m", 1))
+    created = threads.create(topic.uid, messages("m", 1))
     tap.wait_until_entered()
-    grant = lanes.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)
+    grant = threads.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)
     assert grant.result(PATIENCE_S).leased == ()
     assert not created.done()
     stuck.set()
     assert answer(created) == ["done"]
-    lanes.close()
+    threads.close()
 
 
 # Bounds
@@ -217,62 +217,62 @@ def test_on_two_lanes_deadline_work_does_not_wait_for_bulk_work(store: Store) ->
 
 def test_a_full_queue_refuses_at_once(store: Store, topic: Topic) -> None:
     tap = Tap(store)
-    lanes = StorageLanes(cast(Store, tap), most_waiting=100)
+    threads = StorageThreads(cast(Store, tap), most_waiting=100)
     tap.gate.clear()
-    first = lanes.create(topic.uid, messages("first", 1))
+    first = threads.create(topic.uid, messages("first", 1))
     tap.wait_until_entered()
-    waiting = lanes.create(topic.uid, messages("a", 100))
+    waiting = threads.create(topic.uid, messages("a", 100))
     with pytest.raises(StoreBusy, match="nothing was changed"):
-        lanes.create(topic.uid, messages("b", 1))
+        threads.create(topic.uid, messages("b", 1))
     tap.gate.set()
     assert (answer(first), answer(waiting)) == (["done"], ["done"] * 100)
-    assert answer(lanes.create(topic.uid, messages("b", 1))) == ["done"]
-    lanes.close()
+    assert answer(threads.create(topic.uid, messages("b", 1))) == ["done"]
+    threads.close()
 
 
 def test_a_queue_is_full_by_the_bytes_of_its_messages_too(store: Store, topic: Topic) -> None:
     tap = Tap(store)
-    lanes = StorageLanes(cast(Store, tap), most_bytes=1_000)
+    threads = StorageThreads(cast(Store, tap), most_bytes=1_000)
     tap.gate.clear()
-    first = lanes.create(topic.uid, messages("first", 1))
+    first = threads.create(topic.uid, messages("first", 1))
     tap.wait_until_entered()
     heavy = NewMessage(
         id="a", due=0, body=bytes(600), key=bytes(200), headers=(("name", bytes(100)), ("n", None))
     )
-    waiting = lanes.create(topic.uid, [heavy])
+    waiting = threads.create(topic.uid, [heavy])
     with pytest.raises(StoreBusy, match=r"905 bytes wait .* nothing was changed"):
-        lanes.create(topic.uid, [NewMessage(id="b", due=0, body=bytes(96))])
-    beside = lanes.create(topic.uid, [NewMessage(id="b", due=0, body=bytes(95))])
+        threads.create(topic.uid, [NewMessage(id="b", due=0, body=bytes(96))])
+    beside = threads.create(topic.uid, [NewMessage(id="b", due=0, body=bytes(95))])
     tap.gate.set()
     assert [answer(each) for each in (first, waiting, beside)] == [["done"]] * 3
-    lanes.close()
+    threads.close()
 
 
 def test_a_queue_is_full_by_the_bytes_of_its_reasons_too(store: Store, topic: Topic) -> None:
     tap = Tap(store)
-    lanes = StorageLanes(cast(Store, tap), most_bytes=1_000)
+    threads = StorageThreads(cast(Store, tap), most_bytes=1_000)
     tap.gate.clear()
-    first = lanes.create(topic.uid, messages("first", 1))
+    first = threads.create(topic.uid, messages("first", 1))
     tap.wait_until_entered()
     lease = Lease(id="a", consumer="c", version=1, until=1)
-    waiting = lanes.bury(topic.uid, [(lease, "x" * 600)])
+    waiting = threads.bury(topic.uid, [(lease, "x" * 600)])
     with pytest.raises(StoreBusy, match=r"600 bytes wait .* nothing was changed"):
-        lanes.bury(topic.uid, [(lease, "x" * 401)])
+        threads.bury(topic.uid, [(lease, "x" * 401)])
     wrong = cast(list[tuple[Lease, str]], [(lease, 5), "ab", lease])
-    beside = lanes.bury(topic.uid, wrong)
+    beside = threads.bury(topic.uid, wrong)
     tap.gate.set()
     assert [answer(each) for each in (first, waiting)] == [["done"], ["not_found"]]
     assert answer(beside) == ["invalid"] * 3
-    lanes.close()
+    threads.close()
 
 
 def test_of_a_flood_of_large_bodies_no_more_is_held_than_the_bound(
     store: Store, topic: Topic
 ) -> None:
     tap = Tap(store)
-    lanes = StorageLanes(cast(Store, tap), most_bytes=10_000)
+    threads = StorageThreads(cast(Store, tap), most_bytes=10_000)
     tap.gate.clear()
-    first = lanes.create(topic.uid, messages("first", 1))
+    first = threads.create(topic.uid, messages("first", 1))
     tap.wait_until_entered()
 
     def flood(number: int) -> list[Future[list[Outcome]]]:
@@ -280,16 +280,16 @@ def test_of_a_flood_of_large_bodies_no_more_is_held_than_the_bound(
         for each in range(50):
             heavy = NewMessage(id=f"{number}-{each}", due=0, body=bytes(900))
             with suppress(StoreBusy):
-                taken.append(lanes.create(topic.uid, [heavy]))
+                taken.append(threads.create(topic.uid, [heavy]))
         return taken
 
-    with ThreadPoolExecutor(8) as threads:
-        held = [call for calls in threads.map(flood, range(8)) for call in calls]
+    with ThreadPoolExecutor(8) as callers:
+        held = [call for calls in callers.map(flood, range(8)) for call in calls]
     assert len(held) == 10_000 // 900
     tap.gate.set()
     assert answer(first) == ["done"]
     assert [answer(call) for call in held] == [["done"]] * len(held)
-    lanes.close()
+    threads.close()
 
 
 @pytest.mark.parametrize(
@@ -304,30 +304,30 @@ def test_of_a_flood_of_large_bodies_no_more_is_held_than_the_bound(
     ],
 )
 def test_what_cannot_be_weighed_is_refused_by_the_store_alone(
-    lanes: StorageLanes, topic: Topic, wrong: NewMessage
+    threads: StorageThreads, topic: Topic, wrong: NewMessage
 ) -> None:
-    assert answer(lanes.create(topic.uid, [wrong, *messages("m", 1)])) == ["invalid", "done"]
+    assert answer(threads.create(topic.uid, [wrong, *messages("m", 1)])) == ["invalid", "done"]
 
 
 def test_a_queue_is_as_full_as_before_after_big_calls_failed(store: Store, topic: Topic) -> None:
     tap = Tap(store)
-    lanes = StorageLanes(cast(Store, tap), most_waiting=1_000)
+    threads = StorageThreads(cast(Store, tap), most_waiting=1_000)
     tap.fail = unavailable
     for number in range(20):
         with pytest.raises(StoreError):
-            answer(lanes.create(topic.uid, messages(f"failed{number}", 1_000)))
+            answer(threads.create(topic.uid, messages(f"failed{number}", 1_000)))
     tap.fail = lambda _: None
     tap.gate.clear()
-    first = lanes.create(topic.uid, messages("first", 1))
+    first = threads.create(topic.uid, messages("first", 1))
     while not tap.entered.acquire(timeout=0.01) or tap.commits[-1] != ("create", 1):
         pass
-    waiting = lanes.create(topic.uid, messages("a", 1_000))
+    waiting = threads.create(topic.uid, messages("a", 1_000))
     try:
         with pytest.raises(StoreBusy):
-            lanes.create(topic.uid, messages("b", 1))
+            threads.create(topic.uid, messages("b", 1))
     finally:
         tap.gate.set()
-        lanes.close()
+        threads.close()
     assert answer(first) == ["done"]
     assert answer(waiting) == ["done"] * 1_000
 
@@ -353,13 +353,13 @@ def failing_on(number: int, error: Exception) -> Callable[[str], None]:
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), OutcomeUnknown("lost")], ids=repr)
 def test_an_error_reaches_the_callers_of_that_commit_and_the_lane_goes_on(
     tap: Tap,
-    lanes: StorageLanes,
+    threads: StorageThreads,
     topic: Topic,
     busy: Future[list[Outcome]],
     error: Exception,
 ) -> None:
-    together = [lanes.create(topic.uid, messages(f"m{number}", 1)) for number in range(3)]
-    other = lanes.cancel(topic.uid, ["first-0"], producer_group="default")
+    together = [threads.create(topic.uid, messages(f"m{number}", 1)) for number in range(3)]
+    other = threads.cancel(topic.uid, ["first-0"], producer_group="default")
     tap.fail = failing_on(2, error)
     tap.gate.set()
     assert answer(busy) == ["done"]
@@ -368,15 +368,15 @@ def test_an_error_reaches_the_callers_of_that_commit_and_the_lane_goes_on(
             answer(call)
         assert raised.value is error
     assert answer(other) == ["done"]
-    assert answer(lanes.create(topic.uid, messages("m0", 1))) == ["done"]
+    assert answer(threads.create(topic.uid, messages("m0", 1))) == ["done"]
 
 
 def test_what_one_caller_did_wrong_is_not_paid_by_its_neighbours(
-    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+    tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
-    good = lanes.create(topic.uid, messages("good", 1))
-    wrong = lanes.create(topic.uid, messages("wrong", 1))
-    also_good = lanes.create(topic.uid, messages("also", 1))
+    good = threads.create(topic.uid, messages("good", 1))
+    wrong = threads.create(topic.uid, messages("wrong", 1))
+    also_good = threads.create(topic.uid, messages("also", 1))
 
     def fail(_: str) -> None:
         if "wrong-0" in tap.ids:
@@ -389,33 +389,35 @@ def test_what_one_caller_did_wrong_is_not_paid_by_its_neighbours(
         answer(wrong)
 
 
-def test_a_batch_that_is_none_is_refused_at_once(lanes: StorageLanes, topic: Topic) -> None:
-    answer(lanes.create(topic.uid, [NewMessage(id=each, due=0) for each in ("a", "b", "ab")]))
+def test_a_batch_that_is_none_is_refused_at_once(threads: StorageThreads, topic: Topic) -> None:
+    answer(threads.create(topic.uid, [NewMessage(id=each, due=0) for each in ("a", "b", "ab")]))
     for wrong in ("ab", b"ab", 5, iter(["a"])):
         with pytest.raises(InvalidInput, match="a batch must be a list or a tuple"):
-            lanes.cancel(topic.uid, cast(list[str], wrong), producer_group="default")
+            threads.cancel(topic.uid, cast(list[str], wrong), producer_group="default")
     ids = cast(list[str], {"a", "b", "ab"})
-    assert answer(lanes.cancel(topic.uid, ids, producer_group="default")) == ["done"] * 3
+    assert answer(threads.cancel(topic.uid, ids, producer_group="default")) == ["done"] * 3
 
 
 def test_a_batch_is_what_it_was_when_it_was_given(
-    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+    tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     batch = messages("m", 2)
-    call = lanes.create(topic.uid, batch)
+    call = threads.create(topic.uid, batch)
     batch.clear()
     tap.gate.set()
     assert answer(call) == ["done", "done"]
 
 
-def test_a_topic_that_is_not_there_is_the_callers_error(lanes: StorageLanes, topic: Topic) -> None:
+def test_a_topic_that_is_not_there_is_the_callers_error(
+    threads: StorageThreads, topic: Topic
+) -> None:
     with pytest.raises(TopicNotFound):
-        answer(lanes.create(topic.uid + 1, messages("m", 1)))
-    assert answer(lanes.create(topic.uid, messages("m", 1))) == ["done"]
+        answer(threads.create(topic.uid + 1, messages("m", 1)))
+    assert answer(threads.create(topic.uid, messages("m", 1))) == ["done"]
 
 
 def test_a_call_that_is_partly_done_has_an_unknown_outcome(
-    tap: Tap, lanes: StorageLanes, topic: Topic
+    tap: Tap, threads: StorageThreads, topic: Topic
 ) -> None:
     def fail_later(_: str) -> None:
         if len(tap.commits) > 1:
@@ -423,43 +425,43 @@ def test_a_call_that_is_partly_done_has_an_unknown_outcome(
 
     tap.fail = fail_later
     with pytest.raises(OutcomeUnknown, match="a part of the batch is done"):
-        answer(lanes.create(topic.uid, messages("m", 20_000)))
+        answer(threads.create(topic.uid, messages("m", 20_000)))
     tap.fail = lambda _: None
-    again = answer(lanes.create(topic.uid, messages("m", 20_000)))
+    again = answer(threads.create(topic.uid, messages("m", 20_000)))
     assert again.count("exists") == tap.commits[0][1]
     assert again.count("done") == 20_000 - tap.commits[0][1]
 
 
 def test_a_caller_that_gives_up_does_not_end_the_lane(
-    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+    tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
-    given_up = lanes.create(topic.uid, messages("a", 1))
+    given_up = threads.create(topic.uid, messages("a", 1))
     given_up.cancel()  # as asyncio does to what it waits for with a time-out
-    beside = lanes.create(topic.uid, messages("b", 1))
+    beside = threads.create(topic.uid, messages("b", 1))
     tap.gate.set()
     assert answer(busy) == ["done"]
     assert answer(beside) == ["done"]
-    assert answer(lanes.create(topic.uid, messages("c", 1))) == ["done"]
+    assert answer(threads.create(topic.uid, messages("c", 1))) == ["done"]
 
 
 def test_a_caller_that_gives_up_a_reservation_does_not_end_the_lane(
-    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+    tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
-    given_up = lanes.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)
+    given_up = threads.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)
     given_up.cancel()
     tap.gate.set()
     assert answer(busy) == ["done"]
-    assert answer(lanes.create(topic.uid, messages("c", 1))) == ["done"]
+    assert answer(threads.create(topic.uid, messages("c", 1))) == ["done"]
 
 
 # Closing
 
 
 def test_closing_finishes_what_waits(
-    tap: Tap, lanes: StorageLanes, topic: Topic, busy: Future[list[Outcome]]
+    tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
-    waiting = [lanes.create(topic.uid, messages(f"m{number}", 1_000)) for number in range(5)]
-    closing = threading.Thread(target=lanes.close)
+    waiting = [threads.create(topic.uid, messages(f"m{number}", 1_000)) for number in range(5)]
+    closing = threading.Thread(target=threads.close)
     closing.start()
     tap.gate.set()
     closing.join(PATIENCE_S)
@@ -469,9 +471,9 @@ def test_closing_finishes_what_waits(
 
 
 def test_closing_twice_is_fine_and_later_calls_are_refused(
-    lanes: StorageLanes, topic: Topic
+    threads: StorageThreads, topic: Topic
 ) -> None:
-    lanes.close()
-    lanes.close()
+    threads.close()
+    threads.close()
     with pytest.raises(StoreClosed):
-        lanes.create(topic.uid, messages("m", 1))
+        threads.create(topic.uid, messages("m", 1))

@@ -36,7 +36,7 @@ class Killer:
 
 def write(url: str, step: int, answers: int) -> None:
     killer = Killer(step)
-    threading.settrace(killer)  # the lane's thread, which begins with the log
+    threading.settrace(killer)  # the committer's thread, which begins with the log
     with Log(url) as log:
         events = [NewEvent(value=f"{step}-{n}".encode()) for n in range(7)]
         log.topic("t")

@@ -49,7 +49,7 @@ def test_where_the_index_hears_nothing_a_reader_looks(
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("full"), StoreError("full")])
-@pytest.mark.parametrize("value", [b"", bytes(99)], ids=["by the writer", "by the lane"])
+@pytest.mark.parametrize("value", [b"", bytes(99)], ids=["by the writer", "by the committer"])
 def test_an_append_that_is_cut_and_fails_in_part_is_told_all_the_same(
     url: str, monkeypatch: pytest.MonkeyPatch, value: bytes, error: StoreError
 ) -> None:

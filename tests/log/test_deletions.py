@@ -55,7 +55,7 @@ def test_events_of_other_topics_in_the_same_commit_are_appended(log: Log, other:
     other.append("t", value=b"")
     other.append("other", value=b"")
     log.delete_topic("t")
-    with other._lane._changed:  # they gather, and go into one commit
+    with other._committer._changed:  # they gather, and go into one commit
         pending = {
             name: other.append_later(name, [NewEvent(value=b"x")]) for name in ("t", "other")
         }

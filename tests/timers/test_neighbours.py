@@ -333,7 +333,7 @@ def test_a_node_that_has_too_much_to_write_takes_nothing_in(tmp_path: Path) -> N
         async with cluster(tmp_path) as nodes:
             node = nodes.node(0)
             written = threading.Event()
-            slow = node.journal._lane.submit(
+            slow = node.journal._committer.submit(
                 node.journal._queue, "slow", lambda *_: [written.wait(60)], [None]
             )
             body = timer(NOWHERE, interval_ms=HOUR_MS, opaque="x" * 900_000)

@@ -10,7 +10,7 @@ from itertools import count
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
-from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.delivery.storage_threads import StorageThreads
 from chronoline_bench.engines.contract import Database, Engine, raw_row
 from chronoline_bench.messages import AHEAD_MS, BODY_BYTES, count_all
 from chronoline_bench.report import Row, Wanted
@@ -32,15 +32,15 @@ class SingleSizes:
 def measure_singles(session: Session, engine: Engine, sizes: SingleSizes) -> None:
     with engine.open("singles") as own, engine.open("singles_raw") as raw:
         topic = own.store.create_topic("singles", now_ms=session.clock.now_ms())
-        lanes = StorageLanes(own.store, session.clock)
+        threads = StorageThreads(own.store, session.clock)
         try:
-            work = _Singles(session, topic, lanes, raw, sizes.seconds)
+            work = _Singles(session, topic, threads, raw, sizes.seconds)
             title = f"{engine.name}: singles"
             measures = {"create": work.create, "raw": work.commit}
             with session.show.work(title, (sizes.rounds + 1) * len(measures)) as advance:
                 rates = medians(interleave(sizes.rounds, measures, after_each=lambda: advance(1)))
         finally:
-            lanes.close()
+            threads.close()
         found = count_all(own.store, topic, session.clock.now_ms())
         session.tally.expect(work.created, found)
     session.rows.append(
@@ -58,11 +58,11 @@ def measure_singles(session: Session, engine: Engine, sizes: SingleSizes) -> Non
 
 class _Singles:
     def __init__(
-        self, session: Session, topic: Topic, lanes: StorageLanes, raw: Database, seconds: float
+        self, session: Session, topic: Topic, threads: StorageThreads, raw: Database, seconds: float
     ) -> None:
         self._session = session
         self._topic = topic
-        self._lanes = lanes
+        self._threads = threads
         self._raw = raw
         self._seconds = seconds
         self._numbers = count()
@@ -77,7 +77,7 @@ class _Singles:
         def send(answered: list[Outcome]) -> None:
             try:
                 while time.perf_counter() < end:
-                    answer = self._lanes.create(self._topic.uid, [self._message()])
+                    answer = self._threads.create(self._topic.uid, [self._message()])
                     answered += answer.result()
             except BaseException as error:  # it is told where the threads are waited for
                 problems.append(error)

@@ -359,7 +359,7 @@ class Pollers:
     def _return(self, poller: Poller, leased: Sequence[LeasedMessage]) -> None:
         leases = [each.lease for each in leased]
         for lease in leases:
-            poller.subscription.settled(lease)
+            poller.subscription.forget(lease)
         self._give_back(poller, leases)
 
     def _give_back(self, poller: Poller, leases: Sequence[Lease]) -> None:

@@ -15,7 +15,7 @@ _SETTLING_MS = 10_000
 """The longest absence of the store after which the answer of a call still counts."""
 _MOST_STOP_MS = 5_000
 _LEAST_WAIT_MS = 100
-"""What is given back is due a while later than a lane writes it, however busy the store is."""
+"""What is given back is due a while later than a storage thread writes it, however busy the store is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ class _Taken:
         return results
 
 
-class Lane:
+class Committer:
     """One thread that serves its queues in turn."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Lane:
         call = Call(items, list(accumulate(map(item_bytes, items), initial=0)), item_place)
         with self._changed:
             if self._stopped:
-                raise StoreClosed("the storage lane is closed")
+                raise StoreClosed("the storage threads are closed")
             queue.put(kind, write, call)
             if queue.is_complete():
                 self._changed.notify()
@@ -196,7 +196,7 @@ class Lane:
         started = time.perf_counter()
         try:
             results = taken.write_all(self._clock.now_ms())
-        except BaseException as error:  # it is the callers', and must not end the lane
+        except BaseException as error:  # it is the callers', and must not end the committer
             self._failed(taken, error)
             return
         took_s = time.perf_counter() - started
@@ -256,11 +256,14 @@ class Lane:
         self, taken: Sequence[_Taken], error: BaseException, *, queues: Sequence[Queue]
     ) -> None:
         """Nobody foresaw this error, so nobody knows what became of the calls that were taken, and of all
-        that wait in these queues. The lane goes on.
+        that wait in these queues. The committer goes on.
         """
-        logger.error("a lane failed; it goes on", exc_info=error, extra={"action": "lane_failed"})
+        logger.error(
+            "a committer failed; it goes on", exc_info=error, extra={"action": "committer_failed"}
+        )
         unknown = OutcomeUnknown(
-            f"the lane failed, so the change may have happened or not; ask again with the same ids: {error!r}"
+            "the committer failed, so the change may have happened or not;"
+            f" ask again with the same ids: {error!r}"
         )
         unknown.__cause__ = error
         self._returning = None

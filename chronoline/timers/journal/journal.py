@@ -19,7 +19,7 @@ from chronoline.core.errors import InvalidInput, StoreBusy, StoreUnavailable
 from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import SqliteDatabase
 from chronoline.runtime.clock import SystemClock
-from chronoline.runtime.group_commit import Lane
+from chronoline.runtime.group_commit import Committer
 from chronoline.timers.records import Reader, to_record
 from chronoline.timers.timer import MOST_AGE_MS, Lives, Timer
 
@@ -61,8 +61,10 @@ class Journal:
         # Unreadable records, with the reason: they are left out, and stay in the file until they are
         # overwritten.
         self.unreadable: dict[int, str] = {}
-        self._lane = Lane("journal", SystemClock(), commit_ms=_COMMIT_MS, most_items=_MOST_WAITING)
-        self._queue = self._lane.open_queue()
+        self._committer = Committer(
+            "journal", SystemClock(), commit_ms=_COMMIT_MS, most_items=_MOST_WAITING
+        )
+        self._queue = self._committer.open_queue()
 
     def load(self, *, now_ms: int, wall_ms: int) -> Iterator[Saved]:
         """All saved timers, with starts by the clock that reads `now_ms`.
@@ -134,7 +136,7 @@ class Journal:
             }
             for timer_id, timer, lives in changes
         ]
-        return self._lane.submit(self._queue, "save", self._write, rows, item_bytes=_weight)
+        return self._committer.submit(self._queue, "save", self._write, rows, item_bytes=_weight)
 
     def _write(self, rows: Sequence[dict[str, Any]], _: int) -> list[None]:
         # The last change of a timer counts.
@@ -154,7 +156,7 @@ class Journal:
 
     def close(self) -> None:
         """Closes the file after the pending saves."""
-        self._lane.close()
+        self._committer.close()
         self._database.close()
 
 

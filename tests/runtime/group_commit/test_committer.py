@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chronoline.core.errors import InvalidInput, StoreUnavailable
-from chronoline.runtime.group_commit import Lane
+from chronoline.runtime.group_commit import Committer
 from chronoline.runtime.group_commit import queue as queue_module
 from chronoline.testing import ManualClock
 
@@ -16,7 +16,7 @@ PATIENCE_S = 15
 
 
 class Joint:
-    """A lane that commits everything together; each kind writes under its name."""
+    """A committer that commits everything together; each kind writes under its name."""
 
     def __init__(self) -> None:
         self.commits: list[list[str]] = []
@@ -24,14 +24,14 @@ class Joint:
         self.gate = threading.Event()
         self.error: Exception | None = None
         self._names: list[str] = []
-        self.lane = Lane(
+        self.committer = Committer(
             "test",
             ManualClock(),
             commit_ms=60_000,
             most_items=100_000,
             together=self._together,
         )
-        self.queues = [self.lane.open_queue(), self.lane.open_queue()]
+        self.queues = [self.committer.open_queue(), self.committer.open_queue()]
 
     def _together(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
         self._names = []
@@ -55,7 +55,7 @@ class Joint:
                 raise InvalidInput("thirteen")
             return list(written)
 
-        return self.lane.submit(self.queues[queue], kind, write, items)
+        return self.committer.submit(self.queues[queue], kind, write, items)
 
     def gather(self, *asked: tuple[int, str, int]) -> list[Future[list[int]]]:
         """What is asked while a first commit is under way, which then ends."""
@@ -72,7 +72,7 @@ def joint() -> Iterator[Joint]:
     opened = Joint()
     yield opened
     opened.gate.set()
-    opened.lane.close()
+    opened.committer.close()
 
 
 def test_kinds_and_queues_that_wait_are_one_commit(joint: Joint) -> None:

@@ -1,4 +1,4 @@
-"""A lane in which something fails that nobody foresaw: its calls hear of it, and it goes on."""
+"""A committer in which something fails that nobody foresaw: its calls hear of it, and it goes on."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chronoline.core.errors import OutcomeUnknown, StoreBusy
-from chronoline.runtime.group_commit import Lane, Pace
+from chronoline.runtime.group_commit import Committer, Pace
 from chronoline.testing import ManualClock
 
 PATIENCE_S = 15
@@ -17,15 +17,15 @@ MOST_ITEMS = 10
 
 
 class Counter:
-    """Lanes whose commits wait at a gate, and answer what they were given."""
+    """Committers whose commits wait at a gate, and answer what they were given."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.entered = threading.Semaphore(0)
-        self._lanes: list[Lane] = []
+        self._committers: list[Committer] = []
 
-    def open_lane(self, *, joint: bool = False) -> Lane:
-        lane = Lane(
+    def open_committer(self, *, joint: bool = False) -> Committer:
+        committer = Committer(
             "test",
             ManualClock(),
             commit_ms=60_000,  # what waits at the gate is no slow work
@@ -33,8 +33,8 @@ class Counter:
             most_places=None if joint else 3,
             together=_one_by_one if joint else None,
         )
-        self._lanes.append(lane)
-        return lane
+        self._committers.append(committer)
+        return committer
 
     def write(self, items: Sequence[Any], now_ms: int) -> list[Any]:
         self.entered.release()
@@ -49,8 +49,8 @@ class Counter:
 
     def close(self) -> None:
         self.gate.set()
-        for lane in self._lanes:
-            lane.close()
+        for committer in self._committers:
+            committer.close()
 
 
 def _one_by_one(works: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -75,11 +75,11 @@ def test_after_a_failure_behind_a_commit_its_calls_are_unknown_and_the_lane_goes
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lane = counter.open_lane(joint=joint)
-    queue = lane.open_queue()
+    committer = counter.open_committer(joint=joint)
+    queue = committer.open_queue()
 
     def submit(item: int) -> Future[list[int]]:
-        return lane.submit(queue, item % 2, counter.write, [item])
+        return committer.submit(queue, item % 2, counter.write, [item])
 
     first = counter.occupy(submit)
     waiting = [submit(item) for item in (1, 2, 3)]
@@ -90,22 +90,22 @@ def test_after_a_failure_behind_a_commit_its_calls_are_unknown_and_the_lane_goes
             with pytest.raises(OutcomeUnknown, match="may have happened or not") as unknown:
                 call.result(PATIENCE_S)
             assert isinstance(unknown.value.__cause__, ArithmeticError)
-    assert {each.__dict__["action"] for each in caplog.records} == {"lane_failed"}
+    assert {each.__dict__["action"] for each in caplog.records} == {"committer_failed"}
     assert submit(4).result(PATIENCE_S) == [4]
 
 
 def test_calls_that_a_write_did_not_answer_are_unknown_and_not_written_again(
     counter: Counter,
 ) -> None:
-    lane = counter.open_lane(joint=True)
-    queue = lane.open_queue()
+    committer = counter.open_committer(joint=True)
+    queue = committer.open_queue()
     written: list[Any] = []
 
     def write(items: Sequence[Any], now_ms: int) -> list[Any]:
         written.extend(items)
         return []  # which no store does
 
-    calls = [lane.submit(queue, "write", write, [each, each]) for each in ("a", "b")]
+    calls = [committer.submit(queue, "write", write, [each, each]) for each in ("a", "b")]
     for call in calls:
         with pytest.raises(OutcomeUnknown):
             call.result(PATIENCE_S)
@@ -113,11 +113,11 @@ def test_calls_that_a_write_did_not_answer_are_unknown_and_not_written_again(
 
 
 def test_what_cannot_be_taken_from_a_queue_fails_with_all_that_waits(counter: Counter) -> None:
-    lane = counter.open_lane()
-    queue = lane.open_queue()
+    committer = counter.open_committer()
+    queue = committer.open_queue()
 
     def submit(item: Any) -> Future[list[Any]]:
-        return lane.submit(queue, "write", counter.write, [item], item_place=lambda each: each)
+        return committer.submit(queue, "write", counter.write, [item], item_place=lambda each: each)
 
     first = counter.occupy(submit)
     unhashable: list[int] = []

@@ -19,7 +19,7 @@ from chronoline.core.errors import (
     StoreError,
     StoreUnavailable,
 )
-from chronoline.runtime.group_commit import FEWEST_ROWS, MOST_ROWS, Lane, Queue
+from chronoline.runtime.group_commit import FEWEST_ROWS, MOST_ROWS, Committer, Queue
 from chronoline.runtime.group_commit import committer as lane_module
 from chronoline.testing import ManualClock
 
@@ -29,11 +29,11 @@ COMMIT_BYTES = 300
 
 
 class Desk:
-    """A lane whose items are numbers, each its own size, and whose commits wait at a gate."""
+    """A committer whose items are numbers, each its own size, and whose commits wait at a gate."""
 
     def __init__(self, linger_ms: float = 0, most_places: int | None = None) -> None:
         self.clock = ManualClock()
-        self.lane = Lane(
+        self.committer = Committer(
             "test",
             self.clock,
             commit_ms=60_000,  # what waits at the gate is no slow work
@@ -43,7 +43,7 @@ class Desk:
             commit_bytes=COMMIT_BYTES,
             most_places=most_places,
         )
-        self.queue: Queue = self.lane.open_queue()
+        self.queue: Queue = self.committer.open_queue()
         self.commits: list[list[int]] = []
         self.moments: list[int] = []
         self.entered = threading.Semaphore(0)
@@ -60,7 +60,7 @@ class Desk:
         return list(sizes)
 
     def submit(self, *sizes: int) -> Future[list[int]]:
-        return self.lane.submit(
+        return self.committer.submit(
             self.queue,
             "write",
             self.write,
@@ -87,7 +87,7 @@ class Desk:
 
     def close(self) -> None:
         self.gate.set()
-        self.lane.close()
+        self.committer.close()
 
 
 @pytest.fixture
@@ -297,7 +297,7 @@ def test_who_lingers_goes_when_there_is_enough_for_a_commit(sizes: list[int]) ->
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lanes wait for those who were answered together for as long as it takes."""
+    """Committers wait for those who were answered together for as long as it takes."""
     monkeypatch.setattr(lane_module, "_RETURN_SHARE", 1e9)
     monkeypatch.setattr(lane_module, "_RETURN_FROM_S", 0)
 
@@ -334,18 +334,18 @@ def test_who_was_answered_alone_is_not_waited_for(desk: Desk) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_other_work_and_the_end_do_not_wait_for_anybody(desk: Desk) -> None:
-    other = desk.lane.open_queue()
+    other = desk.committer.open_queue()
     answer_together(desk, 1, 2)
     late = desk.submit(3)
     assert not begins(desk)
-    assert desk.lane.submit(other, "write", desk.write, [4]).result(PATIENCE_S) == [4]
+    assert desk.committer.submit(other, "write", desk.write, [4]).result(PATIENCE_S) == [4]
     assert late.result(PATIENCE_S) == [3]
     while desk.entered.acquire(blocking=False):
         pass
     desk.gate.clear()
     answer_together(desk, 5, 6)
     last = desk.submit(7)
-    desk.lane.close()
+    desk.committer.close()
     assert last.result(PATIENCE_S) == [7]
 
 
@@ -370,11 +370,11 @@ def test_after_a_part_is_done_no_error_says_that_nothing_was_changed(
 
     desk.gate.set()
     sizes = [COMMIT_BYTES, 2]
-    call = desk.lane.submit(desk.queue, "part", write, sizes, item_bytes=lambda each: each)
+    call = desk.committer.submit(desk.queue, "part", write, sizes, item_bytes=lambda each: each)
     with pytest.raises(OutcomeUnknown, match=f"a part of the batch is done.*: {error}") as failed:
         call.result(PATIENCE_S)
     assert failed.value.__cause__ is error
-    alone = desk.lane.submit(desk.queue, "part", write, sizes[1:])
+    alone = desk.committer.submit(desk.queue, "part", write, sizes[1:])
     with pytest.raises(type(error)):
         alone.result(PATIENCE_S)
 
@@ -382,7 +382,7 @@ def test_after_a_part_is_done_no_error_says_that_nothing_was_changed(
 def test_what_cannot_be_cut_fails_alone_and_the_lane_goes_on(desk: Desk) -> None:
     desk.occupy()
     good = desk.submit(1)
-    wrong = desk.lane.submit(desk.queue, "write", desk.write, cast(Sequence[int], {2, 3}))
+    wrong = desk.committer.submit(desk.queue, "write", desk.write, cast(Sequence[int], {2, 3}))
     also_good = desk.submit(4)
     desk.gate.set()
     with pytest.raises(TypeError):
@@ -394,7 +394,9 @@ def test_what_cannot_be_cut_fails_alone_and_the_lane_goes_on(desk: Desk) -> None
 def test_a_kind_that_cannot_be_one_takes_no_room(desk: Desk) -> None:
     desk.occupy()
     with pytest.raises(TypeError):
-        desk.lane.submit(desk.queue, [], desk.write, [MOST_BYTES], item_bytes=lambda each: each)
+        desk.committer.submit(
+            desk.queue, [], desk.write, [MOST_BYTES], item_bytes=lambda each: each
+        )
     assert len(desk.fill(100)) == MOST_BYTES // 100
 
 
@@ -419,7 +421,7 @@ def test_in_a_fork_it_refuses_and_closing_does_nothing(
     desk.occupy()
     with monkeypatch.context() as fork:
         fork.setattr(os, "getpid", lambda: -1)
-        desk.lane.close()  # would wait for the commit
+        desk.committer.close()  # would wait for the commit
         with pytest.raises(StoreError, match="opened before a fork"):
             desk.submit(1)
     desk.gate.set()

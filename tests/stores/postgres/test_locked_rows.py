@@ -9,7 +9,7 @@ import pytest
 from chronoline.core.errors import OutcomeUnknown, StoreBusy, StoreUnavailable
 from chronoline.core.outcome import Refusal
 from chronoline.databases.postgres import RowsLocked
-from chronoline.delivery.storage_threads import StorageLanes
+from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.group_commit.pace import FEWEST_ROWS
 from chronoline.stores.postgres import PostgresStore
 from chronoline.stores.postgres.locked_rows import PATIENT_MS, LockedRows, Try
@@ -106,8 +106,8 @@ def test_a_call_that_takes_several_commits_is_answered_whole(
 ) -> None:
     send(caller, pg_line, "m0")
     ids = [f"m{number}" for number in range(3 * FEWEST_ROWS)]
-    with StorageLanes(pg, ManualClock(NOW)) as lanes:
-        creating = lanes.create(pg_line.uid, [new(each) for each in ids])
+    with StorageThreads(pg, ManualClock(NOW)) as threads:
+        creating = threads.create(pg_line.uid, [new(each) for each in ids])
         with pytest.raises(OutcomeUnknown, match="hold 1 of the messages") as raised:
             creating.result(PATIENCE_S)
     answered = raised.value.answered or []
@@ -119,9 +119,9 @@ def test_only_the_call_with_a_held_message_fails_in_a_lane(
     pg: PostgresStore, pg_line: Line, caller: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     send(caller, pg_line, "m7")
-    with StorageLanes(pg, ManualClock(NOW)) as lanes:
-        calls = {each: lanes.create(pg_line.uid, [new(each)]) for each in IDS}
-        both = lanes.create(pg_line.uid, [new("m7"), new("other")])
+    with StorageThreads(pg, ManualClock(NOW)) as threads:
+        calls = {each: threads.create(pg_line.uid, [new(each)]) for each in IDS}
+        both = threads.create(pg_line.uid, [new("m7"), new("other")])
         failed = {each for each, call in calls.items() if call.exception(PATIENCE_S)}
         assert failed == {"m7"}
         assert isinstance(calls["m7"].exception(), StoreBusy)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chronoline.delivery.output_gate import DEFAULT_SHUT_MS, Gate
+from chronoline.core.output_gate import DEFAULT_SHUT_MS, Gate
 
 NOW = 1_000_000
 

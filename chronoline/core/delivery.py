@@ -1,0 +1,600 @@
+"""The delivery to one consumer: a state machine around its agenda, without I/O, clock or threads.
+
+A shell tells it events and carries out its commands. Firing lanes and publishing lanes share a shell of
+threads (`delivery.lane`); a broker's loader is a shell of coroutines. The agenda decides *when*; the delivery
+decides *whether*, and what the store hears afterwards.
+
+State of a message: held in the agenda, then outstanding (delivered, with an end that is not known yet), then
+waiting for the last word to the store: ack, retry or unreserve.
+
+Commands. `deliver(now)` answers the messages that leave now. `reserve(now)` and `next_chore(now)` answer what
+to ask the store. A command is under way until the shell tells the event that ends it:
+
+    Reserve   reserved(...), then completed(...)     or failed(...), late(...)
+    Look      found(...)                             or failed(...)
+    Settle    settled(...)                           or failed(...)
+    Extend    extended(...), lost(...)               or failed(...)
+
+Unknown outcomes. A reservation without an answer may have leased messages that nobody knows of. Its session
+names the rows: the delivery asks which they are, at once and again when the server can no longer carry the
+statement out, and gives them back. It never repeats the reservation. A settling or an extension without an
+answer is repeated with `again`, by which the store recognizes it.
+
+Giving back. A message that cannot be delivered in time is unreserved, which counts no attempt: held messages
+when the delivery pauses, ends or closes, expired ones, and those that come too late. The delivery tries it
+until the lease is over.
+
+Time is an argument. A clock that is put back makes nothing early: a moment further ahead than any rest was
+planned by the old time, and has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from chronoline.core.agenda import Agenda
+from chronoline.core.errors import ChronolineError, OutcomeUnknown
+from chronoline.core.limits import WRITE_BOUND_MS
+from chronoline.core.message import Lease, LeasedMessage, Message, content_bytes
+from chronoline.core.output_gate import Gate
+from chronoline.core.ranges import BucketRange
+from chronoline.core.session import Session
+
+RESERVE_ROWS = 500
+"""The most rows of one reservation: some milliseconds of the store's time."""
+_SETTLE_ROWS = 5_000
+_MOST_REST_MS = 1_000
+_UNBOUNDED = 1 << 62
+
+How = Literal["ack", "retry", "unreserve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """Reserve up to `limit` messages in these ranges, `reach_ms` ahead; the rows name the session."""
+
+    session: str
+    ranges: tuple[BucketRange, ...]
+    limit: int
+    reach_ms: int
+    lease_ms: int
+    asked_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Find the rows that name this session, whose reservation was not answered."""
+
+    session: str
+    is_last: bool
+    """No statement of that reservation can take effect any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """Tell the store what became of leases; with `again` an earlier attempt was not answered."""
+
+    how: How
+    leases: tuple[Lease, ...]
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extend:
+    """Extend the lease of a slow delivery by `lease_ms`."""
+
+    lease: Lease
+    lease_ms: int
+    again: bool = False
+
+
+Chore = Look | Settle | Extend
+Command = Reserve | Chore
+
+
+@dataclass(slots=True)
+class _Unanswered:
+    """A reservation of unknown outcome."""
+
+    session: str
+    told_ms: int
+    """No statement of it takes effect `WRITE_BOUND_MS` after this moment."""
+    over_ms: int
+    """All leases that it may have taken are over."""
+    look_at: int
+    looked: bool = False
+    under_way: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How a shell delivers."""
+
+    rows: int = RESERVE_ROWS
+    """The most rows of one reservation."""
+    most_overdue: int | None = None
+    """With this many messages held and due, nothing more is reserved: others should serve the rest."""
+    bounds_outstanding: bool = False
+    """Outstanding messages take room in the agenda."""
+    extends: bool = False
+    """The leases of outstanding messages are extended."""
+    gather_ms: int = 0
+    """How long acks and retries wait for company."""
+
+
+class Delivery:
+    """The messages of one consumer, from their reservation to the last word about them.
+
+    `credit` is how many more may be delivered. `gate` is what is known of the output
+    that takes the messages.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        session: Session,
+        *,
+        consumer: str,
+        lease_ms: int,
+        ranges: Sequence[BucketRange] = (),
+        credit: int = _UNBOUNDED,
+        gate: Gate | None = None,
+        rules: Rules | None = None,
+    ) -> None:
+        self.agenda = agenda
+        self.session = session
+        self.consumer = consumer
+        self.ranges = tuple(ranges)
+        self.lease_ms = lease_ms
+        self.credit = credit
+        self.gate = gate
+        self.outstanding: dict[str, Lease] = {}
+        self.paused = ""
+        """Why nothing is reserved or delivered; empty while the consumer is served."""
+        self.ending = False
+        """Nothing more is reserved."""
+        self.closed = False
+        """Nothing more is reserved or delivered, for good."""
+        self.handing_since: int | None = None
+        """When the hand-over that is under way began, of a shell whose deliveries can block."""
+        self.heard: int | None = None
+        """The earliest notice since the last reservation began, whose answer knows nothing of it."""
+        self.given_back = 0
+        """How many messages were ever unreserved."""
+        self._rules = rules or Rules()
+        self._weights: dict[str, int] = {}
+        self._lapsed: list[Lease] = []
+        self._reserving: Reserve | None = None
+        self._is_granted = False  # the reservation that is under way was answered
+        self._late: set[str] = set()
+        self._unanswered: list[_Unanswered] = []
+        self._waiting: dict[How, list[Lease]] = {"ack": [], "retry": [], "unreserve": []}
+        self._settle_at: int | None = None
+        self._repeats: list[tuple[int, Settle]] = []
+        self._settling = 0
+        self._unanswered_extension: Extend | None = None
+        self._repeat_extension_at = 0
+
+    # Reserving
+
+    @property
+    def can_reserve(self) -> bool:
+        return bool(self.ranges) and not (self.ending or self.closed or self.paused)
+
+    @property
+    def wanted(self) -> int:
+        """How many to reserve next."""
+        room = min(self.agenda.room(), self.credit - len(self.agenda), self._rules.rows)
+        return min(room, 1) if self.gate is not None and not self.gate.is_open else room
+
+    def reserve_at(self, now_ms: int) -> int | None:
+        """When to reserve next; None means not before something changes."""
+        if self._reserving is not None or not self.can_reserve or self.wanted <= 0:
+            return None
+        if self._is_stuck(now_ms) or self._is_behind(now_ms):
+            return None
+        reserve_at = self.agenda.reserve_at(now_ms)
+        if reserve_at is None or self.gate is None or self.gate.is_open:
+            return reserve_at
+        opens_at = self.gate.opens_at(now_ms)  # one at a time while the output fails
+        return None if opens_at is None or self.agenda else max(reserve_at, opens_at)
+
+    def _is_stuck(self, now_ms: int) -> bool:
+        """Whether a hand-over takes so long that others should serve the rest."""
+        return self.handing_since is not None and now_ms - self.handing_since >= self.lease_ms // 4
+
+    def _is_behind(self, now_ms: int) -> bool:
+        next_due = self.agenda.deliver_at()
+        return (
+            self._rules.most_overdue is not None
+            and next_due is not None
+            and next_due <= now_ms
+            and len(self.agenda) >= self._rules.most_overdue
+        )
+
+    def reserve(self, now_ms: int) -> Reserve | None:
+        """The reservation that is to be made now, under a session of its own."""
+        reserve_at = self.reserve_at(now_ms)
+        if reserve_at is None or reserve_at > now_ms:
+            return None
+        self.heard, self._is_granted = None, False
+        self._reserving = Reserve(
+            session=self.session.new_grant(),
+            ranges=self.ranges,
+            limit=self.wanted,
+            reach_ms=self.agenda.reach_ms(now_ms),
+            lease_ms=self.lease_ms,
+            asked_ms=now_ms,
+        )
+        return self._reserving
+
+    def reserved(self, command: Reserve, leased: Sequence[LeasedMessage]) -> bool:
+        """A reservation was granted; False if its messages go back, since nobody waits for them any more.
+
+        It comes before `completed`: a message that is due already must not wait for the look at the next one.
+        """
+        self._late.discard(command.session)
+        is_current = self._reserving is command
+        self._is_granted |= is_current
+        if not is_current or self.closed or self.paused:
+            self.give_back([each.lease for each in leased])
+            return False
+        self.agenda.reserved(leased, next_ts=None, more=True, now_ms=command.asked_ms)
+        return True
+
+    def completed(self, command: Reserve, *, next_ts: int | None, more: bool) -> None:
+        """The reservation is over; the next message is due at `next_ts`, or `more` are due already."""
+        if self._reserving is command:
+            self._reserving = None
+        self.agenda.reserved((), next_ts=next_ts, more=more, now_ms=command.asked_ms)
+        if self.heard is not None:
+            self.agenda.noticed(self.heard)
+
+    def late(self, command: Reserve, *, rest_ms: int, now_ms: int) -> None:
+        """The shell waits no longer for the answer, which may still come: then its messages go back."""
+        self._late.add(command.session)
+        self._release(command, now_ms + rest_ms, now_ms)
+
+    def _release(self, command: Reserve, until_ms: int, now_ms: int) -> None:
+        """Another reservation may be made, after a rest."""
+        if self._reserving is command:
+            self._reserving = None
+            self.agenda.postponed(until_ms, now_ms=now_ms)
+
+    def noticed(self, due: int | None) -> None:
+        """Someone put a message at `due`; None if nobody knows where, so that one must look."""
+        at_ms = -1 if due is None else due
+        self.heard = at_ms if self.heard is None else min(self.heard, at_ms)
+        self.agenda.noticed(due)
+
+    def cover(self, ranges: Sequence[BucketRange]) -> None:
+        """From now on reserves in these ranges; what is held of others is delivered to the end."""
+        if tuple(ranges) != self.ranges:
+            self.ranges = tuple(ranges)
+            self.agenda.noticed(None)
+
+    # Delivering
+
+    @property
+    def can_deliver(self) -> bool:
+        return self.credit > 0 and not (self.closed or self.paused)
+
+    def deliver(
+        self, now_ms: int, limit: int | None = None, *, ahead_ms: int = 0
+    ) -> list[LeasedMessage]:
+        """Takes out what leaves now, in order of `due`; it is outstanding from here on."""
+        if not self.can_deliver:
+            return []
+        allowed = None if self.gate is None else self.gate.allows(now_ms)
+        limit = min(
+            self.credit, *(each for each in (limit, allowed) if each is not None), _UNBOUNDED
+        )
+        ready = self.agenda.deliver(now_ms, limit, ahead_ms=ahead_ms)
+        self.give_back(self.agenda.expired())
+        self.too_late(self.agenda.lapsed(), now_ms)
+        if not ready:
+            return ready
+        if self.gate is not None:
+            self.gate.passed()
+        self.credit -= len(ready)
+        for each in ready:
+            self._hand_out(each)
+        return ready
+
+    def _hand_out(self, leased: LeasedMessage) -> None:
+        self.outstanding[leased.lease.id] = leased.lease
+        if self._rules.bounds_outstanding:
+            message = leased.message
+            weight = content_bytes(leased.body, message.key, message.headers)
+            self._weights[leased.lease.id] = weight
+            self.agenda.away += 1
+            self.agenda.away_bytes += weight
+
+    def deliver_at(self, now_ms: int) -> int | None:
+        """When something leaves next; None means not before something changes."""
+        if not self.can_deliver:
+            return None
+        next_due = self.agenda.deliver_at()
+        if next_due is None or self.gate is None:
+            return next_due
+        opens_at = self.gate.opens_at(now_ms)
+        return None if opens_at is None else max(next_due, opens_at)
+
+    def too_late(self, leases: Iterable[Lease], now_ms: int) -> None:
+        """These leases end before their messages can leave; those that live go back."""
+        for lease in leases:
+            self.forget(lease)
+            self._lapsed.append(lease)
+            if lease.until > now_ms:
+                self.give_back([lease])
+
+    def take_lapsed(self) -> list[Lease]:
+        """Takes out the leases whose messages came too late to leave."""
+        lapsed, self._lapsed = self._lapsed, []
+        return lapsed
+
+    def resumed(self, leased: LeasedMessage, *, in_hand: bool, now_ms: int) -> None:
+        """A returning consumer has this lease again; a message that it has not in hand is delivered anew."""
+        if in_hand:
+            self._hand_out(leased)
+        elif self.agenda.has_room_for(leased):
+            self.agenda.reserved([leased], next_ts=None, more=True, now_ms=now_ms)
+        else:
+            self.give_back([leased.lease])
+
+    # What became of deliveries
+
+    def settle(self, how: How, leases: Sequence[Lease], *, now_ms: int) -> None:
+        """The shell knows what became of these deliveries, and the store has to hear of it."""
+        for lease in leases:
+            self.forget(lease)
+        if how == "unreserve":
+            self.give_back(leases)
+        elif leases:
+            self._waiting[how] += leases
+            if self._settle_at is None:
+                self._settle_at = now_ms + self._rules.gather_ms
+
+    def forget(self, lease: Lease) -> None:
+        """It is outstanding no more. A later lease of the same message is not touched."""
+        known = self.outstanding.get(lease.id)
+        if known is None or known.version != lease.version:
+            return
+        del self.outstanding[lease.id]
+        if self._rules.bounds_outstanding:
+            self.agenda.away -= 1
+            self.agenda.away_bytes -= self._weights.pop(lease.id)
+
+    def moved(self, message_id: str, version: int, until_ms: int) -> None:
+        """The lease of an outstanding message was extended."""
+        lease = self.outstanding.get(message_id)
+        if lease is not None:
+            self.outstanding[message_id] = lease.extended(version, until_ms)
+
+    def with_session(self, lease: Lease) -> Lease:
+        """A lease with its session, if it is outstanding, or is an earlier version of one that is."""
+        known = self.outstanding.get(lease.id)
+        if known is None or lease.version < known.since:
+            return lease
+        return replace(lease, session=known.session)
+
+    def ending_by(self, until_ms: int) -> list[Lease]:
+        """The outstanding leases that end by a moment."""
+        return [each for each in self.outstanding.values() if each.until <= until_ms]
+
+    # Giving back
+
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        if leases:
+            self._waiting["unreserve"] += leases
+            self.given_back += len(leases)
+            self._settle_at = 0
+
+    def give_back_waiting(self, now_ms: int) -> None:
+        """Gives back held messages whose lease is half over: the hand-over before them is stuck."""
+        self.give_back(self.agenda.ending(now_ms + self.lease_ms // 2))
+
+    def pause(self, reason: str) -> None:
+        """Nothing is reserved or delivered while there is a reason; held messages go back."""
+        self.paused = reason
+        if reason:
+            self.give_back(self.agenda.give_back())
+
+    def begin(self) -> None:
+        self.ending = False
+
+    def end(self, keep_until_ms: int | None = None) -> None:
+        """Nothing more is reserved, and what falls due after a moment goes back; without one, everything."""
+        self.ending = True
+        agenda = self.agenda
+        self.give_back(
+            agenda.give_back() if keep_until_ms is None else agenda.beyond(keep_until_ms)
+        )
+
+    def close(self) -> None:
+        """The consumer has left for good."""
+        self.closed = True
+        self.give_back(self.agenda.give_back())
+
+    def abandon(self) -> int:
+        """Leaves everything that is held or outstanding to its lease; answers how many."""
+        left = len(self.agenda.give_back()) + len(self.outstanding)
+        for lease in list(self.outstanding.values()):
+            self.forget(lease)
+        return left
+
+    # What to ask the store besides
+
+    def next_chore(self, now_ms: int, *, at_once: bool = False) -> Chore | None:
+        """What is to be said or asked now; with `at_once` acks and retries do not wait for company."""
+        if self._rules.extends:
+            extend = self._extend(now_ms)
+            if extend is not None or self._unanswered_extension is not None:
+                return extend  # nothing else is said before it is known which version counts
+        return self._look(now_ms) or self._settle(now_ms, at_once=at_once)
+
+    def chore_at(self, now_ms: int) -> int | None:
+        """When `next_chore` has something next, as far as is known."""
+        if self._unanswered_extension is not None:
+            return self._repeat_extension_at
+        moments = [each.look_at for each in self._unanswered if not each.under_way]
+        moments += [at_ms for at_ms, _ in self._repeats]
+        if self._settle_at is not None:
+            moments.append(self._settle_at)
+        if self._rules.extends:
+            moments += [each.until - self.lease_ms // 2 for each in self.outstanding.values()]
+        return min(moments, default=None)
+
+    def _is_due(self, at_ms: int, now_ms: int) -> bool:
+        """A moment that lies further ahead than any rest is from before the clock was put back."""
+        longest_ms = max(_MOST_REST_MS, WRITE_BOUND_MS, self._rules.gather_ms)
+        return not now_ms < at_ms <= now_ms + longest_ms
+
+    def _extend(self, now_ms: int) -> Extend | None:
+        unanswered = self._unanswered_extension
+        if unanswered is not None:
+            return unanswered if self._is_due(self._repeat_extension_at, now_ms) else None
+        ending = self.ending_by(now_ms + self.lease_ms // 2)
+        return Extend(lease=ending[0], lease_ms=self.lease_ms) if ending else None
+
+    def _look(self, now_ms: int) -> Look | None:
+        for each in self._unanswered:
+            if not each.under_way and self._is_due(each.look_at, now_ms):
+                each.under_way = True
+                is_last = not each.told_ms <= now_ms < each.told_ms + WRITE_BOUND_MS
+                return Look(session=each.session, is_last=is_last)
+        return None
+
+    def _settle(self, now_ms: int, *, at_once: bool) -> Settle | None:
+        for place, (at_ms, settle) in enumerate(self._repeats):
+            if at_once or self._is_due(at_ms, now_ms):
+                del self._repeats[place]
+                self._settling += 1
+                return settle
+        if self._settle_at is None or not (at_once or self._is_due(self._settle_at, now_ms)):
+            return None
+        for how, waiting in self._waiting.items():
+            if waiting:
+                self._settling += 1
+                leases, self._waiting[how] = waiting[:_SETTLE_ROWS], waiting[_SETTLE_ROWS:]
+                if not any(self._waiting.values()):
+                    self._settle_at = None
+                return Settle(how=how, leases=tuple(leases))
+        return None
+
+    def found(self, command: Look, messages: Iterable[Message]) -> None:
+        """The rows that name an unanswered reservation; they go back, to be reserved again."""
+        leases = [
+            Lease(
+                id=each.id,
+                consumer=self.consumer,
+                version=each.version,
+                until=each.ts,
+                session=command.session,
+                since=each.version,
+            )
+            for each in messages
+        ]
+        waiting = set(self._waiting["unreserve"])  # since the first look
+        self.give_back([each for each in leases if each not in waiting])
+        for entry in self._of(command):
+            entry.looked, entry.under_way = True, False
+            entry.look_at = entry.told_ms + WRITE_BOUND_MS
+            if command.is_last:
+                self._unanswered.remove(entry)
+
+    def settled(self, command: Settle) -> None:
+        """The store has heard it. What was given back may lie behind a reservation that has passed by."""
+        self._settling -= 1
+        if command.how == "unreserve":
+            self.noticed(None)
+
+    def extended(self, command: Extend, version: int, until_ms: int) -> None:
+        """What is to be said of this delivery, under way or over, names the new version."""
+        self._unanswered_extension = None
+        old, new = command.lease, command.lease.extended(version, until_ms)
+        if self.outstanding.get(old.id) == old:
+            self.outstanding[old.id] = new
+
+        def renamed(leases: Iterable[Lease]) -> list[Lease]:
+            return [new if each == old else each for each in leases]
+
+        self._waiting = {how: renamed(leases) for how, leases in self._waiting.items()}
+        self._repeats = [
+            (at_ms, replace(each, leases=tuple(renamed(each.leases))))
+            for at_ms, each in self._repeats
+        ]
+
+    def lost(self, command: Extend) -> bool:
+        """The extension was refused: the lease is over. True if its delivery is still under way."""
+        self._unanswered_extension = None
+        is_under_way = self.outstanding.get(command.lease.id) == command.lease
+        self.forget(command.lease)
+        return is_under_way
+
+    def failed(self, command: Command, *, unknown: bool, rest_ms: int, now_ms: int) -> list[Lease]:
+        """The store could not be asked, or with `unknown` did not answer.
+
+        The command is repeated after a rest, and a reservation of unknown outcome is looked for. Answers the
+        leases that nobody can give back any more: they lapse.
+        """
+        rest_ms = min(rest_ms, _MOST_REST_MS)
+        if isinstance(command, Reserve):
+            self._reserve_failed(command, unknown, now_ms + rest_ms, now_ms)
+        elif isinstance(command, Look):
+            self._look_failed(command, now_ms + rest_ms, now_ms)
+        elif isinstance(command, Settle):
+            return self._settle_failed(command, unknown, now_ms + rest_ms)
+        elif unknown or command.again:
+            self._unanswered_extension = replace(command, again=True)
+            self._repeat_extension_at = now_ms + rest_ms
+        return []
+
+    def _reserve_failed(self, command: Reserve, unknown: bool, until_ms: int, now_ms: int) -> None:
+        self._late.discard(command.session)
+        is_granted = self._reserving is command and self._is_granted  # only the look ahead failed
+        if unknown and not is_granted:
+            over_ms = now_ms + WRITE_BOUND_MS + command.reach_ms + command.lease_ms
+            self._unanswered.append(_Unanswered(command.session, now_ms, over_ms, look_at=now_ms))
+        self._release(command, until_ms, now_ms)
+
+    def _look_failed(self, command: Look, until_ms: int, now_ms: int) -> None:
+        for entry in self._of(command):
+            entry.under_way, entry.look_at = False, until_ms
+            if now_ms >= entry.over_ms:
+                self._unanswered.remove(entry)
+
+    def _settle_failed(self, command: Settle, unknown: bool, until_ms: int) -> list[Lease]:
+        self._settling -= 1
+        lapsing: list[Lease] = []
+        if (
+            command.how == "unreserve"
+        ):  # an ack or a retry is said all the same: the store answers why not
+            lapsing = [each for each in command.leases if each.until <= until_ms]
+        left = tuple(each for each in command.leases if each not in lapsing)
+        if left:
+            repeat = replace(command, leases=left, again=command.again or unknown)
+            self._repeats.append((until_ms, repeat))
+        return lapsing
+
+    def _of(self, command: Look) -> list[_Unanswered]:
+        return [each for each in self._unanswered if each.session == command.session]
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing waits to be said, and every unanswered reservation was looked for."""
+        says = any(self._waiting.values()) or self._repeats or self._settling
+        return not says and all(each.looked for each in self._unanswered)
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing is left to do for a consumer that has left."""
+        asks = self._reserving is not None or self._late or self._unanswered
+        return self.closed and self.is_settled and not asks
+
+
+def is_unknown(error: BaseException) -> bool:
+    """Whether a change that raised this may have happened: nobody foresaw the error, or it says so."""
+    return not isinstance(error, ChronolineError) or isinstance(error, OutcomeUnknown)

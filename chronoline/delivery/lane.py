@@ -1,0 +1,236 @@
+"""The thread shell of a delivery: the storing thread's side, for firing lanes and publishing lanes.
+
+`changed` guards the delivery, and tells the firing thread of news. The methods that talk to the store are
+called by the storing thread alone, and without `changed`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from chronoline.core.delivery import (
+    Chore,
+    Command,
+    Delivery,
+    Extend,
+    Look,
+    Reserve,
+    Settle,
+    is_unknown,
+)
+from chronoline.core.errors import InvalidInput
+from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES, MIN_LEASE_MS, name_problem
+from chronoline.core.message import After, LeasedMessage, Message
+from chronoline.core.outcome import Outcome
+from chronoline.core.ranges import BucketRange, merge_ranges
+from chronoline.core.topic import Topic
+from chronoline.runtime.clock import Clock
+from chronoline.stores.contract import Store, Watch
+
+DEFAULT_HOLD_MS = 5_000
+DEFAULT_RETRY_MS = 1_000
+_SHORTEST_HOLD_MS = 10 * MIN_LEASE_MS
+_LOOK_ROWS = 500
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class Lane:
+    """Carries out what a delivery asks of the store, and sleeps on the store's watch."""
+
+    rest_ms = 200
+    """How long it leaves a store alone that failed."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic: Topic,
+        delivery: Delivery,
+        *,
+        ranges: Sequence[BucketRange] | None,
+        clock: Clock,
+        retry_ms: int,
+    ) -> None:
+        _check(delivery.consumer, delivery.lease_ms, retry_ms)
+        self.store = store
+        self.topic = topic
+        self.clock = clock
+        self.changed = threading.Condition()
+        self.delivery = delivery
+        settings = topic.settings
+        delivery.agenda.largest_bytes = (
+            settings.largest_body_bytes + MAX_KEY_BYTES + MAX_HEADER_BYTES
+        )
+        self.cover(topic.all_buckets if ranges is None else ranges)
+        self._retry_ms = retry_ms
+        self._watch: Watch | None = None
+
+    def cover(self, ranges: Sequence[BucketRange]) -> None:
+        """Reserves in these buckets from now on."""
+        merged = merge_ranges(ranges, self.topic.settings.buckets)
+        with self.changed:
+            self.delivery.cover(merged)
+
+    # The watch
+
+    def open_watch(self) -> None:
+        if self._watch is None:
+            self._watch = self.store.watch()
+            with self.changed:
+                self.delivery.noticed(None)  # nobody was watching
+
+    def close_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+
+    def wake(self) -> None:
+        """Ends the sleep of the storing thread, or its next one."""
+        watch = self._watch
+        if watch is not None:
+            watch.wake()
+
+    def sleep(self, timeout_s: float) -> None:
+        """Sleeps on the watch, and tells the delivery what was noticed."""
+        if self._watch is None or timeout_s <= 0:
+            return
+        for notice in self._watch.wait(timeout_s):
+            if notice.returned is None and notice.topic_uid in (None, self.topic.uid):
+                self._notice(notice.due)
+
+    def _notice(self, due: int | None) -> None:
+        if due is None:  # someone changed something: looking costs less than reserving
+            due = self.store.next_ts(self.topic.uid, self.delivery.ranges)
+        if due is not None:
+            with self.changed:
+                self.delivery.noticed(due)
+
+    def rest(self, disturbed: Callable[[], bool]) -> None:
+        """Sleeps for a moment, whatever is noticed meanwhile."""
+        until_ms = self.clock.now_ms() + self.rest_ms
+        with self.changed:
+            self.changed.wait_for(disturbed, self.clock.seconds_until(until_ms))
+
+    # The store
+
+    def do_chores(self, *, at_once: bool = False) -> None:
+        """Says and asks what its time has come for; with `at_once`, everything."""
+        while True:
+            with self.changed:
+                chore = self.delivery.next_chore(self.clock.now_ms(), at_once=at_once)
+            if chore is None:
+                return
+            self._carry_out(chore, partial(self._do, chore))
+
+    def reserve(self) -> Sequence[LeasedMessage]:
+        """Reserves if it is time; the firing thread hears of it before this returns."""
+        with self.changed:
+            command = self.delivery.reserve(self.clock.now_ms())
+        if command is None:
+            return ()
+        return self._carry_out(command, partial(self._reserve, command))
+
+    def _carry_out(self, command: Command, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        except BaseException as error:
+            with self.changed:
+                self.delivery.failed(
+                    command,
+                    unknown=is_unknown(error),
+                    rest_ms=self.rest_ms,
+                    now_ms=self.clock.now_ms(),
+                )
+            raise
+
+    def _reserve(self, command: Reserve) -> Sequence[LeasedMessage]:
+        grant = self.store.reserve(
+            self.topic.uid,
+            command.ranges,
+            consumer=self.delivery.consumer,
+            limit=command.limit,
+            lease_ms=command.lease_ms,
+            reserve_ahead_ms=command.reach_ms,
+            session=command.session,
+            now_ms=command.asked_ms,
+        )
+        with self.changed:
+            self.delivery.reserved(command, grant.leased)
+            self.changed.notify_all()
+        for outcome in grant.refused:
+            logger.warning("message %r was %s", outcome.id, outcome.reason)
+        next_ts: int | None = command.asked_ms
+        if not grant.leased:  # where there was one, the next is most likely not far
+            next_ts = self.store.next_ts(self.topic.uid, command.ranges)
+        with self.changed:
+            self.delivery.completed(command, next_ts=next_ts, more=grant.more)
+        return grant.leased
+
+    def _do(self, chore: Chore) -> None:
+        if isinstance(chore, Look):
+            messages = list(self._held(chore.session))
+            with self.changed:
+                self.delivery.found(chore, messages)
+        elif isinstance(chore, Settle):
+            self._settle(chore)
+        else:
+            self._extend(chore)
+
+    def _held(self, session: str) -> Iterator[Message]:
+        """The rows that name one reservation of the lane."""
+        look = partial(
+            self.store.select_held,
+            self.topic.uid,
+            self.delivery.consumer,
+            session=session,
+            limit=_LOOK_ROWS,
+        )
+        page = look()
+        yield from page.messages
+        while page.more:
+            page = look(after=page.messages[-1].id)
+            yield from page.messages
+
+    def _settle(self, settle: Settle) -> None:
+        items: Sequence[Any] = settle.leases
+        if settle.how == "retry":
+            items = [(lease, After(self._retry_ms)) for lease in settle.leases]
+        change: Callable[..., list[Outcome]] = getattr(self.store, settle.how)
+        now_ms = self.clock.now_ms()
+        for outcome in change(self.topic.uid, items, again=settle.again, now_ms=now_ms):
+            if not outcome.done:
+                logger.warning(
+                    "the %s of message %r came too late: %s", settle.how, outcome.id, outcome.reason
+                )
+        with self.changed:
+            self.delivery.settled(settle)
+
+    def _extend(self, extend: Extend) -> None:
+        lease = extend.lease
+        (outcome,) = self.store.extend(
+            self.topic.uid,
+            [(lease, After(extend.lease_ms))],
+            again=extend.again,
+            now_ms=self.clock.now_ms(),
+        )
+        with self.changed:
+            if outcome.done:
+                self.delivery.extended(extend, outcome.version, outcome.at)
+            elif self.delivery.lost(extend):
+                logger.warning("the lease of message %r was lost: %s", lease.id, outcome.reason)
+
+
+def _check(consumer: str, hold_ms: int, retry_ms: int) -> None:
+    problem = name_problem("consumer", consumer)
+    if hold_ms < _SHORTEST_HOLD_MS:
+        problem = f"hold_ms must be at least {_SHORTEST_HOLD_MS}, not {hold_ms}"
+    elif retry_ms < MIN_LEASE_MS:
+        problem = f"retry_ms must be at least {MIN_LEASE_MS}, not {retry_ms}"
+    if problem:
+        raise InvalidInput(problem)
