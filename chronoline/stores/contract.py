@@ -204,7 +204,7 @@ class Store(Closing):
         A change of another operation than the first is refused as `invalid`.
         """
 
-    # What producers do
+    # Changes by producers
 
     @abstractmethod
     def create(
@@ -265,7 +265,7 @@ class Store(Closing):
         changes = [Change(Operation.CANCEL, each, producer_group) for each in ids]
         return self.apply(topic_uid, changes, again=again, now_ms=now_ms)
 
-    # What consumers do
+    # Leases and changes by consumers
 
     @abstractmethod
     def reserve(

@@ -221,7 +221,7 @@ class Engine(Protocol[Connection]):
         """Messages of a cell in the order of (ts, id), behind `after` and before the moment `end`."""
 
     def dead_letters(self, topic: Topic, after: tuple[int, str], limit: int) -> list[DeadLetter]:
-        """Those whose (died, id) lies behind `after`."""
+        """The dead letters whose (died, id) lies behind `after`."""
 
     # Upkeep
 

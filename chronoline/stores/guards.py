@@ -152,7 +152,7 @@ def refused(message_id: str, refusal: Refusal | None) -> Outcome:
 def _is_repeated(row: StoredRow | None, change: Change, now_ms: int, *, again: bool) -> bool:
     """Whether the same hand has made this very change before.
 
-    A mark counts for the topic's dedupe time; with `again` as long as it exists.
+    A mark counts for the topic's dedupe time; with `again` until it is purged.
     """
     if row is None or (row.life is Life.GONE and row.ts <= now_ms and not again):
         return False

@@ -93,7 +93,7 @@ def test_the_raw_connection_has_the_settings_of_the_store(tmp_path: Path) -> Non
     path = tmp_path / "t.db"
     with SqliteDatabase(path) as database:
         inner: Any = database.store
-        writer: sqlite3.Connection = inner._database._writer
+        writer: sqlite3.Connection = inner.engine.database._writer
         raw = connect(path)
         # The store checkpoints by itself, after as many pages.
         for name in PRAGMAS.keys() - {"wal_autocheckpoint"}:

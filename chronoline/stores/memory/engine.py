@@ -37,7 +37,7 @@ from chronoline.stores.stripes import Cell
 
 
 @dataclass(slots=True)
-class _Entries:
+class _TopicEntries:
     """The entries of a topic, by id."""
 
     topic: Topic
@@ -71,7 +71,7 @@ class MemoryEngine(Engine[None]):
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._timelines: dict[int, _Entries] = {}
+        self._topics: dict[int, _TopicEntries] = {}
         self._accounts: dict[Partition, _Account] = {}
         self._members: dict[tuple[str, str], Member] = {}
         self._board = NoticeBoard()
@@ -84,29 +84,29 @@ class MemoryEngine(Engine[None]):
 
     def transact(self, work: Callable[[None], Answer]) -> Answer:
         with self._open():
-            before = copy.deepcopy((self._timelines, self._accounts))
+            before = copy.deepcopy((self._topics, self._accounts))
             try:
                 return work(None)
             except BaseException:
-                self._timelines, self._accounts = before
+                self._topics, self._accounts = before
                 raise
 
     # Topics
 
     def insert_topic(self, topic: Topic) -> bool:
         with self._open():
-            if topic.uid in self._timelines or self.is_name_taken(topic.name):
+            if topic.uid in self._topics or self.is_name_taken(topic.name):
                 return False
-            self._timelines[topic.uid] = _Entries(topic)
+            self._topics[topic.uid] = _TopicEntries(topic)
             return True
 
     def is_name_taken(self, name: str) -> bool:
         with self._open():
-            return any(each.topic.name == name for each in self._timelines.values())
+            return any(each.topic.name == name for each in self._topics.values())
 
     def fetch_topic(self, connection: None, uid: int) -> Topic | None:
         with self._open():
-            timeline = self._timelines.get(uid)
+            timeline = self._topics.get(uid)
             return None if timeline is None or timeline.dropped else timeline.topic
 
     def find_topic(self, name: str) -> Topic | None:
@@ -114,12 +114,12 @@ class MemoryEngine(Engine[None]):
 
     def list_topics(self) -> list[Topic]:
         with self._open():
-            live = [t.topic for t in self._timelines.values() if not t.dropped]
+            live = [t.topic for t in self._topics.values() if not t.dropped]
         return sorted(live, key=lambda topic: topic.name)
 
     def drop_topic(self, uid: int, now_ms: int) -> bool:
         with self._open():
-            timeline = self._timelines.get(uid)
+            timeline = self._topics.get(uid)
             if timeline is None or timeline.dropped:
                 return False
             timeline.dropped = True
@@ -145,7 +145,7 @@ class MemoryEngine(Engine[None]):
                 row = old.row() if old else None
                 if explain_create(row, new.producer_group, replace, now_ms) is not None:
                     continue
-                floor = self._timelines[topic.uid].floor
+                floor = self._topics[topic.uid].floor
                 version = max(now_ms, floor + 1, row.version + 1 if row else 0)
                 entries[new.id] = Entry(new_message(bucket, new, version), new.body)
                 made[new.id] = version
@@ -170,7 +170,7 @@ class MemoryEngine(Engine[None]):
                     continue
                 made[change.id] = entry.message.version + 1
                 removable = may_remove(topic, change, now_ms)
-                floor = self._timelines[topic.uid].floor
+                floor = self._topics[topic.uid].floor
                 if removable and entry.message.version <= floor:
                     del entries[change.id]
                 else:
@@ -326,13 +326,13 @@ class MemoryEngine(Engine[None]):
     def raise_floors(self, uids: Sequence[int], now_ms: int) -> None:
         with self._open():
             for uid in uids:
-                if uid in self._timelines:
-                    self._timelines[uid].raise_floor(now_ms)
+                if uid in self._topics:
+                    self._topics[uid].raise_floor(now_ms)
 
     def purge(self, limit: int, now_ms: int) -> int:
         removed = 0
         with self._open():
-            for uid, timeline in list(self._timelines.items()):
+            for uid, timeline in list(self._topics.items()):
                 for message_id, entry in list(timeline.entries.items()):
                     if removed == limit:
                         return removed
@@ -341,7 +341,7 @@ class MemoryEngine(Engine[None]):
                         timeline.raise_floor(now_ms)
                         removed += 1
                 if timeline.dropped and not timeline.entries:
-                    del self._timelines[uid]
+                    del self._topics[uid]
         return removed
 
     def watch(self) -> Watch:
@@ -471,7 +471,7 @@ class MemoryEngine(Engine[None]):
             self._members.pop((group, name), None)
 
     def _entries(self, topic: Topic) -> dict[str, Entry] | None:
-        timeline = self._timelines.get(topic.uid)
+        timeline = self._topics.get(topic.uid)
         return None if timeline is None or timeline.dropped else timeline.entries
 
     def _live(self, topic: Topic, ranges: Sequence[BucketRange]) -> Iterator[Entry]:

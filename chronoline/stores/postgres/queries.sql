@@ -30,12 +30,12 @@ WHERE name = %(name)s AND dropped_at IS NULL AND emptied_at IS NULL;
 SELECT uid, name, settings FROM chronoline.topics WHERE dropped_at IS NULL ORDER BY name;
 
 -- name: drop_topic
--- From now on a topic is gone for everybody.
+-- Drops a topic, for every process at once.
 UPDATE chronoline.topics SET dropped_at = %(now)s WHERE uid = %(uid)s AND dropped_at IS NULL
 RETURNING uid;
 
 -- name: create
--- Puts messages on the timeline whose ids are free; if they replace, what the owner could cancel gives way.
+-- Puts messages on the timeline if their ids are free, or if they replace messages that the owner may cancel.
 INSERT INTO chronoline.messages AS m
     (topic, bucket, stripe, id, ts, due, version, expires, producer_group, key, headers, body)
 SELECT t.uid, unnest(%(bucket)b::integer[]), unnest(%(stripe)b::smallint[]),
@@ -317,14 +317,14 @@ WHERE m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id AND
 RETURNING m.id, m.version + 1;
 
 -- name: rows
--- What the rules want to know of some rows.
+-- The columns of some rows that the guards read.
 SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
 JOIN chronoline.messages m ON m.topic = ANY (ARRAY[b.topic]) AND m.bucket = b.bucket AND m.id = b.id
 WHERE EXISTS (SELECT 1 FROM chronoline.topics WHERE uid = %(topic)s AND dropped_at IS NULL);
 
 -- name: bodies
--- What the rules want to know of some rows, with their bodies.
+-- The columns of some rows that the guards read, with their bodies.
 SELECT m.id, m.life, m.ts, m.producer_group, m.lock_consumer, m.version, m.due, m.lock_session,
     m.body
 FROM unnest(%(topics)b::bigint[], %(bucket)b::integer[], %(id)b::text[]) AS b(topic, bucket, id)
@@ -369,7 +369,7 @@ CROSS JOIN LATERAL (
 ORDER BY found.ts, found.bucket, found.id LIMIT %(limit)s;
 
 -- name: select_held
--- What names a consumer as its holder.
+-- Messages that name a consumer as their holder.
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers
 FROM chronoline.messages m
@@ -379,7 +379,7 @@ WHERE m.topic + 0 = %(topic)s AND CASE WHEN m.life = 0 THEN m.lock_consumer END 
 ORDER BY m.id || '' LIMIT %(limit)s;
 
 -- name: select_owned
--- What belongs to a producer group.
+-- Messages of a producer group.
 SELECT m.id, m.ts, m.due, m.bucket, m.producer_group, m.lock_consumer, m.version, m.attempts, m.expires,
     m.key, m.headers
 FROM chronoline.messages m
@@ -492,7 +492,7 @@ UNION ALL
 WHERE dropped_at IS NOT NULL AND emptied_at <= %(before)s LIMIT %(limit)s);
 
 -- name: purge_dropped
--- Removes what is left of dropped topics.
+-- Removes messages of dropped topics.
 WITH waste AS MATERIALIZED (
     SELECT left_over.topic, left_over.bucket, left_over.id
     FROM unnest(%(topics)b::bigint[]) AS dropped(topic)
@@ -509,7 +509,7 @@ WHERE m.topic = ANY (ARRAY[waste.topic]) AND m.bucket = waste.bucket AND m.id = 
 RETURNING m.topic;
 
 -- name: free_names
--- Frees the names of dropped topics of which nothing is left.
+-- Frees the names of dropped topics without messages.
 UPDATE chronoline.topics t SET emptied_at = %(now)s
 FROM unnest(%(topics)b::bigint[]) AS dropped(topic)
 WHERE t.uid = dropped.topic AND t.dropped_at IS NOT NULL AND t.emptied_at IS NULL
@@ -517,7 +517,7 @@ WHERE t.uid = dropped.topic AND t.dropped_at IS NOT NULL AND t.emptied_at IS NUL
         IS NULL;
 
 -- name: forget_topics
--- Forgets dropped topics when no statement can be on its way to them, and nothing is left of them.
+-- Deletes dropped topics without messages, once no statement can be on its way to them.
 DELETE FROM chronoline.topics t
 USING unnest(%(topics)b::bigint[]) AS dropped(topic)
 WHERE t.uid = dropped.topic AND t.emptied_at <= %(before)s
@@ -525,7 +525,7 @@ WHERE t.uid = dropped.topic AND t.emptied_at <= %(before)s
         IS NULL;
 
 -- name: claim_inputs
--- Claims partitions that nobody has, and one's own again.
+-- Claims partitions that nobody holds, and the holder's own again.
 INSERT INTO chronoline.inputs AS i (source, partition, position, holder, until_ms)
 SELECT %(source)s, (start->>0)::bigint, (start->>1)::bigint, %(holder)s, %(until)s
 FROM jsonb_array_elements(%(starts)s::jsonb) start
@@ -551,7 +551,7 @@ WHERE i.source = ANY (ARRAY[c->>0]) AND i.partition = (c->>1)::bigint AND i.hold
 RETURNING i.partition;
 
 -- name: positions
--- Where the partitions of live claims stand; nobody moves them before the transaction ends.
+-- The positions of live claims; nobody else moves them until the transaction ends.
 SELECT i.source, i.partition, i.position FROM chronoline.inputs i
 JOIN jsonb_array_elements(%(claims)s::jsonb) c
     ON i.source = ANY (ARRAY[c->>0]) AND i.partition = (c->>1)::bigint
@@ -576,7 +576,7 @@ SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cance
 FROM chronoline.inputs WHERE source = %(source)s ORDER BY partition;
 
 -- name: forget_inputs
--- Forgets partitions that nobody claims.
+-- Deletes the accounts of partitions that nobody claims.
 DELETE FROM chronoline.inputs WHERE source = %(source)s AND (holder IS NULL OR until_ms <= %(now)s)
 RETURNING partition;
 

@@ -438,7 +438,7 @@ def _make(
 ) -> dict[str, int]:
     """Makes the changes whose guards hold and answers their new versions.
 
-    Those on leases may be made at once, since their versions are known beforehand.
+    Changes on leases may be made at once, since their versions are known beforehand.
     """
     query = _QUERIES[name]
     if on_leases and _at_once(connection, _silent(query), rows):

@@ -28,7 +28,7 @@ SELECT uid, name, settings FROM topics WHERE name = :name AND dropped_at IS NULL
 SELECT uid, name, settings FROM topics WHERE dropped_at IS NULL ORDER BY name;
 
 -- name: drop_topic
--- From now on a topic is gone for everybody.
+-- Drops a topic, for every process at once.
 UPDATE topics SET dropped_at = :now WHERE uid = :uid AND dropped_at IS NULL;
 
 -- name: create
@@ -52,7 +52,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
 ON CONFLICT (topic, bucket, id) DO NOTHING;
 
 -- name: replace
--- Cancels whatever has the id and creates the message anew, for the owner.
+-- Cancels the message that has the id and creates the new one, for the owner.
 INSERT INTO messages
     (topic, bucket, stripe, id, ts, due, version, expires, producer_group, apart, key, headers, body)
 VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?13, ?7, ?8, ?9, ?10, ?11, ?12)
@@ -82,7 +82,7 @@ WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts <= :horizon
 ORDER BY ts LIMIT :limit;
 
 -- name: due_at_version
--- A message that can be leased, for someone who knows its version.
+-- A message that can be leased, by its version.
 SELECT no, lock_consumer FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id AND version = :version AND life = 0
     AND (ts <= :now OR ts <= :horizon AND lock_consumer IS NULL);
@@ -236,7 +236,7 @@ WHERE topic = :topic AND bucket = :bucket AND id = :id AND life = 2
 RETURNING version + 1;
 
 -- name: row
--- What the rules want to know of a row, with its body.
+-- The columns of a row that the guards read, with its body.
 SELECT life, ts, producer_group, lock_consumer, version, due, lock_session, body, apart, no
 FROM messages INDEXED BY messages_id
 WHERE topic = :topic AND bucket = :bucket AND id = :id
@@ -257,7 +257,7 @@ WHERE topic = :topic AND stripe = :stripe AND life = 0 AND ts <= :max_ts
 ORDER BY ts LIMIT :limit;
 
 -- name: select_held
--- What names a consumer as its holder.
+-- Messages that name a consumer as their holder.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
 FROM messages INDEXED BY messages_held
 WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND id > :after
@@ -265,7 +265,7 @@ WHERE topic = :topic AND lock_consumer = :consumer AND life = 0 AND id > :after
 ORDER BY id LIMIT :limit;
 
 -- name: select_owned
--- What belongs to a producer group.
+-- Messages of a producer group.
 SELECT id, ts, due, bucket, producer_group, lock_consumer, version, attempts, expires, key, headers
 FROM messages INDEXED BY messages_owned
 WHERE topic = :topic AND producer_group = :producer_group AND life = 0 AND id > :after
@@ -333,22 +333,22 @@ DELETE FROM messages NOT INDEXED WHERE no IN (
 );
 
 -- name: dropped_topics
--- Topics of which something is left.
+-- Dropped topics whose messages are not all removed.
 SELECT uid FROM topics WHERE dropped_at IS NOT NULL;
 
 -- name: purge_dropped
--- Removes what is left of a dropped topic.
+-- Removes messages of a dropped topic.
 DELETE FROM messages NOT INDEXED WHERE no IN (
     SELECT no FROM messages INDEXED BY messages_id WHERE topic = :topic LIMIT :limit
 );
 
 -- name: forget_topic
--- Frees the name of a dropped topic of which nothing is left.
+-- Frees the name of a dropped topic without messages.
 DELETE FROM topics WHERE uid = :topic AND dropped_at IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM messages INDEXED BY messages_id WHERE topic = :topic);
 
 -- name: claim_inputs
--- Claims partitions that nobody has, and one's own again.
+-- Claims partitions that nobody holds, and the holder's own again.
 INSERT INTO inputs (source, partition, position, holder, until_ms)
 SELECT :source, value->>0, value->>1, :holder, :until FROM json_each(:starts) WHERE true
 ON CONFLICT DO UPDATE SET holder = :holder, fence = fence + 1, until_ms = :until
@@ -392,7 +392,7 @@ SELECT partition, position, holder, until_ms, accepted, ignored, rejected, cance
 FROM inputs WHERE source = :source ORDER BY partition;
 
 -- name: forget_inputs
--- Forgets partitions that nobody claims.
+-- Deletes the accounts of partitions that nobody claims.
 DELETE FROM inputs WHERE source = :source AND (holder IS NULL OR until_ms <= :now)
 RETURNING partition;
 
