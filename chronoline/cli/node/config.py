@@ -9,10 +9,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from pydantic import BaseModel
 
-from chronoline.broker.settings import NodeSettings
 from chronoline.cli.ending import quiet_when_nobody_reads
 from chronoline.cli.node.options import sets_a_node
-from chronoline.runtime.settings.sources import SettingPath
+from chronoline.node.settings import NodeSettings
+from chronoline.runtime.settings.loader import SettingPath
 
 app = typer.Typer(
     name="config",

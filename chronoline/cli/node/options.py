@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
-from chronoline.broker.settings import (
+from chronoline.cli.sharing import default, sharing
+from chronoline.core.errors import InvalidInput
+from chronoline.node.settings import (
     BROKER_ROLES,
     DEFAULT_DATA,
     DEFAULT_GRPC,
@@ -19,8 +21,6 @@ from chronoline.broker.settings import (
     ROLES,
     NodeSettings,
 )
-from chronoline.cli.sharing import default, sharing
-from chronoline.core.errors import InvalidInput
 
 _TABLES = {
     "limits": "batch",

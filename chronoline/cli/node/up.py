@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from chronoline.broker.settings import NodeSettings
-from chronoline.cli.node.logs import log_to_stderr
 from chronoline.cli.node.options import sets_a_node
+from chronoline.node.logs import log_to_stderr
+from chronoline.node.settings import NodeSettings
 
 Nodes = Annotated[
     int | None,
@@ -48,10 +48,10 @@ def up(
     either way.
     """
     log_to_stderr(settings)
-    from chronoline.cli.node.running import run_node  # noqa: PLC0415 - gRPC is slow to import
-    from chronoline.cli.node.several import run_several  # noqa: PLC0415 - as its node
+    from chronoline.node.local_cluster import run_cluster  # noqa: PLC0415 - as its node
+    from chronoline.node.process import run_node  # noqa: PLC0415 - gRPC is slow to import
 
     if nodes is not None:
-        run_several(settings, nodes)
+        run_cluster(settings, nodes)
     else:
         run_node(settings, quiet=quiet, until_eof=until_eof)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from chronoline.broker.settings import NodeSettings
 from chronoline.cli.main import app
 from chronoline.core.errors import InvalidInput
+from chronoline.node.settings import NodeSettings
 
 FILE = 'cluster = "c"\ngrpc = "127.0.0.1:1"\n[limits]\nbatch = 5\n[tags]\nrack = "r1"\n'
 

@@ -14,11 +14,11 @@ from urllib.error import HTTPError
 
 import pytest
 
-from chronoline.broker.settings import NodeSettings
-from chronoline.cli.node.running import run_node
-from chronoline.cli.node.several import run_several
 from chronoline.core.errors import InvalidInput
+from chronoline.node.local_cluster import run_cluster
 from chronoline.node.local_nodes import free_addresses
+from chronoline.node.process import run_node
+from chronoline.node.settings import NodeSettings
 from tests.certificates import make_certificate
 from tests.cli.client.command import Command
 from tests.cli.node.processes import COMMAND, environment, run, started
@@ -185,7 +185,7 @@ def _run(settings: NodeSettings, nodes: int | None) -> None:
     if nodes is None:
         run_node(settings)
     else:
-        run_several(settings, nodes)
+        run_cluster(settings, nodes)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chronoline.core.errors import InvalidInput
-from chronoline.runtime.settings.sources import Origin, Sources
+from chronoline.runtime.settings.loader import Origin, Sources
 
 SOURCES = Sources(prefix="APP_", property_tables=("kafka",))
 

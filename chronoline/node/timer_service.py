@@ -1,4 +1,4 @@
-"""The timer service of one process: everything of it, started and stopped together."""
+"""The timers of a node: all parts of the service, started and stopped together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from chronoline.timers.tag_statistics import TagFigures
 logger = logging.getLogger(__name__)
 
 _STOP_PATIENCE_S = 2.0
-"""So long requests that have begun may still take."""
+"""Requests that have begun may take this long when the service stops."""
 _KEEP_ALIVE_S = 75.0
 """A connection without a request stays open for this time after the last one."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -46,7 +46,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """How a node of the service behaves."""
+    """The options of a node's timers."""
 
     host: str = "127.0.0.1"
     port: int = 7253
@@ -92,7 +92,7 @@ class TimerService:
         admits: Callable[[web.BaseRequest], None] = lambda _: None,
         caller: Caller | None = None,
     ) -> None:
-        """`caller` is an open one, of somebody who closes it; without it the service has its own."""
+        """`caller` is open, and its owner closes it; without it the service has its own."""
         self._options = options
         self._admits = admits
         self._caller = caller

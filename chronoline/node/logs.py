@@ -1,7 +1,7 @@
 """The logs of a node, on stderr: for people, or a JSON object in each line.
 
-A record that says what happened by a stable name carries it as `action`, and what it is about as further
-fields: `logger.info("…", extra={"action": "started", "grpc": address})`.
+A record has a stable `action`, and its subject as further fields:
+`logger.info("…", extra={"action": "started", "grpc": address})`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import logging
 import sys
 from typing import Any
 
-from chronoline.broker.settings import NodeSettings
+from chronoline.node.settings import NodeSettings
 from chronoline.runtime.timestamps import show_moment
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; the rest was given with it."""
+"""The attributes that every record has; others are fields that a caller gave."""
 
 
 def log_to_stderr(settings: NodeSettings) -> None:
-    """From now on. What others than Chronoline log is shown from warnings on."""
+    """Log to stderr from now on; records of other libraries from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         JsonLines()

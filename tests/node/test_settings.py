@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from chronoline.broker.limits import Limits
-from chronoline.broker.settings import (
+from chronoline.core.errors import InvalidInput
+from chronoline.node.settings import (
     BROKER_ROLES,
     CallbacksTable,
     LimitsTable,
@@ -18,9 +19,8 @@ from chronoline.broker.settings import (
     NodeSettings,
     ReplicationTable,
 )
-from chronoline.core.errors import InvalidInput
 from chronoline.runtime.descriptors import Shares
-from chronoline.runtime.settings.sources import Origin
+from chronoline.runtime.settings.loader import Origin
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,7 +5,7 @@ import logging
 import sys
 from typing import Any
 
-from chronoline.cli.node.logs import JsonLines
+from chronoline.node.logs import JsonLines
 
 
 def line(record: logging.LogRecord) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A node: everything of a broker, started and stopped together."""
+"""The broker of a node: all its parts, started and stopped together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from chronoline.broker.http.server import HttpEdge
 from chronoline.broker.limits import Limits
 from chronoline.broker.loader_registry import Loaders
 from chronoline.broker.metrics import BrokerMetrics, Sample
-from chronoline.broker.settings import BROKER_ROLES
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.store_watch import Noticing
 from chronoline.broker.supervise import contain
@@ -30,6 +29,7 @@ from chronoline.callbacks.address_guard import LOOPBACK, Guard
 from chronoline.callbacks.caller import Caller
 from chronoline.core.errors import ChronolineError
 from chronoline.core.version import VERSION
+from chronoline.node.settings import BROKER_ROLES
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.descriptors import SHORTAGES
@@ -47,8 +47,8 @@ _UPKEEP_EVERY_S = 1.0
 _NO_PURGE = (DegradationType.CLOCK, DegradationType.STOPPING)
 
 
-class Node:
-    """One broker on one store, from `start` to `stop`. The store is its owner's to close, after that."""
+class BrokerService:
+    """One broker on one store, from `start` to `stop`. The caller closes the store, after that."""
 
     def __init__(
         self,

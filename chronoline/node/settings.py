@@ -1,21 +1,17 @@
 """The settings of a node: one TOML file, the environment, flags, in rising order.
 
-They are checked once, here, and never change afterwards. An error names every setting that is wrong, what is
-wrong with it and what to do; it does not repeat what may hold a password, and neither does `repr`.
-`docs/broker.md` has them all in a table; `chronoline config show` prints what is in force, and where it came
-from.
+`docs/broker.md` has them all in a table; `chronoline config show` prints those in force, and their origins.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from chronoline.broker.limits import Limits
 from chronoline.broker.metrics import FAMILIES
@@ -25,9 +21,7 @@ from chronoline.core.addresses import is_loopback
 from chronoline.core.limits import name_problem
 from chronoline.core.urls import url_problem
 from chronoline.runtime.descriptors import Shares, share_out
-from chronoline.runtime.settings.model import SettingsTable
-from chronoline.runtime.settings.problems import Known, Problem, problems_of, refuse
-from chronoline.runtime.settings.sources import Gathered, Origin, SettingPath, Sources
+from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, Sources
 from chronoline.runtime.settings.types import (
     DurationMs,
     Listed,
@@ -50,7 +44,6 @@ DEFAULT_HTTP = "127.0.0.1:7480"
 DEFAULT_TIMERS = "127.0.0.1:7253"
 BROKER_ROLES = ("overseer", "carrier")
 ROLES = (*BROKER_ROLES, "timers")
-SOURCES = Sources(prefix="CHRONOLINE_NODE_")
 _MIB = 1024 * 1024
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -70,7 +63,7 @@ _LIMITS = Limits()
 
 
 class Listener(NamedTuple):
-    """Where connections are taken. Port 0 is any that is free."""
+    """An address to listen at. Port 0 is any that is free."""
 
     host: str
     """Without the brackets of IPv6."""
@@ -80,6 +73,10 @@ class Listener(NamedTuple):
     def bracketed(self) -> str:
         """The host as it stands before a port."""
         return f"[{self.host}]" if ":" in self.host else self.host
+
+    def at(self, port: int) -> str:
+        """The address host:port, with the port that it got."""
+        return f"{self.bracketed}:{port}"
 
 
 # Values
@@ -233,8 +230,16 @@ class CallbacksTable(SettingsTable):
     """A URI that is told of callbacks that failed for good."""
 
 
-class NodeSettings(SettingsTable):
-    """How a node of the broker behaves."""
+class NodeSettings(Settings):
+    """The settings of a node."""
+
+    sources = Sources(prefix="CHRONOLINE_NODE_")
+    owner = "a node"
+    tables: ClassVar[Mapping[str, type[SettingsTable]]] = {
+        "limits": LimitsTable,
+        "replication": ReplicationTable,
+        "callbacks": CallbacksTable,
+    }
 
     data: Annotated[Path, BeforeValidator(_folder)] = Path(DEFAULT_DATA)
     """The folder of a node: its tokens and, unless told otherwise, its store."""
@@ -269,39 +274,10 @@ class NodeSettings(SettingsTable):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)
     """So long the store may take; then a change is answered as unknown."""
-    _gathered: Gathered = PrivateAttr(default_factory=Gathered)
 
     @classmethod
-    def load(
-        cls,
-        path: str | Path | None = None,
-        environ: Mapping[str, str] | None = None,
-        flags: Mapping[str, object] | None = None,
-    ) -> Self:
-        """The settings of a file, of the environment and of flags; the latter win, setting by setting.
-
-        In the environment `grpc` is `CHRONOLINE_NODE_GRPC`, and `batch` of `[limits]` is
-        `CHRONOLINE_NODE_LIMITS__BATCH`. A flag is named as in the file, with a dot between table and setting;
-        one that is None was not given. Raises `InvalidInput`, which names everything that is wrong.
-        """
-        gathered = SOURCES.gather(path, os.environ if environ is None else environ, flags or {})
-        try:
-            settings = cls.model_validate(gathered.table)
-        except ValidationError as error:
-            problems = problems_of(error.errors(include_url=False), _KNOWN)
-            raise refuse(problems, gathered) from None
-        if problems := list(_cross_problems(settings)):
-            raise refuse(problems, gathered)
-        settings._gathered = gathered
-        return settings
-
-    def origin(self, path: SettingPath) -> Origin | None:
-        """What gave a setting, not the table around it; None if nothing did, and it is the default."""
-        return self._gathered.origins.get(path)
-
-    def variables(self) -> dict[str, str]:
-        """What was set, secrets too, as an environment for another node, in place of what it has of this."""
-        return SOURCES.variables(self._gathered)
+    def rules(cls) -> Sequence[Rule]:
+        return _RULES
 
     @property
     def grpc_listener(self) -> Listener:
@@ -316,13 +292,21 @@ class NodeSettings(SettingsTable):
         return _split(self.timers)
 
     @property
+    def listeners(self) -> dict[str, Listener]:
+        """All listeners of the node's roles, by their settings."""
+        found: dict[str, Listener | None] = {}
+        if self.has_broker:
+            found |= {"grpc": self.grpc_listener, "http": self.http_listener}
+        if self.has_timers:
+            found["timers"] = self.timers_listener
+        return {name: listener for name, listener in found.items() if listener is not None}
+
+    @property
     def may_call(self) -> tuple[str, ...]:
         """Networks besides the public internet: unless told, loopback if nobody else can reach the node."""
         if "allow" in self.callbacks.model_fields_set:
             return self.callbacks.allow
-        listeners = [self.grpc_listener, self.http_listener] if self.has_broker else []
-        listeners += [self.timers_listener] if self.has_timers else []
-        only_here = all(each is None or is_loopback(each.host) for each in listeners)
+        only_here = all(is_loopback(each.host) for each in self.listeners.values())
         return self.callbacks.allow if only_here else ()
 
     def shares(self, descriptors: int, *, even_if_set: bool = False) -> Shares:
@@ -330,11 +314,9 @@ class NodeSettings(SettingsTable):
 
         With `even_if_set`, what is set counts only as far as there are descriptors for it.
         """
-        listeners = [self.grpc_listener, self.http_listener] if self.has_broker else []
-        listeners += [self.timers_listener] if self.has_timers else []
         found = share_out(
             descriptors,
-            listeners=sum(each is not None for each in listeners),
+            listeners=len(self.listeners),
             peers=0 if self.replication.nodes is None else _PEERS,
             calls=self.callbacks.in_all,
         )
@@ -363,51 +345,66 @@ class NodeSettings(SettingsTable):
     def tokens_file(self) -> Path:
         return self.data / "tokens.json"
 
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
-            yield name, without_password(value) if name == "store" else value
-
-
-_KNOWN = Known(
-    owner="a node",
-    tables={
-        (): NodeSettings,
-        ("limits",): LimitsTable,
-        ("replication",): ReplicationTable,
-        ("callbacks",): CallbacksTable,
-    },
-)
-
 
 def _split(address: str) -> Listener:
     host, _, port = address.rpartition(":")
     return Listener(host.strip("[]"), int(port))
 
 
-def _cross_problems(settings: NodeSettings) -> Iterator[Problem]:
-    """What is wrong between settings that are fine by themselves."""
-    if (settings.tls_certificate is None) != (settings.tls_key is None):
-        given, other = ("tls_key", "tls_certificate")[:: 1 if settings.tls_key else -1]
-        yield Problem((other,), f"is missing, and TLS needs it beside {given}")
-    if settings.grpc == settings.http and settings.grpc_listener.port:
-        yield Problem(("http",), f"is the same address as grpc, {settings.grpc}; name another port")
-    if settings.has_broker and settings.has_timers and settings.timers_listener.port:
-        for name in ("grpc", "http"):
-            if settings.timers == getattr(settings, name):
-                yield Problem(
-                    ("timers",),
-                    f"is the same address as {name}, {settings.timers}; name another port",
-                )
+# Rules between settings
+
+
+def _tls_problem(missing: str, given: str) -> Rule:
+    def problem(settings: NodeSettings) -> str | None:
+        if getattr(settings, missing) is not None or getattr(settings, given) is None:
+            return None
+        return f"is missing, and TLS needs it beside {given}"
+
+    return Rule((missing, given), problem)
+
+
+def _address_problem(
+    name: str, other: str, *, applies: Callable[[NodeSettings], bool] = lambda _: True
+) -> Rule:
+    def problem(settings: NodeSettings) -> str | None:
+        address = getattr(settings, name)
+        if address != getattr(settings, other) or not _split(address).port or not applies(settings):
+            return None
+        return f"is the same address as {other}, {address}; name another port"
+
+    return Rule((name, other), problem)
+
+
+def _has_both(settings: NodeSettings) -> bool:
+    return settings.has_broker and settings.has_timers
+
+
+def _frame_problem(settings: NodeSettings) -> str | None:
     limits = settings.limits
-    if limits.node_bytes < 2 * limits.frame_bytes:
-        yield Problem(
-            ("limits", "node_bytes"),
-            f"must be at least twice frame_bytes ({limits.frame_bytes}), not {limits.node_bytes}: one client "
-            "could fill the node",
-        )
-    if limits.ping_timeout_ms < 2 * limits.ping_interval_ms:
-        yield Problem(
-            ("limits", "ping_timeout_ms"),
-            f"must be at least twice ping_interval_ms ({limits.ping_interval_ms}), not "
-            f"{limits.ping_timeout_ms}: a client that pings in time would pass for gone",
-        )
+    if limits.node_bytes >= 2 * limits.frame_bytes:
+        return None
+    return (
+        f"must be at least twice frame_bytes ({limits.frame_bytes}), not {limits.node_bytes}: one client "
+        "could fill the node"
+    )
+
+
+def _ping_problem(settings: NodeSettings) -> str | None:
+    limits = settings.limits
+    if limits.ping_timeout_ms >= 2 * limits.ping_interval_ms:
+        return None
+    return (
+        f"must be at least twice ping_interval_ms ({limits.ping_interval_ms}), not "
+        f"{limits.ping_timeout_ms}: a client that pings in time would pass for gone"
+    )
+
+
+_RULES = (
+    _tls_problem("tls_certificate", "tls_key"),
+    _tls_problem("tls_key", "tls_certificate"),
+    _address_problem("http", "grpc"),
+    _address_problem("timers", "grpc", applies=_has_both),
+    _address_problem("timers", "http", applies=_has_both),
+    Rule(("limits.node_bytes",), _frame_problem),
+    Rule(("limits.ping_timeout_ms",), _ping_problem),
+)

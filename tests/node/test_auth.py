@@ -9,14 +9,14 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from chronoline.broker.auth import Door, Tokens
-from chronoline.cli.node.timers import admits
+from chronoline.node.auth import request_check
 from chronoline.timers.http.responses import Refusal
 
 OPEN = Door()
 
 
 def _ask(door: Door, host: str = "127.0.0.1", **headers: str) -> None:
-    admits(door, host)(make_mocked_request("POST", "/timers", headers=headers))
+    request_check(door, host)(make_mocked_request("POST", "/timers", headers=headers))
 
 
 def _refused(door: Door, host: str = "127.0.0.1", **headers: str) -> HTTPStatus:
