@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chronoline.cli.client.broker import Broker
+from chronoline.cli.broker import Broker
 from chronoline.core.errors import StoreUnavailable
 from chronoline.node import broker_service
 from chronoline.runtime.clock import SystemClock
