@@ -160,7 +160,7 @@ class BrokerService:
         await self.http.start(host, port)
 
     async def stop(self) -> None:
-        """No new leases; what is under way is answered; streams are told to go. May be called twice."""
+        """Stop leasing, answer requests under way, and disconnect streams. May be called twice."""
         if self.parts is not None:
             self.parts.degradation.stop()
         if self.grpc is not None:

@@ -95,7 +95,7 @@ def _folder(value: object) -> Path:
 
 
 def _store(url: str) -> str:
-    """`memory:` is fine: a node is one process. It is gone with it."""
+    """`memory:` is fine: a node is one process. The store ends with it."""
     return url if scheme_of(url) == "memory" else lasting_store(url)
 
 
@@ -164,7 +164,7 @@ def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class LimitsTable(SettingsTable):
-    """How much a node takes; the fields of `broker.limits.Limits`, which says what each is."""
+    """The limits of a node: the fields of `broker.limits.Limits`, which explains them."""
 
     frame_bytes: SizeBytes = Field(default=_LIMITS.frame_bytes, ge=64 * 1024, le=64 * _MIB)
     batch: Whole = Field(default=_LIMITS.batch, ge=1, le=MAX_BATCH)
@@ -185,39 +185,39 @@ class LimitsTable(SettingsTable):
 
 
 class ReplicationTable(SettingsTable):
-    """How the nodes that keep timers know each other; one alone needs none of it."""
+    """The nodes that keep timers together; one alone needs none of it."""
 
     nodes: OptionalText = None
     """A file in TOML that lists them: staying, joining, leaving."""
     address: OptionalText = None
-    """Under which the others know this node; `timers` if it is not said."""
+    """The address under which the others know this node; by default `timers`."""
     copies: Whole = Field(default=1, ge=1, le=32)
-    """So many nodes have a timer when it is answered; those that can be reached get it in any case."""
+    """The nodes that have a timer when it is answered, at least; all that can be reached get it."""
     timeout_ms: DurationMs = Field(default=1_000, ge=50, le=_HOUR_MS)
-    """A node that does not answer for so long is away."""
+    """A node that does not answer within this time is away."""
     most_timers: Whole = Field(default=5_000_000, ge=1, le=100_000_000)
     """A node takes no more."""
     clock_bound_ms: DurationMs = Field(default=60_000, ge=1_000, le=_DAY_MS)
     """A record whose version is further ahead of this node's wall clock is refused."""
     token: Secret = None
-    """What the node says to pass the doors of the others. A secret: in the file or the environment."""
+    """The token that the node shows to the others. A secret: in the file or the environment."""
     ca: OptionalText = None
     """A file in PEM: the authority of the others' certificates, if it is not one of the system's."""
 
 
 class CallbacksTable(SettingsTable):
-    """How other people's HTTP servers are called."""
+    """Calls to URLs of timers and of topics with a target."""
 
     allow: Annotated[Listed, AfterValidator(_networks)] = LOOPBACK
     """Networks that may be called besides the public internet; see `NodeSettings.may_call`."""
     timeout_ms: DurationMs = Field(default=2_000, ge=10, le=_HOUR_MS)
     """An answer that takes longer counts as a failure."""
     for_each_host: Whole = Field(default=64, ge=1, le=10_000)
-    """So many calls to one host are under way at a time."""
+    """The most calls to one host at a time."""
     in_all: Whole = Field(default=1_000, ge=1, le=100_000)
-    """So many calls are under way at a time."""
+    """The most calls at a time."""
     attempts: Whole = Field(default=10, ge=1, le=1_000)
-    """So often a callback is tried."""
+    """The most attempts of a callback."""
     first_wait_ms: DurationMs = Field(default=500, ge=1, le=_DAY_MS)
     """Between the first attempt and the second; then twice as long each time."""
     longest_wait_ms: DurationMs = Field(default=60_000, ge=1, le=_DAY_MS)
@@ -227,7 +227,7 @@ class CallbacksTable(SettingsTable):
     secret: Secret = None
     """Signs calls by the Standard Webhooks specification: whsec_… A secret."""
     dead_letters: Annotated[OptionalText, AfterValidator(_called)] = None
-    """A URI that is told of callbacks that failed for good."""
+    """A URI that receives callbacks that failed for good."""
 
 
 class NodeSettings(Settings):
@@ -242,11 +242,11 @@ class NodeSettings(Settings):
     }
 
     data: Annotated[Path, BeforeValidator(_folder)] = Path(DEFAULT_DATA)
-    """The folder of a node: its tokens and, unless told otherwise, its store."""
+    """The folder of a node: its tokens and, by default, its store."""
     store: Annotated[str, AfterValidator(_store)] = Field(
         default_factory=lambda given: file_store(given.get("data", Path()) / "timeline.db")
     )
-    """Where messages wait. SQLite serves one machine; several nodes share PostgreSQL."""
+    """The URL of the store. SQLite serves one machine; several nodes share PostgreSQL."""
     grpc: Annotated[str, AfterValidator(_listener)] = DEFAULT_GRPC
     """host:port for the SDK and the command line."""
     http: Annotated[str, AfterValidator(_listener_or_none)] = DEFAULT_HTTP
@@ -254,7 +254,7 @@ class NodeSettings(Settings):
     timers: Annotated[str, AfterValidator(_listener)] = DEFAULT_TIMERS
     """host:port for timers, where the node has that role."""
     roles: Annotated[Listed, AfterValidator(_roles)] = BROKER_ROLES
-    """What the node does: a broker (overseer and carrier), timers, or both."""
+    """The roles of the node: a broker (overseer and carrier), timers, or both."""
     cluster: Annotated[str, AfterValidator(_cluster)] = "default"
     """The label `cluster` of all metrics."""
     tags: Annotated[dict[str, str], AfterValidator(_tags)] = Field(default_factory=dict)
@@ -273,7 +273,7 @@ class NodeSettings(Settings):
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)
-    """So long the store may take; then a change is answered as unknown."""
+    """A change that the store does not answer within this time is answered as unknown."""
 
     @classmethod
     def rules(cls) -> Sequence[Rule]:
@@ -303,16 +303,16 @@ class NodeSettings(Settings):
 
     @property
     def may_call(self) -> tuple[str, ...]:
-        """Networks besides the public internet: unless told, loopback if nobody else can reach the node."""
+        """Networks besides the public internet: by default loopback, if the node listens there alone."""
         if "allow" in self.callbacks.model_fields_set:
             return self.callbacks.allow
         only_here = all(is_loopback(each.host) for each in self.listeners.values())
         return self.callbacks.allow if only_here else ()
 
     def shares(self, descriptors: int, *, even_if_set: bool = False) -> Shares:
-        """How many connections and calls there may be with a number of descriptors; as set, if they are.
+        """The most connections and calls with a number of descriptors; the settings win, if they are set.
 
-        With `even_if_set`, what is set counts only as far as there are descriptors for it.
+        With `even_if_set`, settings count only as far as there are descriptors for them.
         """
         found = share_out(
             descriptors,
@@ -338,7 +338,7 @@ class NodeSettings(Settings):
 
     @property
     def shown_store(self) -> str:
-        """Its URL, without what may be secret."""
+        """The store's URL, without secrets."""
         return without_password(self.store)
 
     @property

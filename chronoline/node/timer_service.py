@@ -53,7 +53,7 @@ class ServiceOptions:
     data: Path = Path("chronoline-data")
     # The list of nodes; None is a cluster of one.
     nodes_file: Path | None = None
-    # The address under which the others know this node; its host and port if it is not said.
+    # The address under which the others know this node; by default its host and port.
     address: str | None = None
     # Networks that callbacks may go to besides the public internet.
     allow: Sequence[str] = LOOPBACK
@@ -65,7 +65,7 @@ class ServiceOptions:
     attempts: Attempts = field(default_factory=Attempts)
     calls: CallLimits = field(default_factory=CallLimits)
     most_timers: int = 5_000_000
-    # A URI that is told of callbacks that failed for good.
+    # A URI that receives callbacks that failed for good.
     dead_letters: str | None = None
     tls: ssl.SSLContext | None = None
     # With TLS: whom to trust when calling peers.
@@ -76,9 +76,9 @@ class ServiceOptions:
     connections: int = 1_000
     # Of all metrics.
     labels: Mapping[str, str] = field(default_factory=dict)
-    # What peers say to pass each other's doors.
+    # The headers that peers show to each other.
     peer_headers: dict[str, str] = field(default_factory=dict)
-    # Whether they say it to other machines without TLS.
+    # Whether they show them to other machines without TLS.
     insecure: bool = False
 
 

@@ -89,7 +89,7 @@ LogUrl = Annotated[str, AfterValidator(_log)]
 
 
 class PlaceTable(SettingsTable):
-    """Where a topic is: on Kafka, or on a log."""
+    """A topic: on Kafka, or on a log."""
 
     topic: str
     log: LogUrl | None = Field(default=None, repr=False)
@@ -176,18 +176,18 @@ class PipeSettings(Settings):
     name: TimelineName
     """Names the timeline in the store, and the group under which Kafka's own tools show the positions."""
     store: StoreUrl = DEFAULT_STORE
-    """Where messages wait. SQLite needs no set-up and serves one machine; a cluster needs PostgreSQL."""
+    """The URL of the store. SQLite needs no set-up and serves one machine; a cluster needs PostgreSQL."""
     input: PlaceSetting
-    """Where records come from."""
+    """The topic that records come from."""
     output: PlaceSetting
-    """Where they go when they are due."""
+    """The topic that they go to when they are due."""
     dead_letters: PlaceSetting | None = None
-    """Where records go that cannot be read or published; without it they stay in the store."""
+    """The topic for records that cannot be read or published; without it they stay in the store."""
 
     timing_advance_ms: DurationMs = Field(default=0, ge=0, le=MOST_AHEAD_MS)
-    """Publishes so much before the deadline. 0: never early; `reserve_ahead_ms` makes up for delays."""
+    """Publishes this much before the deadline. 0: never early; `reserve_ahead_ms` makes up for delays."""
     hold_ms: DurationMs = Field(default=DEFAULT_HOLD_MS, ge=100, le=_DAY_MS)
-    """How long a pipe may hold a message before another takes it over: so late is it after a crash."""
+    """A pipe may hold a message this long before another takes it over; a crash makes it this late."""
     delivery_timeout_ms: DurationMs = Field(
         default_factory=lambda data: data.get("hold_ms", DEFAULT_HOLD_MS) * 4 // 5, ge=1, le=_DAY_MS
     )
@@ -197,7 +197,7 @@ class PipeSettings(Settings):
     failure_detection_interval_ms: DurationMs = Field(default=500, ge=10, le=_DAY_MS)
     """How often a pipe shows that it lives, and looks at the others and at the stop flag."""
     reserve_ahead_ms: DurationMs = Field(default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=MOST_AHEAD_MS)
-    """A message is reserved so long before it is due, so that the write is over when the moment comes."""
+    """A message is reserved this long before it is due, so that the write is over when the moment comes."""
     window_ms: DurationMs = Field(default=4_000, ge=10, le=3_600_000)
     """How long a task of Spark's fires before the next takes over."""
     lanes: Whole = Field(default=2, ge=1, le=16)
@@ -208,16 +208,16 @@ class PipeSettings(Settings):
     """Into how many parts the timeline can be dealt among pipes and ranges. Fixed when it is made."""
 
     delay_ms: OptionalTimespanMs = Field(default=None, alias="delay", ge=0, le=MAX_TIME_MS)
-    """A plain delay: records without headers are due so long after their own time."""
+    """A plain delay: records without headers are due this long after their own time."""
     dedupe_ms: TimespanMs = Field(default=0, alias="dedupe", ge=0, le=MAX_TIME_MS)
-    """For so long after firing an id stays taken. 0: it is forgotten, as the contract has it."""
+    """An id stays taken this long after firing. 0: it is forgotten, as the contract has it."""
     id_header: HeaderName = "chronosMessageId"
     deadline_header: HeaderName = "chronosDeadline"
     action_header: HeaderName = "chronosAction"
     """`cancel` or `reschedule`, for a message that waits."""
 
     start: Literal["earliest", "latest"] = "earliest"
-    """Where partitions are begun that the store does not know. Those it knows go on where they were."""
+    """The first record of partitions that the store does not know. It knows the position of others."""
     largest_value_bytes: Whole = Field(default=1024 * 1024, ge=1, le=MAX_BODY_BYTES)
     """Larger values are rejected. A lane makes room for as many of this size as it reserves. Fixed when the
     timeline is made."""
@@ -305,7 +305,7 @@ def _hold_problem(settings: PipeSettings) -> str | None:
 
 
 def _producer_problem(name: str) -> Rule:
-    """What Kafka's own properties say about acknowledgements."""
+    """Kafka's own properties about acknowledgements must agree with the settings."""
 
     def problem(settings: PipeSettings) -> str | None:
         place: Place | None = getattr(settings, name)

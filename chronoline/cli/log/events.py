@@ -410,7 +410,7 @@ def _tell_what_is_left(log: Log, topic: str, group: str, partition: int | None) 
 
 
 def _tell_of_the_end(log: Log, topic: str, partition: int | None, begin: int) -> None:
-    """Where nothing was printed because there is no such sequence yet."""
+    """Say that nothing was printed because the sequence is yet to come."""
     ends = [head.next_sequence for head in log.heads(topic) if partition in (None, head.partition)]
     if begin > max(ends):
         tell(

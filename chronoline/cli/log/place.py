@@ -58,7 +58,7 @@ def open_log(place: str) -> Log:
 
 
 def parse_start(text: str, what: str, now_ms: int) -> Start:
-    """Where reading begins: earliest, latest, a sequence, a time, or how long ago, such as -10m."""
+    """The start of reading: earliest, latest, a sequence, a time, or how long ago, such as -10m."""
     if text == "earliest":
         return "earliest"
     if text == "latest":

@@ -132,7 +132,7 @@ def _open(pipe_class: type[Pipe], settings: PipeSettings) -> Pipe:
 
 
 class _Told:
-    """Whether a signal asked for the end.
+    """A flag that a signal sets to end the pipe.
 
     A handler runs between any two steps of the main thread, also in the middle of `Event.wait`, for whose
     lock `Event.set` would then wait without an end. A flag can be set at any moment, and so can a
@@ -151,7 +151,7 @@ class _Told:
         self._bell.put(None)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it was asked, before or within this time."""
+        """True if the flag is set, before or within this time."""
         with suppress(queue.Empty):
             self._bell.get(timeout=timeout_s)
         return self.asked

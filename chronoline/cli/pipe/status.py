@@ -327,7 +327,7 @@ def _none(settings: PipeSettings) -> str:
 
 
 class _Death(NamedTuple):
-    """What the intake wrote into the headers of a record that it rejected; of others nothing is known."""
+    """The headers that the intake gave to a record that it rejected; empty for others."""
 
     why: str | None = None
     topic: str | None = None
