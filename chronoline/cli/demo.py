@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from chronoline.cli.timers.demo import show_timers
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.log import Event, Log, NewEvent
@@ -106,6 +105,8 @@ def demo(
     if timers:
         if (messages, seconds) != (_MESSAGES, _SECONDS):
             raise InvalidInput("--messages and --seconds are not for --timers: leave them out")
+        from chronoline.cli.demo_timers import show_timers  # noqa: PLC0415 - of this option alone
+
         show_timers()
         return
     try:

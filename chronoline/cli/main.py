@@ -11,20 +11,19 @@ import typer
 from rich.console import Console
 
 from chronoline import __version__
-from chronoline.cli.client.dead import app as dead
-from chronoline.cli.client.forecasting import forecast
-from chronoline.cli.client.moving import cancel, reschedule, show
-from chronoline.cli.client.receiving import receive
-from chronoline.cli.client.sending import send
-from chronoline.cli.client.status import status
-from chronoline.cli.client.topics import app as topic
+from chronoline.cli.config import app as config
+from chronoline.cli.dead import app as dead
 from chronoline.cli.demo import demo
+from chronoline.cli.forecast import forecast
 from chronoline.cli.log import app as log
-from chronoline.cli.node.config import app as config
-from chronoline.cli.node.tokens import app as token
-from chronoline.cli.node.up import up
+from chronoline.cli.messages import cancel, reschedule, send, show
+from chronoline.cli.node import up
 from chronoline.cli.pipe import app as pipe
+from chronoline.cli.receive import receive
+from chronoline.cli.status import status
 from chronoline.cli.timers import app as timers
+from chronoline.cli.tokens import app as token
+from chronoline.cli.topics import app as topic
 from chronoline.core.errors import ChronolineError, MissingExtra
 
 
@@ -84,8 +83,8 @@ def _options(
 
 
 def run() -> None:
-    """The entry point: errors that Chronoline knows are told in a line, without a trace."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what fails is told by us, in a line
+    """The entry point. An error of Chronoline is one line on stderr, without a trace."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command says in a line what fails
     try:
         app()
     except ChronolineError as error:

@@ -20,7 +20,7 @@ LONG_S = 1.0
 """Work that ends sooner shows nothing."""
 
 Advance = Callable[[int], None]
-"""Says that so much more is done."""
+"""Adds to the work that is done."""
 
 
 @contextmanager

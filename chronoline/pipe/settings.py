@@ -1,8 +1,5 @@
 """The settings of a pipe: one TOML file, the environment, flags, in rising order.
 
-They are checked once, here, and never change afterwards. An error names every setting that is wrong, what is
-wrong with it and what to do; it does not repeat what may hold a password, and neither does `repr`.
-
 Names and meanings are those of the published delay scheduler whose contract a pipe keeps: timing advance,
 hold time, poll interval, failure-detection interval, topics and connections. `docs/pipe.md` has them all in a
 table; `examples/pipe-kafka.toml` and `examples/pipe-embedded.toml` show them in use.
@@ -10,26 +7,24 @@ table; `examples/pipe-kafka.toml` and `examples/pipe-embedded.toml` show them in
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, GetPydanticSchema, PrivateAttr, ValidationError
+from pydantic import AfterValidator, Field, GetPydanticSchema, PrivateAttr
 from pydantic_core import CoreSchema, core_schema
 
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.ids import HASH_VALUES
-from chronoline.core.limits import CLOCK_BOUND_MS, MAX_BODY_BYTES, MAX_TIME_MS
+from chronoline.core.limits import CLOCK_BOUND_MS, MAX_BODY_BYTES, MAX_TIME_MS, name_problem
+from chronoline.core.topic import check_topic_name
 from chronoline.delivery.lane import DEFAULT_HOLD_MS
 from chronoline.delivery.lane_settings import MOST_AHEAD_MS
-from chronoline.log.factory import parts_on_one_machine
+from chronoline.log.factory import connection_string, parts_on_one_machine
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import Value, delivery_problem
-from chronoline.pipe.setting_types import HeaderName, LogUrl, StoreUrl, TimelineName
-from chronoline.runtime.settings.model import SettingsTable
-from chronoline.runtime.settings.problems import Known, Problem, problems_of, refuse
-from chronoline.runtime.settings.sources import SettingPath, Sources, Table
+from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, Sources, Table
 from chronoline.runtime.settings.types import (
     Address,
     DurationMs,
@@ -39,21 +34,59 @@ from chronoline.runtime.settings.types import (
     TimespanMs,
     Whole,
 )
-from chronoline.runtime.store_url import without_password
+from chronoline.runtime.store_url import SCHEMES, lasting_store, scheme_of, without_password
 
 DEFAULT_STORE = "sqlite:///chronoline-data/pipe.db"
-_SOURCES = Sources(prefix="CHRONOLINE_PIPE_", property_tables=("kafka", "producer", "conf"))
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DAY_MS = 86_400_000
 _LONGEST_POSITION = len("-2147483647-9223372036854775807")
 _MOST_TOPIC_CHARACTERS = 128 - _LONGEST_POSITION
 """With a delay an id is topic, partition and offset, and has at most 128 characters."""
 
 
+# Values
+
+
+def _timeline(name: str) -> str:
+    check_topic_name(name)
+    return name
+
+
+def _header(name: str) -> str:
+    if problem := name_problem("the name of a header", name):
+        raise ValueError(problem)
+    return name
+
+
+def _store(url: str) -> str:
+    """A relative file is made absolute: Spark's tasks may run in another folder."""
+    if scheme_of(url) == "memory":
+        raise ValueError(
+            "memory: is another store in each process, and Spark's tasks are processes of their own; "
+            f"write {SCHEMES['sqlite']} or {SCHEMES['postgresql']}"
+        )
+    return lasting_store(url)
+
+
+def _log(place: str) -> str:
+    """A log's connection string, always written in the same way; a path is a folder."""
+    if not place or "\0" in place:
+        raise ValueError("is neither the URL of a log nor a folder")
+    url = place if _URL.match(place) else Path(place).expanduser().absolute().as_uri()
+    return connection_string(url)
+
+
+TimelineName = Annotated[str, AfterValidator(_timeline)]
+HeaderName = Annotated[str, AfterValidator(_header)]
+StoreUrl = Annotated[str, AfterValidator(_store)]
+LogUrl = Annotated[str, AfterValidator(_log)]
+
+
 # Tables
 
 
 class PlaceTable(SettingsTable):
-    """Where a topic is: on Kafka, or on a log."""
+    """A topic: on Kafka, or on a log."""
 
     topic: str
     log: LogUrl | None = Field(default=None, repr=False)
@@ -114,24 +147,44 @@ PlaceSetting = Annotated[Place, GetPydanticSchema(_schema)]
 # All of them
 
 
-class PipeSettings(SettingsTable):
-    """How a pipe behaves. Two pipes with the same name and store share the work."""
+class PipeSettings(Settings):
+    """The settings of a pipe. Two pipes with the same name and store share the work."""
+
+    sources = Sources(prefix="CHRONOLINE_PIPE_", property_tables=("kafka", "producer", "conf"))
+    owner = "a pipe"
+    tables: ClassVar[Mapping[str, type[SettingsTable]]] = {
+        "input": PlaceTable,
+        "output": PlaceTable,
+        "dead_letters": PlaceTable,
+        "spark": SparkTable,
+    }
+    missing: ClassVar[Mapping[str, str]] = {
+        "name": 'name the pipe, such as name = "reminders"',
+        "input": "say where records come from: a table [input] with topic, and log or kafka",
+        "output": "say where messages go: a table [output] with topic, and log or kafka",
+        "topic": "name the topic",
+    }
+    fillers: ClassVar[Table] = {
+        "name": "pipe",
+        "input": {"topic": "in", "log": "file:///filler"},
+        "output": {"topic": "out", "log": "file:///filler"},
+    }
 
     name: TimelineName
     """Names the timeline in the store, and the group under which Kafka's own tools show the positions."""
     store: StoreUrl = DEFAULT_STORE
-    """Where messages wait. SQLite needs no set-up and serves one machine; a cluster needs PostgreSQL."""
+    """The URL of the store. SQLite needs no set-up and serves one machine; a cluster needs PostgreSQL."""
     input: PlaceSetting
-    """Where records come from."""
+    """The topic that records come from."""
     output: PlaceSetting
-    """Where they go when they are due."""
+    """The topic that they go to when they are due."""
     dead_letters: PlaceSetting | None = None
-    """Where records go that cannot be read or published; without it they stay in the store."""
+    """The topic for records that cannot be read or published; without it they stay in the store."""
 
     timing_advance_ms: DurationMs = Field(default=0, ge=0, le=MOST_AHEAD_MS)
-    """Publishes so much before the deadline. 0: never early; `reserve_ahead_ms` makes up for delays."""
+    """Publishes this much before the deadline. 0: never early; `reserve_ahead_ms` makes up for delays."""
     hold_ms: DurationMs = Field(default=DEFAULT_HOLD_MS, ge=100, le=_DAY_MS)
-    """How long a pipe may hold a message before another takes it over: so late is it after a crash."""
+    """A pipe may hold a message this long before another takes it over; a crash makes it this late."""
     delivery_timeout_ms: DurationMs = Field(
         default_factory=lambda data: data.get("hold_ms", DEFAULT_HOLD_MS) * 4 // 5, ge=1, le=_DAY_MS
     )
@@ -141,7 +194,7 @@ class PipeSettings(SettingsTable):
     failure_detection_interval_ms: DurationMs = Field(default=500, ge=10, le=_DAY_MS)
     """How often a pipe shows that it lives, and looks at the others and at the stop flag."""
     reserve_ahead_ms: DurationMs = Field(default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=MOST_AHEAD_MS)
-    """A message is reserved so long before it is due, so that the write is over when the moment comes."""
+    """A message is reserved this long before it is due, so that the write is over when the moment comes."""
     window_ms: DurationMs = Field(default=4_000, ge=10, le=3_600_000)
     """How long a task of Spark's fires before the next takes over."""
     lanes: Whole = Field(default=2, ge=1, le=16)
@@ -152,16 +205,16 @@ class PipeSettings(SettingsTable):
     """Into how many parts the timeline can be dealt among pipes and ranges. Fixed when it is made."""
 
     delay_ms: OptionalTimespanMs = Field(default=None, alias="delay", ge=0, le=MAX_TIME_MS)
-    """A plain delay: records without headers are due so long after their own time."""
+    """A plain delay: records without headers are due this long after their own time."""
     dedupe_ms: TimespanMs = Field(default=0, alias="dedupe", ge=0, le=MAX_TIME_MS)
-    """For so long after firing an id stays taken. 0: it is forgotten, as the contract has it."""
+    """An id stays taken this long after firing. 0: it is forgotten, as the contract has it."""
     id_header: HeaderName = "chronosMessageId"
     deadline_header: HeaderName = "chronosDeadline"
     action_header: HeaderName = "chronosAction"
     """`cancel` or `reschedule`, for a message that waits."""
 
     start: Literal["earliest", "latest"] = "earliest"
-    """Where partitions are begun that the store does not know. Those it knows go on where they were."""
+    """The first record of partitions that the store does not know. It knows the position of others."""
     largest_value_bytes: Whole = Field(default=1024 * 1024, ge=1, le=MAX_BODY_BYTES)
     """Larger values are rejected. A lane makes room for as many of this size as it reserves. Fixed when the
     timeline is made."""
@@ -180,6 +233,10 @@ class PipeSettings(SettingsTable):
     _left_out: frozenset[str] = PrivateAttr(default=frozenset())
 
     @classmethod
+    def rules(cls) -> Sequence[Rule]:
+        return _RULES
+
+    @classmethod
     def load(
         cls,
         path: str | Path | None = None,
@@ -189,86 +246,38 @@ class PipeSettings(SettingsTable):
         unneeded: Iterable[str] = (),
         optional: Iterable[str] = (),
     ) -> Self:
-        """The settings of a file, of the environment and of flags; the latter win, setting by setting.
+        """As `Settings.load`, without tables that the caller ignores: `left_out` names them.
 
-        In the environment `hold_ms` is `CHRONOLINE_PIPE_HOLD_MS`, and `topic` of `[input]` is
-        `CHRONOLINE_PIPE_INPUT__TOPIC`. A flag is named as in the file, with a dot between table and setting;
-        one that is None was not given. Raises `InvalidInput`, which names everything that is wrong.
-
-        `unneeded` are tables that the caller does not look at, and `optional` are places that it can do
-        without, and then gets none of: `left_out` names them. What is in them cannot be wrong.
+        `unneeded` tables are left out, and `optional` places unless they are complete. Nothing in them can be
+        wrong.
         """
-        gathered = _SOURCES.gather(path, os.environ if environ is None else environ, flags or {})
+        gathered = cls.gather(path, environ, flags)
         left_out = _leave_out(gathered.table, unneeded, optional)
-        ignored: set[SettingPath] = {(name,) for name in left_out}
-        problems: list[Problem] = []
-        try:
-            settings = cls.model_validate(gathered.table)
-            problems += _cross_problems(settings, ignored)
-        except ValidationError as error:
-            problems += problems_of(error.errors(include_url=False), _KNOWN)
-            wrong = {problem.path for problem in problems}
-            problems += cls._other_problems(gathered.without(wrong), wrong | ignored)
-        else:
-            if not problems:
-                settings._left_out = left_out
-                return settings
-        raise refuse(problems, gathered) from None
+        settings = cls.checked(gathered, left_out)
+        settings._left_out = left_out
+        return settings
 
     @property
     def left_out(self) -> frozenset[str]:
-        """Tables that nobody asked for: whatever they hold here is not what was given."""
+        """Tables that the caller did not ask for: they hold fillers instead of the given values."""
         return self._left_out
 
-    @classmethod
-    def _other_problems(cls, table: Table, wrong: set[SettingPath]) -> list[Problem]:
-        """What is wrong between the settings that are fine by themselves."""
-        wrong = wrong | {(name,) for name in _FILLERS if name not in table}
-        untouched = {name: value for name, value in table.items() if not _touches(wrong, name)}
-        try:
-            settings = cls.model_validate(_FILLERS | untouched)
-        except ValidationError:
-            return []
-        return _cross_problems(settings, wrong)
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
-            yield name, without_password(value) if name == "store" else value
-
-
-_KNOWN = Known(
-    owner="a pipe",
-    tables={
-        (): PipeSettings,
-        ("input",): PlaceTable,
-        ("output",): PlaceTable,
-        ("dead_letters",): PlaceTable,
-        ("spark",): SparkTable,
-    },
-    missing={
-        "name": 'name the pipe, such as name = "reminders"',
-        "input": "say where records come from: a table [input] with topic, and log or kafka",
-        "output": "say where messages go: a table [output] with topic, and log or kafka",
-        "topic": "name the topic",
-    },
-)
-# What has to be there and is not, so that the rest can be looked at all the same.
-_FILLERS: Table = {
-    "name": "pipe",
-    "input": {"topic": "in", "log": "file:///filler"},
-    "output": {"topic": "out", "log": "file:///filler"},
-}
+    @property
+    def shown_store(self) -> str:
+        """The store's URL, without secrets."""
+        return without_password(self.store)
 
 
 def _leave_out(table: Table, unneeded: Iterable[str], optional: Iterable[str]) -> frozenset[str]:
-    """Takes out what the caller does not look at, half a table too; says what that was."""
-    given = table.keys() | _FILLERS.keys()
+    """Removes the tables that the caller ignores, and answers their names."""
+    fillers = PipeSettings.fillers
+    given = table.keys() | fillers.keys()
     incomplete = (name for name in optional if not _is_complete(table.get(name)))
     left_out = frozenset(name for name in (*unneeded, *incomplete) if name in given)
     for name in left_out:
         table.pop(name, None)
-        if name in _FILLERS:
-            table[name] = _FILLERS[name]
+        if name in fillers:
+            table[name] = fillers[name]
     return left_out
 
 
@@ -280,28 +289,7 @@ def _is_complete(table: object) -> bool:
     return True
 
 
-def _touches(wrong: Iterable[SettingPath], name: str) -> bool:
-    return any(path[0] == name for path in wrong)
-
-
-# What is wrong between settings
-
-
-class _Rule(NamedTuple):
-    """`of` are the settings that it looks at, the first of which it is said of."""
-
-    of: tuple[str, ...]
-    problem: Callable[[PipeSettings], str | None]
-
-
-def _cross_problems(settings: PipeSettings, wrong: set[SettingPath]) -> list[Problem]:
-    problems = []
-    for rule in _RULES:
-        if not any(_touches(wrong, name) for name in rule.of):
-            words = rule.problem(settings)
-            if words is not None:
-                problems.append(Problem((rule.of[0],), words))
-    return problems
+# Rules between settings
 
 
 def _hold_problem(settings: PipeSettings) -> str | None:
@@ -313,15 +301,15 @@ def _hold_problem(settings: PipeSettings) -> str | None:
     )
 
 
-def _producer_problem(name: str) -> _Rule:
-    """What Kafka's own properties say about acknowledgements."""
+def _producer_problem(name: str) -> Rule:
+    """Kafka's own properties about acknowledgements must agree with the settings."""
 
     def problem(settings: PipeSettings) -> str | None:
         place: Place | None = getattr(settings, name)
         given = place.librdkafka() if place and place.kind == "kafka" else {}
         return delivery_problem(given, settings.delivery_timeout_ms)
 
-    return _Rule((name, "delivery_timeout_ms", "hold_ms"), problem)
+    return Rule((name, "delivery_timeout_ms", "hold_ms"), problem)
 
 
 def _advance_problem(settings: PipeSettings) -> str | None:
@@ -377,14 +365,14 @@ def _delay_problem(settings: PipeSettings) -> str | None:
     )
 
 
-def _same_problem(one: str, other: str, why: str) -> _Rule:
+def _same_problem(one: str, other: str, why: str) -> Rule:
     def problem(settings: PipeSettings) -> str | None:
         places = getattr(settings, one), getattr(settings, other)
         if None in places or not _is_same(*places):
             return None
         return f"is the same topic as {other}, {places[0].topic!r}: {why}. Name another topic"
 
-    return _Rule((one, other), problem)
+    return Rule((one, other), problem)
 
 
 def _is_same(one: Place, other: Place) -> bool:
@@ -421,17 +409,17 @@ def _master_problem(settings: PipeSettings) -> str | None:
 
 
 _RULES = (
-    _Rule(("delivery_timeout_ms", "hold_ms"), _hold_problem),
+    Rule(("delivery_timeout_ms", "hold_ms"), _hold_problem),
     _producer_problem("output"),
     _producer_problem("dead_letters"),
-    _Rule(("timing_advance_ms", "reserve_ahead_ms", "hold_ms"), _advance_problem),
-    _Rule(("window_ms", "reserve_ahead_ms"), _window_problem),
-    _Rule(("failure_detection_interval_ms", "hold_ms"), _interval_problem),
-    _Rule(("ranges", "buckets"), _ranges_problem),
-    _Rule(_OWN, _headers_problem),
-    _Rule(("delay", "input"), _delay_problem),
+    Rule(("timing_advance_ms", "reserve_ahead_ms", "hold_ms"), _advance_problem),
+    Rule(("window_ms", "reserve_ahead_ms"), _window_problem),
+    Rule(("failure_detection_interval_ms", "hold_ms"), _interval_problem),
+    Rule(("ranges", "buckets"), _ranges_problem),
+    Rule(_OWN, _headers_problem),
+    Rule(("delay", "input"), _delay_problem),
     _same_problem("output", "input", "every message would come back"),
     _same_problem("dead_letters", "input", "what is refused would come back for ever"),
     _same_problem("dead_letters", "output", "consumers would take dead letters for messages"),
-    _Rule(("spark", "store", "input", "output", "dead_letters"), _master_problem),
+    Rule(("spark", "store", "input", "output", "dead_letters"), _master_problem),
 )

@@ -18,7 +18,7 @@ from chronoline.runtime.service import Service
 if TYPE_CHECKING:
     import asyncio
 
-    from chronoline.broker.node import Node
+    from chronoline.node.broker_service import BrokerService
     from chronoline.stores.contract import Store
     from chronoline.testing import MemoryStore
 
@@ -32,10 +32,10 @@ class LocalBroker(Service):
     """
 
     def __init__(self, store: Store, **options: Any) -> None:
-        """`options` are those of `Node`."""
+        """`options` are those of `BrokerService`."""
         self._store = store
         self._options = options
-        self._node: Node | None = None
+        self._node: BrokerService | None = None
         self._port = 0
 
     @property
@@ -48,9 +48,9 @@ class LocalBroker(Service):
         _run(self._start())
 
     async def _start(self) -> None:
-        from chronoline.broker.node import Node  # noqa: PLC0415 - see above
+        from chronoline.node.broker_service import BrokerService  # noqa: PLC0415 - see above
 
-        node = Node(self._store, **self._options)
+        node = BrokerService(self._store, **self._options)
         await node.start("127.0.0.1", self._port)
         assert node.grpc is not None
         self._node, self._port = node, node.grpc.port

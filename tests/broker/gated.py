@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from chronoline.broker.node import Node
+from chronoline.node.broker_service import BrokerService
 from chronoline.stores.factory import open_store
 from tests.broker.nodes import Running
 
@@ -46,7 +46,7 @@ async def running_gated(
     """A node on a SQLite file in a folder, of whose store one method has a gate."""
     with open_store(f"sqlite:///{folder / 'timeline.db'}") as store:
         gated: Any = Gated(store, method)
-        node = Node(gated, **given)
+        node = BrokerService(gated, **given)
         await node.start("127.0.0.1", 0)
         try:
             assert node.grpc is not None

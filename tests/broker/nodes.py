@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chronoline.broker.node import Node
 from chronoline.broker.subscription import Subscription
 from chronoline.client.aio import AsyncClient
+from chronoline.node.broker_service import BrokerService
 from chronoline.stores.factory import open_store
 
 
@@ -18,7 +18,7 @@ from chronoline.stores.factory import open_store
 class Running:
     """A node that listens."""
 
-    node: Node
+    node: BrokerService
     address: str
 
     @property
@@ -35,7 +35,7 @@ async def running(place: Path | str, port: int = 0, **given: Any) -> AsyncIterat
     """A node on a SQLite file in a folder, or on the store that a URL names."""
     url = f"sqlite:///{place / 'timeline.db'}" if isinstance(place, Path) else place
     with open_store(url) as store:
-        node = Node(store, **given)
+        node = BrokerService(store, **given)
         await node.start("127.0.0.1", port)
         try:
             assert node.grpc is not None

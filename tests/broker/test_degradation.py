@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from chronoline.broker import node
-from chronoline.cli.client.broker import Broker
+from chronoline.cli.broker import Broker
 from chronoline.core.errors import StoreUnavailable
+from chronoline.node import broker_service
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.sqlite import SqliteStore
 from tests.broker.http.served import Served, serving
@@ -112,7 +112,7 @@ def test_everybody_says_the_same(
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    monkeypatch.setattr(node, "_UPKEEP_EVERY_S", 0.1)
+    monkeypatch.setattr(broker_service, "_UPKEEP_EVERY_S", 0.1)
     type_, reason = _REASONS[kind]
 
     async def play() -> None:
@@ -148,7 +148,7 @@ def test_everybody_says_the_same(
 def test_the_log_says_it_though_nobody_asks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "_UPKEEP_EVERY_S", 0.05)
+    monkeypatch.setattr(broker_service, "_UPKEEP_EVERY_S", 0.05)
 
     async def play() -> None:
         async with scene(tmp_path / "timeline.db") as it:

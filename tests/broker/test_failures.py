@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from chronoline.broker.node import Node
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import OutcomeUnknown, Refused, StoreUnavailable
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
+from chronoline.node.broker_service import BrokerService
 from chronoline.stores.memory import MemoryStore
 from tests.broker.dying import Doomed, doomed
 from tests.broker.holding import holding
@@ -271,7 +271,7 @@ def test_a_broker_that_is_cut_from_its_store_grants_no_lease() -> None:
         healed, asked = asyncio.Event(), asyncio.Semaphore(0)
         with MemoryStore() as store:
             tap = Tap(store)
-            node = Node(tap)  # type: ignore[arg-type]  # it has every method of a store
+            node = BrokerService(tap)  # type: ignore[arg-type]  # it has every method of a store
             await node.start("127.0.0.1", 0)
             assert node.grpc is not None
             async with AsyncClient(f"127.0.0.1:{node.grpc.port}") as client:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from chronoline.broker.node import Node
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
 from chronoline.core.ranges import BucketRange
 from chronoline.delivery.storage_threads import StorageThreads
+from chronoline.node.broker_service import BrokerService
 from chronoline.stores.contract import Counts, IfExists
 from chronoline.stores.memory import MemoryStore
 from tests.waiting import until
@@ -54,11 +54,13 @@ class _HangingStore(MemoryStore):
 
 
 @asynccontextmanager
-async def _hanging(asked: str, *, patience_s: float) -> AsyncIterator[tuple[_HangingStore, Node]]:
+async def _hanging(
+    asked: str, *, patience_s: float
+) -> AsyncIterator[tuple[_HangingStore, BrokerService]]:
     """A node that has asked its store something, which hangs."""
     with _HangingStore() as store:
         topic = store.create_topic("jobs", now_ms=0)
-        node = Node(store, patience_s=patience_s)
+        node = BrokerService(store, patience_s=patience_s)
         await node.start("127.0.0.1", 0)
         assert node.parts is not None
         carrier = node.parts.carrier

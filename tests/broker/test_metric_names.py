@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.samples import Sample
 
 from chronoline.broker.metrics import BrokerMetrics
-from chronoline.broker.settings import NodeSettings
+from chronoline.node.settings import NodeSettings
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_admin_routes import Away

@@ -14,10 +14,10 @@ from grpc import aio
 
 from chronoline.broker.grpc import unary_calls as answering
 from chronoline.broker.limits import Limits
-from chronoline.broker.node import Node
 from chronoline.core.message import NewMessage
 from chronoline.core.permissions import Producer
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.node.broker_service import BrokerService
 from chronoline.stores.contract import Bodies
 from chronoline.stores.factory import open_store
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -47,7 +47,7 @@ async def _asking(folder: Path, limits: Limits) -> AsyncIterator[tuple[Counting,
     """The store of a node, and the question."""
     with open_store(f"sqlite:///{folder / 'timeline.db'}") as store:
         counting: Any = Counting(store)
-        node = Node(counting, limits=limits)
+        node = BrokerService(counting, limits=limits)
         await node.start("127.0.0.1", 0)
         assert node.grpc is not None
         async with aio.insecure_channel(f"127.0.0.1:{node.grpc.port}") as channel:

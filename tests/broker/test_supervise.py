@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from chronoline.broker import node
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.core.topic import TopicSettings
+from chronoline.node import broker_service
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import serving
@@ -102,7 +102,7 @@ _COUNTED_AS = {
 def test_a_node_goes_on_after_a_fault_that_nobody_foresaw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
 ) -> None:
-    monkeypatch.setattr(node, "_UPKEEP_EVERY_S", 0.1)
+    monkeypatch.setattr(broker_service, "_UPKEEP_EVERY_S", 0.1)
     ids = [f"m{number}" for number in range(_MESSAGES)]
     # Settlings of two that meet in a lane are tried again apart, and neither fails.
     names = ("a",) if method in ("ack", "extend") else ("a", "b")

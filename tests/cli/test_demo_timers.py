@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.node.processes import run
+from tests.node.processes import run
 
 
 def test_a_cluster_grows_and_shrinks_and_loses_nothing() -> None:

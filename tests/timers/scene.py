@@ -22,10 +22,10 @@ from aiohttp import web
 from chronoline.callbacks.caller import CallLimits
 from chronoline.core.errors import StoreBusy
 from chronoline.node.local_nodes import free_addresses
+from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.timers.journal import Journal
 from chronoline.timers.membership import replicas_of
 from chronoline.timers.node import TimerNode
-from chronoline.timers.service import ServiceOptions, TimerService
 from tests.waiting import until
 
 HOUR_MS = 3_600_000

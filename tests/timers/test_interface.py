@@ -15,8 +15,8 @@ from aiohttp.test_utils import make_mocked_request
 
 from chronoline.core.errors import InvalidInput
 from chronoline.node.local_nodes import free_addresses
+from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.timers.http.responses import Refusal, read_body
-from chronoline.timers.service import ServiceOptions, TimerService
 from tests.timers.scene import Answered, Cluster, cluster, receiving, timer
 from tests.waiting import run_scene, until
 

@@ -12,12 +12,12 @@ import pytest
 from aiohttp import web
 
 from chronoline.core.errors import StoreFull, StoreUnavailable
+from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.timers import peers, replica
 from chronoline.timers import views as looking
 from chronoline.timers.intake import RecordIntake
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer
-from chronoline.timers.service import ServiceOptions, TimerService
 from chronoline.timers.timer import Timer, Version
 from tests.timers.scene import (
     HOUR_MS,

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from chronoline.broker.node import Node
+from chronoline.node.broker_service import BrokerService
 from chronoline.runtime.gc_tuning import search_seldom
 from chronoline.stores.factory import open_store
 
@@ -20,7 +20,7 @@ async def serve(url: str) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     with open_store(url) as store:
-        node = Node(store)
+        node = BrokerService(store)
         await node.start("127.0.0.1", 0)
         search_seldom()  # as `chronoline up` does
         try:

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from chronoline.cli.log.appending import append
-from chronoline.cli.log.deletions import delete, delete_group
-from chronoline.cli.log.importer import import_log
-from chronoline.cli.log.looking import groups, topics
-from chronoline.cli.log.reading import read, tail
-from chronoline.cli.log.seeking import seek, skip_to_end
-from chronoline.cli.log.setup import create, init
-from chronoline.cli.log.upkeep import compact, retain, sweep
+from chronoline.cli.log import events, topics, upkeep
 
 app = typer.Typer(
     name="log",
@@ -28,18 +21,18 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-app.command()(init)
-app.command()(create)
-app.command()(append)
-app.command()(read)
-app.command()(tail)
-app.command()(topics)
-app.command()(groups)
-app.command()(seek)
-app.command()(skip_to_end)
-app.command()(delete)
-app.command()(delete_group)
-app.command(name="import")(import_log)
-app.command(rich_help_panel="Upkeep")(compact)
-app.command(rich_help_panel="Upkeep")(retain)
-app.command(rich_help_panel="Upkeep")(sweep)
+app.command()(topics.init)
+app.command()(topics.create)
+app.command()(events.append)
+app.command()(events.read)
+app.command()(events.tail)
+app.command()(topics.topics)
+app.command()(topics.groups)
+app.command()(topics.seek)
+app.command()(topics.skip_to_end)
+app.command()(topics.delete)
+app.command()(topics.delete_group)
+app.command(name="import")(upkeep.import_log)
+app.command(rich_help_panel="Upkeep")(upkeep.compact)
+app.command(rich_help_panel="Upkeep")(upkeep.retain)
+app.command(rich_help_panel="Upkeep")(upkeep.sweep)

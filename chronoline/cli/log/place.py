@@ -1,4 +1,4 @@
-"""Which log a command works on."""
+"""The log that a command works on, and positions in it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Annotated
 import typer
 
 from chronoline.core.errors import InvalidInput, StoreError
+from chronoline.core.quantities import parse_duration_ms
 from chronoline.log import Log
+from chronoline.log.start_positions import Start
 from chronoline.runtime.store_url import split_url
+from chronoline.runtime.timestamps import from_ms, parse_moment_ms
 
 DEFAULT_FOLDER = "chronoline-log"
+_SEQUENCE = re.compile(r"[0-9]{1,18}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 LogPlace = Annotated[
@@ -24,7 +28,6 @@ LogPlace = Annotated[
         help="The log: what `chronoline log init` printed, or a folder.",
     ),
 ]
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 
 
@@ -52,3 +55,22 @@ def open_log(place: str) -> Log:
             "`chronoline log init` or `chronoline log create` makes it, --log names another"
         )
     return Log(url)
+
+
+def parse_start(text: str, what: str, now_ms: int) -> Start:
+    """The start of reading: earliest, latest, a sequence, a time, or how long ago, such as -10m."""
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if _SEQUENCE.fullmatch(text):
+        return int(text)
+    try:
+        if text.startswith("-"):
+            return from_ms(max(0, now_ms - parse_duration_ms(text[1:], what)))
+        return from_ms(parse_moment_ms(text, what))
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{what} {text!r} is not a start: write earliest, latest, a sequence, a time with its "
+            "zone such as 2026-01-31T12:00:00Z, or how long ago such as -10m"
+        ) from error

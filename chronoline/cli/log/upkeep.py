@@ -1,4 +1,7 @@
-"""`chronoline log compact`, `retain` and `sweep`: beside writers and readers, as often as one likes."""
+"""`chronoline log compact`, `retain`, `sweep` and `import`.
+
+Upkeep may run beside writers and readers at any time.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from typing import Annotated
 
 import typer
 
-from chronoline.cli.ending import cleaning_up_when_told_to_end
-from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, TopicName, open_log
+from chronoline.cli.log.place import DEFAULT_FOLDER, LogPlace, open_log, url_of
+from chronoline.cli.options import TopicName
+from chronoline.cli.output import count_of
 from chronoline.cli.progress import showing
-from chronoline.cli.quantities import count_of, parse_duration_ms, parse_size_bytes
 from chronoline.core.errors import InvalidInput
+from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
+from chronoline.log import Log, import_events
+from chronoline.runtime.signals import exit_on_sigterm
 
 
 def compact(
@@ -25,7 +31,7 @@ def compact(
     chronoline log compact orders --target-size 16MiB
     """
     target_bytes = parse_size_bytes(target_size, "--target-size")
-    with open_log(place) as log, cleaning_up_when_told_to_end(), showing("chunks") as advance:
+    with open_log(place) as log, exit_on_sigterm(), showing("chunks") as advance:
         done = log.compact(topic, target_bytes=target_bytes, progress=advance)
     print(f"{count_of(done.chunks_before, 'chunk')} became {done.chunks_after:,}")
 
@@ -51,7 +57,7 @@ def retain(
         raise InvalidInput("say what is kept: --max-age, --max-size, or both")
     max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
     max_bytes = None if max_size is None else parse_size_bytes(max_size, "--max-size")
-    with open_log(place) as log, cleaning_up_when_told_to_end():
+    with open_log(place) as log, exit_on_sigterm():
         partitions = log.topic(topic).partitions
         with showing("partitions", partitions) as advance:
             dropped = log.retain(
@@ -71,6 +77,48 @@ def sweep(
     chronoline log sweep --grace 1h
     """
     grace_ms = parse_duration_ms(grace, "--grace")
-    with open_log(place) as log, cleaning_up_when_told_to_end(), showing("objects") as advance:
+    with open_log(place) as log, exit_on_sigterm(), showing("objects") as advance:
         swept = log.sweep(grace_ms=grace_ms, progress=advance)
     print(f"deleted {count_of(swept, 'object')}")
+
+
+def import_log(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", show_default=False, help="s3://bucket/prefix or a folder."
+        ),
+    ],
+    topic: TopicName,
+    table: Annotated[
+        str,
+        typer.Option(
+            metavar="TABLE",
+            show_default=False,
+            help="Its partitions: dynamodb://table, or a file of items as lines of JSON.",
+        ),
+    ],
+    consumers: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Its consumers, likewise: they become groups."),
+    ] = None,
+    place: LogPlace = DEFAULT_FOLDER,
+) -> None:
+    """Import a log that has an object events/PARTITION/SEQUENCE for each event.
+
+    chronoline log import s3://bucket/log orders --table dynamodb://partitions
+    chronoline log import ./old orders --table partitions.json --consumers consumers.json
+
+    Every event keeps its partition and sequence; a number that has no event
+    becomes an event without a value. It makes log and topic if there are none.
+    Stop the producers first. If it is broken off, run it again: it goes on, and
+    what is there is not added twice.
+    """
+    with Log(url_of(place)) as log, exit_on_sigterm(), showing("events") as advance:
+        done = import_events(
+            log, topic, url_of(source), table=table, consumers=consumers, progress=advance
+        )
+    missing = f", {done.missing:,} of them missing" if done.missing else ""
+    groups = f", and the progress of {count_of(done.groups, 'group')}" if done.groups else ""
+    where = count_of(done.partitions, "partition")
+    print(f"imported {count_of(done.events, 'event')}{missing} in {where}{groups}")

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from chronoline.cli.pipe.checking import check
-from chronoline.cli.pipe.dead_letters import dead
-from chronoline.cli.pipe.running import run
-from chronoline.cli.pipe.status import status
-from chronoline.cli.pipe.stopping import stop
+from chronoline.cli.pipe import run, status
 
 app = typer.Typer(
     name="pipe",
@@ -26,8 +22,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-app.command()(run)
-app.command()(check)
-app.command()(status)
-app.command()(stop)
-app.command()(dead)
+app.command()(run.run)
+app.command()(run.check)
+app.command()(status.status)
+app.command()(status.stop)
+app.command()(status.dead)

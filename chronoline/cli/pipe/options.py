@@ -1,28 +1,26 @@
-"""The options that all commands of `chronoline pipe` share: they win over environment and file."""
+"""The options of `chronoline pipe`, which win over environment and file, and a pipe in a line."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from chronoline.cli.log.place import url_of
+from chronoline.cli.options import Config, parse_settings
 from chronoline.core.errors import InvalidInput
+from chronoline.pipe.places import Place
 from chronoline.pipe.settings import PipeSettings
 
 _KAFKA = "kafka://"
 _PLACES = ("input", "output", "dead_letters")
 _TABLES = {**dict.fromkeys(_PLACES, "topic"), "spark": "master"}
-"""What is no setting, but has such as these in it."""
+"""Tables, and a setting inside each."""
 _PLACE_HELP = "kafka://HOST:PORT,HOST:PORT/TOPIC, or TOPIC@LOG with a log's URL or folder."
 
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="The settings, as TOML."),
-]
 Name = Annotated[str | None, typer.Option(help="The pipe's name, which is its timeline's too.")]
 StoreUrl = Annotated[
     str | None,
@@ -59,7 +57,7 @@ Setting = Annotated[
 
 
 def load(
-    config: Path | None,
+    config: Config,
     setting: list[str] | None = None,
     *,
     unneeded: Iterable[str] = (),
@@ -68,24 +66,12 @@ def load(
 ) -> PipeSettings:
     """The settings of a command. Flags are named as the settings; places are written in one word.
 
-    `unneeded` and `optional` are those of `PipeSettings.load`. What is set one by one goes into a place that
-    a flag names, and is looked at with it.
+    `unneeded` and `optional` are those of `PipeSettings.load`. `--set` changes places of flags, too.
     """
     given = {name: value for name, value in flags.items() if value is not None}
     places = {name: _place(given.pop(name)) for name in _PLACES if name in given}
-    laid: dict[str, object] = {**places, **dict(_named(each) for each in setting or ()), **given}
+    laid: dict[str, object] = {**places, **parse_settings(setting, _TABLES), **given}
     return PipeSettings.load(config, os.environ, laid, unneeded=unneeded, optional=optional)
-
-
-def _named(setting: str) -> tuple[str, str]:
-    name, equals, value = setting.partition("=")
-    if not equals or not name:
-        raise InvalidInput(f"--set takes NAME=VALUE, not {setting!r}")
-    table = name.replace("-", "_")
-    if table in _TABLES:
-        inside = f"{table}.{_TABLES[table]}"
-        raise InvalidInput(f"--set {name}=… names a table; name a setting in it, such as {inside}")
-    return name, value
 
 
 def _place(text: str) -> dict[str, Any]:
@@ -98,3 +84,16 @@ def _place(text: str) -> dict[str, Any]:
     if not at or not topic or not log:
         raise InvalidInput(f"{text!r} is no place of a topic: {_PLACE_HELP}")
     return {"topic": topic, "log": url_of(log)}
+
+
+def heading(settings: PipeSettings) -> Text:
+    """Its name, from where to where, and where messages wait in between."""
+    stops = [_shown(settings.input), settings.store.partition(":")[0]]
+    if "output" not in settings.left_out:
+        stops.append(_shown(settings.output))
+    return Text.assemble((settings.name, "bold"), ": ", " → ".join(stops))
+
+
+def _shown(place: Place) -> str:
+    where = place.bootstrap if place.kind == "kafka" else "log"
+    return f"{place.topic} ({where})"

@@ -1,33 +1,76 @@
-"""`chronoline pipe status`."""
+"""`chronoline pipe status`, `stop` and `dead`: a pipe as its store knows it."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from chronoline.cli.pipe.opening import open_known_store, timeline_of
+from chronoline.cli.options import Config
+from chronoline.cli.output import printable, quiet_when_nobody_reads, tell
 from chronoline.cli.pipe.options import (
-    Config,
     InputPlace,
     Name,
     OutputPlace,
     Setting,
     StoreUrl,
+    heading,
     load,
 )
-from chronoline.cli.pipe.showing import bound, heading
+from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
+from chronoline.core.expiry import DeathReason
+from chronoline.core.lateness import LatenessHistogram
+from chronoline.core.message import DeadLetter
+from chronoline.core.topic import Topic
 from chronoline.pipe.counters import Counters
+from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER
+from chronoline.pipe.local_files import missing_file
+from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.status import MOST_DEAD_LETTERS, PipeStatus, read_status
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.timestamps import show_moment
+from chronoline.stores.contract import MAX_BATCH, Store
+from chronoline.stores.factory import open_store
+from chronoline.stores.members import pipe_groups, pipe_members
 
+_NOT_IN_THE_STORE = ("input", "output", "dead_letters", "spark")
+"""Tables that a command ignores when it asks the store alone."""
 _SHOWN = 8
-"""So much of a node's id tells it from the others; --json has all of it."""
+"""The characters of a node's id that tell it from the others; --json has all of it."""
+_SECOND_MS = 1_000
+_DEFAULT_LIMIT = 20
+_MOST = MAX_BATCH - 1
+"""One more is asked for, to know whether there are more."""
+
+
+def _open_store(settings: PipeSettings) -> Store:
+    """Opens a store that exists. A file that does not is not made by looking at it."""
+    missing = missing_file(settings.store)
+    if missing is not None:
+        raise InvalidInput(
+            f"there is no store {str(missing)!r}: `chronoline pipe run` makes it, --store or --config names "
+            "another"
+        )
+    return open_store(settings.store)
+
+
+def _timeline_of(settings: PipeSettings, store: Store) -> Topic:
+    """The timeline of a pipe that has run."""
+    topic = store.find_topic(settings.name)
+    if topic is None:
+        raise TopicNotFound(
+            f"no pipe named {settings.name!r} has ever run with the store {settings.shown_store}: "
+            "`chronoline pipe run` starts one. --name and --store name another"
+        )
+    return topic
+
+
+# Status
 
 
 def status(
@@ -56,8 +99,8 @@ def status(
         input=input_place,
         output=output_place,
     )
-    with open_known_store(settings) as opened:
-        timeline_of(settings, opened)
+    with _open_store(settings) as opened:
+        _timeline_of(settings, opened)
         found = read_status(settings, opened, SystemClock().now_ms())
     if as_json:
         print(json.dumps(_as_json(found)))
@@ -153,7 +196,7 @@ def _processes(found: PipeStatus) -> Table | str:
 
 def _counted(counters: Counters) -> str:
     late = {
-        name: bound(counters.lateness, part)
+        name: _bound(counters.lateness, part)
         for name, part in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
     }
     return (
@@ -161,3 +204,169 @@ def _counted(counters: Counters) -> str:
         f"windows {counters.served:,}, skipped {counters.skipped:,}\n"
         f"late {', '.join(f'{name} {words}' for name, words in late.items())}"
     )
+
+
+def progress_line(counters: Counters) -> Text:
+    """The counters of a pipe that runs."""
+    parts = [
+        f"fired {counters.fired:,}",
+        f"late p50 {_bound(counters.lateness, 0.5)}, p99.9 {_bound(counters.lateness, 0.999)}",
+        f"input lag {counters.lag:,}",
+        f"windows {counters.served:,}"
+        + (f", skipped {counters.skipped:,}" * bool(counters.skipped)),
+    ]
+    if counters.redelivered:
+        parts.append(f"redelivered {counters.redelivered:,}")
+    if counters.restarts:
+        parts.append(f"restarts {counters.restarts:,}")
+    return Text(" · ".join(parts))
+
+
+def _bound(lateness: LatenessHistogram, part: float) -> str:
+    """A percentile as a bound of the histogram."""
+    found = lateness.percentile_ms(part)
+    if found is None:
+        return "–"
+    if found == float("inf"):
+        return "> 60 s"
+    return f"≤ {found:g} ms" if found < _SECOND_MS else f"≤ {found / _SECOND_MS:g} s"
+
+
+# Stop
+
+
+def stop(
+    config: Config = None,
+    name: Name = None,
+    store: StoreUrl = None,
+    node: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this process, by its node id.")
+    ] = None,
+    setting: Setting = None,
+) -> None:
+    """Ask the processes of a pipe to stop, wherever they run. They fire what is due and give back the rest.
+
+    chronoline pipe stop --config pipe.toml
+    chronoline pipe stop --name first
+
+    It does not wait for them. If none lives, it says so and ends with exit code 1.
+    """
+    settings = load(config, setting, unneeded=_NOT_IN_THE_STORE, name=name, store=store)
+    with _open_store(settings) as opened:
+        topic = opened.find_topic(settings.name)
+        if topic is None:
+            raise _nobody(settings, node)
+        for group in pipe_groups(topic):
+            opened.ask_to_stop(group, node)
+        members = pipe_members(opened, topic)
+    now_ms = SystemClock().now_ms()
+    asked = sum(each.alive(now_ms) and node in (None, each.name) for each in members)
+    if not asked:
+        raise _nobody(settings, node)
+    print(f"asked {asked} {'process' if asked == 1 else 'processes'} to stop")
+
+
+def _nobody(settings: PipeSettings, node: str | None) -> ChronolineError:
+    which, hint = "", ""
+    if node is not None:
+        which, hint = f" {node!r}", ": `chronoline pipe status --json` shows whole ids"
+    return ChronolineError(
+        f"no living process{which} of the pipe {settings.name!r} is known to the store "
+        f"{settings.shown_store}{hint}"
+    )
+
+
+# Dead letters
+
+
+def dead(
+    config: Config = None,
+    *,
+    name: Name = None,
+    store: StoreUrl = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=_MOST, metavar="N", help="Show so many at most.")
+    ] = _DEFAULT_LIMIT,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON array instead of lines.")
+    ] = False,
+    setting: Setting = None,
+) -> None:
+    """Show the dead letters that the store keeps, oldest first: when each died, whence it came, and why.
+
+    chronoline pipe dead --config pipe.toml
+    chronoline pipe dead --name first --limit 100 --json
+
+    A record dies that can be no message, such as one without a deadline;
+    topic, partition and offset tell where it is. So does a message that
+    could not be published. If the settings name a topic for dead letters,
+    a running pipe moves them there, and they are seen here until then.
+    """
+    needless = [table for table in _NOT_IN_THE_STORE if table != "dead_letters"]
+    settings = load(
+        config, setting, unneeded=needless, optional=("dead_letters",), name=name, store=store
+    )
+    with _open_store(settings) as opened:
+        topic = _timeline_of(settings, opened)
+        letters = opened.dead_letters(topic.uid, limit=limit + 1)
+    with quiet_when_nobody_reads():
+        if as_json:
+            print(json.dumps([_letter_json(each) for each in letters[:limit]], indent=2))
+        elif letters:
+            print("\n".join(_letter_lines(each) for each in letters[:limit]))
+        else:
+            print(_none(settings))
+    if len(letters) > limit:
+        tell(f"There are more than {limit:,}: --limit shows more.")
+
+
+def _none(settings: PipeSettings) -> str:
+    moved = settings.dead_letters
+    where = "" if moved is None else f" They are moved to the topic {moved.topic!r}."
+    return f"The store keeps no dead letters of the pipe {settings.name!r}.{where}"
+
+
+class _Death(NamedTuple):
+    """The headers that the intake gave to a record that it rejected; empty for others."""
+
+    why: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+
+def _death(letter: DeadLetter) -> _Death:
+    if letter.reason != DeathReason.REJECTED:  # headers of these names are then the message's own
+        return _Death()
+    headers = dict(letter.message.headers)  # those behind its own win
+    why = (headers.get(REASON_HEADER) or b"").decode(errors="replace")
+    origin = (headers.get(ORIGIN_HEADER) or b"").decode(errors="replace")
+    match origin.rsplit("/", 2):
+        case [topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
+            return _Death(why, topic, int(partition), int(offset))
+    return _Death(why)
+
+
+def _letter_json(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": letter.message.id,
+        "died": show_moment(letter.died),
+        "reason": letter.reason,
+        **_death(letter)._asdict(),
+        "due": show_moment(letter.message.due),
+        "attempts": letter.message.attempts,
+    }
+
+
+def _letter_lines(letter: DeadLetter) -> str:
+    death = _death(letter)
+    origin = "" if death.topic is None else f"  {death.topic}/{death.partition}/{death.offset}"
+    first = f"{show_moment(letter.died)}  {letter.message.id}{origin}"
+    return f"{printable(first)}\n    {printable(_reason(letter, death))}"
+
+
+def _reason(letter: DeadLetter, death: _Death) -> str:
+    if death.why is not None:
+        return f"{letter.reason}: {death.why}"
+    due, attempts = show_moment(letter.message.due), letter.message.attempts
+    return f"{letter.reason}: due {due}, {attempts:,} attempts failed"

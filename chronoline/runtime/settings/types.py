@@ -1,4 +1,4 @@
-"""What the values of settings may be, and how people write them."""
+"""The types of settings: values, and how people write them."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from chronoline.broker.limits import Limits
-from chronoline.broker.node import Node
 from chronoline.client import stream as streams
 from chronoline.client.aio import AsyncClient
 from chronoline.client.broker_time import BrokerTime
 from chronoline.core.errors import StoreUnavailable
+from chronoline.node.broker_service import BrokerService
 from chronoline.stores.factory import open_store
 from chronoline.testing import ManualClock
 
@@ -44,7 +44,7 @@ class MadeUpBroker:
         self._port = 0
         self._store: Any = None
         self._opened = ExitStack()
-        self._node: Node | None = None
+        self._node: BrokerService | None = None
         monkeypatch.setattr(
             streams, "BrokerTime", lambda: BrokerTime(lambda: clock.now_ms() * 1000)
         )
@@ -58,7 +58,9 @@ class MadeUpBroker:
 
     async def start(self) -> None:
         self._store = _Severed(self._opened.enter_context(open_store(self._url)))
-        node = Node(self._store, clock=self.clock, limits=Limits(clock_bound_ms=_NO_BOUND_MS))
+        node = BrokerService(
+            self._store, clock=self.clock, limits=Limits(clock_bound_ms=_NO_BOUND_MS)
+        )
         await node.start("127.0.0.1", self._port)
         assert node.grpc is not None
         self._node, self._port = node, node.grpc.port

@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 
-from chronoline.broker.node import Node
 from chronoline.broker.subscription import Subscription
 from chronoline.client.aio import AsyncClient
+from chronoline.node.broker_service import BrokerService
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 
@@ -25,7 +25,7 @@ TIMEOUT_S = 20
 class Served:
     """A node, and one who asks it."""
 
-    node: Node
+    node: BrokerService
     http: httpx.AsyncClient
 
     @property
@@ -80,7 +80,7 @@ async def serving(place: Path | Store, **given: Any) -> AsyncIterator[Served]:
             async with serving(store, **given) as served:
                 yield served
         return
-    node = Node(place, **given)
+    node = BrokerService(place, **given)
     await node.start("127.0.0.1", 0, "127.0.0.1", 0)
     try:
         assert node.http is not None

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from chronoline.broker.auth import Door, Tls, Tokens
-from chronoline.broker.node import Node
 from chronoline.core.errors import InvalidInput
+from chronoline.node.broker_service import BrokerService
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import serving
 from tests.broker.http.test_problems import check
@@ -89,12 +89,14 @@ def test_an_address_or_a_certificate_that_cannot_be_had(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             with open_store("memory:") as store:
-                node = Node(store)
+                node = BrokerService(store)
                 with pytest.raises(InvalidInput, match="HTTP cannot listen at"):
                     await node.start("127.0.0.1", 0, "127.0.0.1", served.port)
                 missing = Tls(certificate=tmp_path / "no.pem", key=tmp_path / "no.pem")
                 with pytest.raises(InvalidInput, match=r"no\.pem"):
-                    await Node(store, door=Door(tls=missing)).start("127.0.0.1", 0, "127.0.0.1", 0)
+                    await BrokerService(store, door=Door(tls=missing)).start(
+                        "127.0.0.1", 0, "127.0.0.1", 0
+                    )
 
     asyncio.run(play())
 
@@ -102,7 +104,7 @@ def test_an_address_or_a_certificate_that_cannot_be_had(tmp_path: Path) -> None:
 def test_a_node_without_http_has_none(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store("memory:") as store:
-            node = Node(store)
+            node = BrokerService(store)
             await node.start("127.0.0.1", 0)
             assert node.http is None
             await node.stop()

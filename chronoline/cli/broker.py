@@ -1,0 +1,106 @@
+"""The broker that a command asks, and the options that name it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from chronoline.cli.options import (
+    address_option,
+    authority_option,
+    checked_address,
+    insecure_option,
+    read_token,
+    sharing,
+    tls_option,
+    token_file_option,
+)
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP
+
+if TYPE_CHECKING:
+    from chronoline.client.aio import AsyncClient
+    from chronoline.client.sync import Client
+    from chronoline.wire.v1 import chronoline_pb2 as pb
+
+_PANEL = "The broker"
+_EXAMPLE = "127.0.0.1:7400"
+_PATIENCE_S = 30.0
+
+Address = Annotated[
+    str | None, address_option(_EXAMPLE, variable="CHRONOLINE_ADDRESS", panel=_PANEL)
+]
+TokenFile = Annotated[Path | None, token_file_option(panel=_PANEL)]
+Tls = Annotated[bool, tls_option(panel=_PANEL)]
+Authority = Annotated[Path | None, authority_option(panel=_PANEL)]
+Insecure = Annotated[bool, insecure_option(panel=_PANEL)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A broker. The client is imported when it is asked: gRPC is slow to import."""
+
+    address: str | None
+    token: str | None
+    tls: bool | Path
+    insecure: bool = False
+
+    def client(self, *, group: str = DEFAULT_PRODUCER_GROUP) -> Client:
+        from chronoline.client.sync import Client  # noqa: PLC0415 - see above
+
+        return Client(
+            self.address,
+            token=self.token,
+            tls=self.tls,
+            insecure=self.insecure,
+            producer_group=group,
+        )
+
+    def async_client(self, *, group: str = DEFAULT_PRODUCER_GROUP) -> AsyncClient:
+        from chronoline.client.aio import AsyncClient  # noqa: PLC0415 - see above
+
+        return AsyncClient(
+            self.address,
+            token=self.token,
+            tls=self.tls,
+            insecure=self.insecure,
+            producer_group=group,
+        )
+
+    def info(self) -> pb.Cluster:
+        """The brokers, their subscribers, and whether the store answers."""
+        from chronoline.client.event_loop import run_in, shared_loop  # noqa: PLC0415 - see above
+
+        return run_in(shared_loop(), self._info())
+
+    async def _info(self) -> pb.Cluster:
+        from chronoline.client.connection import Connection  # noqa: PLC0415 - see above
+        from chronoline.wire.v1 import chronoline_pb2 as pb  # noqa: PLC0415 - see above
+
+        connection = Connection(self.address, self.token, self.tls, insecure=self.insecure)
+        try:
+            return await connection.ask(
+                "Overseer/Info", pb.InfoRequest(), pb.Cluster.FromString, _PATIENCE_S
+            )
+        finally:
+            await connection.close()
+
+
+def _broker(
+    *,
+    address: Address = None,
+    token_file: TokenFile = None,
+    tls: Tls = False,
+    ca: Authority = None,
+    insecure: Insecure = False,
+) -> Broker:
+    return Broker(
+        address=None if address is None else checked_address(address, _EXAMPLE),
+        token=None if token_file is None else read_token(token_file),
+        tls=tls if ca is None else ca,
+        insecure=insecure,
+    )
+
+
+asks_a_broker = sharing(_broker)
+"""Gives a command the options that name a broker, and that broker."""

@@ -1,0 +1,104 @@
+"""`chronoline config show`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from pydantic import BaseModel
+
+from chronoline.cli.node import sets_a_node
+from chronoline.cli.output import quiet_when_nobody_reads
+from chronoline.node.settings import NodeSettings
+from chronoline.runtime.settings.loader import SettingPath
+
+app = typer.Typer(
+    name="config",
+    help="""The settings of a node.
+
+    chronoline config show
+    """,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+
+@app.command()
+@sets_a_node
+def show(
+    settings: NodeSettings,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show what `chronoline up` with the same options would run with, and where each value comes from.
+
+    chronoline config show
+    chronoline config show --config node.toml --grpc 0.0.0.0:7400
+
+    It is TOML: a file for --config can begin with it. Passwords are not shown.
+    """
+    with quiet_when_nobody_reads():
+        if as_json:
+            found = {".".join(one.path): _as_json(one) for one in _all(settings)}
+            print(json.dumps(found, indent=2, ensure_ascii=False))
+        else:
+            print("\n".join(_lines(list(_all(settings)))))
+
+
+class _Shown(NamedTuple):
+    path: SettingPath
+    value: Any
+    kind: str
+    """default, file, variable or flag."""
+    origin: str
+    """Which file, variable or flag."""
+
+
+def _all(settings: NodeSettings) -> Iterator[_Shown]:
+    """Every setting, those of tables last."""
+    tables: list[tuple[str, dict[str, Any]]] = []
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            tables.append((name, value.model_dump()))
+        elif isinstance(value, dict):
+            tables.append((name, value))
+        else:
+            shown = settings.shown_store if name == "store" else value
+            yield _shown(settings, (name,), shown)
+    for table, values in tables:
+        for name, value in values.items():
+            yield _shown(settings, (table, name), value)
+
+
+def _shown(settings: NodeSettings, path: SettingPath, value: Any) -> _Shown:
+    plain = list(value) if isinstance(value, tuple) else value
+    plain = plain if isinstance(plain, int | list | None) else str(plain)
+    origin = settings.origin(path)
+    if origin is None:
+        return _Shown(path, plain, "default", "default")
+    return _Shown(path, plain, origin.kind, str(origin))
+
+
+def _as_json(one: _Shown) -> dict[str, Any]:
+    return {"value": one.value, "from": one.kind, "origin": one.origin}
+
+
+def _lines(settings: list[_Shown]) -> Iterator[str]:
+    written = [_assignment(one) for one in settings]
+    width = max(map(len, written))
+    table: SettingPath = ()
+    for one, text in zip(settings, written, strict=True):
+        if one.path[:-1] != table:
+            table = one.path[:-1]
+            yield f"\n[{'.'.join(table)}]"
+        yield f"{text.ljust(width)}  # {one.origin}"
+
+
+def _assignment(one: _Shown) -> str:
+    """A setting that has no value is a comment: TOML has no word for it."""
+    if one.value is None:
+        return f"# {one.path[-1]} is not set"
+    return f"{one.path[-1]} = {json.dumps(one.value, ensure_ascii=False)}"

@@ -1,0 +1,360 @@
+"""`chronoline send`, `cancel`, `reschedule` and `show`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from io import BufferedReader
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from chronoline.cli.broker import Broker, asks_a_broker
+from chronoline.cli.lines import Batch, EagerSource, Item, LineWriter, Source, batches, read_lines
+from chronoline.cli.options import (
+    DEFAULT_GROUP,
+    AsJson,
+    Due,
+    Group,
+    In,
+    MessageId,
+    TopicName,
+    When,
+    parse_header,
+    when,
+)
+from chronoline.cli.output import (
+    count_of,
+    printable,
+    quiet_when_nobody_reads,
+    shown_bytes,
+    tell,
+)
+from chronoline.cli.progress import Advance, showing
+from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.core.message import Header, Message
+from chronoline.core.outcome import Refusal
+from chronoline.core.status import Status, status_of
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.json_bytes import json_bytes, json_headers
+from chronoline.runtime.signals import exit_on_sigterm
+from chronoline.runtime.timestamps import show_moment
+
+if TYPE_CHECKING:
+    from chronoline.client.aio import Outcomes, ToSend
+    from chronoline.client.sync import Client
+
+_BATCH_LINES = 1_000
+_BATCH_BYTES = 512 * 1024
+
+
+@asks_a_broker
+def send(  # noqa: PLR0913 - the options of a command
+    broker: Broker,
+    topic: TopicName,
+    *,
+    due: Due = None,
+    delay: In = None,
+    body: Annotated[
+        str | None, typer.Option(metavar="TEXT|-", help="The body, or - to take it from stdin.")
+    ] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Its id; else one is made.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="A key, which travels along.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")
+    ] = None,
+    group: Group = DEFAULT_GROUP,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Put it in the place of the message that has the id."),
+    ] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="A message for each line from stdin, in batches.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a message on a timeline, and print its id. Then it is durable.
+
+    chronoline send reminders --in 5s --body hello
+    chronoline send reminders --due 2027-01-31T12:00:00Z --id ada-1 --body Hi
+    chronoline send reminders --in 1h --id ada-1 --body Hello --replace
+    seq 1000 | chronoline send reminders --in 1m --lines
+
+    Without --due and --in it is due at once. --in counts from when the broker
+    reads it, by its clock. With --lines the other options hold for each line.
+
+    Ids go to stdout, one in a line, in the order of the lines of stdin. A line
+    that was not sent is told on stderr with its number, and why; then the exit
+    code is 1. So is how many were sent.
+    With --json each line of stdin has an object on stdout: its "line", the "id"
+    if it was sent, else "refused" (or "failed") and the "reason".
+    """
+    at = when(due, delay)
+    headers = tuple(map(parse_header, header or []))
+    key_bytes = None if key is None else os.fsencode(key)
+    if lines:
+        if message_id is not None or body is not None or replace:
+            raise InvalidInput(
+                "--lines takes bodies from stdin and makes ids: not with --id, --body, --replace"
+            )
+        _send_lines(broker, topic, at, key=key_bytes, headers=headers, group=group, as_json=as_json)
+        return
+    with broker.client(group=group) as client:
+        sent = client.send(
+            topic,
+            _body(body),
+            id=message_id,
+            key=key_bytes,
+            headers=headers,
+            if_exists="replace" if replace else "refuse",
+            **at,
+        )
+    print(json.dumps({"id": sent}, ensure_ascii=False) if as_json else sent)
+    if sys.stderr.isatty():
+        tell(f"sent; it is due {_shown(at, due, delay)}")
+
+
+def _body(text: str | None) -> bytes:
+    if text is None:
+        return b""
+    return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
+
+
+def _shown(at: When, due: str | None, delay: str | None) -> str:
+    return f"at {due}" if "due" in at else f"in {delay}" if "delay" in at else "now"
+
+
+# Lines
+
+
+def _send_lines(
+    broker: Broker,
+    topic: str,
+    at: When,
+    *,
+    key: bytes | None,
+    headers: Sequence[Header],
+    group: str,
+    as_json: bool,
+) -> None:
+    """Send a message for each line of stdin as it comes, and print the ids.
+
+    Raises `ChronolineError` if some were not sent; each of them was printed before.
+    """
+    from chronoline.client.aio import ToSend  # noqa: PLC0415 - gRPC is slow to import
+
+    model = ToSend(key=key, headers=headers, due=at.get("due"), delay=at.get("delay"))
+    with (
+        quiet_when_nobody_reads(),
+        broker.client(group=group) as client,
+        ThreadPoolExecutor(_Sends.most_batches) as threads,
+        exit_on_sigterm(),
+        showing("sent") as advance,
+    ):
+        most_bytes = client.topic(topic).settings.largest_body_bytes
+        sends = _Sends(client, threads, topic, advance, as_json=as_json)
+        # A program that writes a line and waits for its id gets it.
+        source = EagerSource(cast(BufferedReader, sys.stdin.buffer), sends.settle_all)
+        sends.write(line_batches(source, most_bytes, lambda line: replace(model, body=line)))
+        tell(f"sent {sends.done}")
+
+
+def line_batches(
+    source: Source, most_bytes: int, take: Callable[[bytes], Item]
+) -> Iterator[Batch[Item]]:
+    """Lines of at most `most_bytes`, in batches as large as a broker takes at a time."""
+    too_long = f"it has more than {most_bytes:,} bytes, which are the most on this topic"
+    found = read_lines(source, most_bytes, too_long)
+    return batches(found, take, most_lines=_BATCH_LINES, most_bytes=_BATCH_BYTES)
+
+
+class _Sends(LineWriter["ToSend", "Outcomes"]):
+    """Batches of messages on their way to a broker."""
+
+    most_batches = 4
+    verb, noun, place = "sent", "message", "onto the timeline"
+
+    def __init__(
+        self,
+        client: Client,
+        threads: ThreadPoolExecutor,
+        topic: str,
+        advance: Advance,
+        *,
+        as_json: bool,
+    ) -> None:
+        super().__init__(advance)
+        self._client = client
+        self._threads = threads
+        self._topic = topic
+        self._as_json = as_json
+        self._not_sent = 0
+
+    def begin(self, items: list[ToSend]) -> Future[Outcomes]:
+        return self._threads.submit(self._client.send_many, self._topic, items)
+
+    def settled(self, batch: Batch[ToSend], answer: Outcomes) -> int:
+        for line, outcome in enumerate(answer, batch.first_line):
+            if outcome.refusal is not None:
+                self._tell_refusal(line, outcome.refusal, outcome.reason)
+            elif self._as_json:
+                _print_json(line=line, id=outcome.id)
+            else:
+                print(outcome.id)
+        sys.stdout.flush()
+        self._not_sent += len(answer.refused)
+        return len(answer) - len(answer.refused)
+
+    def _tell_refusal(self, line: int, refusal: Refusal, reason: str) -> None:
+        if self._as_json:
+            _print_json(line=line, refused=refusal.value, reason=reason)
+        else:
+            tell(f"line {line}: refused: {reason}")
+
+    def failed(self, batch: Batch[ToSend], error: ChronolineError) -> None:
+        from chronoline.wire.codes import failure_of  # noqa: PLC0415 - gRPC is slow to import
+
+        self._not_sent += batch.lines
+        if self._as_json:
+            code = failure_of(error).code
+            for line in range(batch.first_line, batch.last_line + 1):
+                _print_json(line=line, failed=code, reason=str(error))
+        else:
+            tell(f"lines {batch.first_line} to {batch.last_line}: {error}")
+        sys.stdout.flush()
+
+    def failure(self) -> str | None:
+        if not self._not_sent:
+            return None
+        return f"{count_of(self._not_sent, 'line')} refused or failed; {self.done} sent"
+
+
+def _print_json(**fields: object) -> None:
+    print(json.dumps(fields, ensure_ascii=False))
+
+
+# One message that waits
+
+
+@asks_a_broker
+def cancel(
+    broker: Broker, topic: TopicName, message_id: MessageId, *, group: Group = DEFAULT_GROUP
+) -> None:
+    """Cancel a message that waits: nobody gets it any more.
+
+    chronoline cancel reminders ada-1
+    """
+    with broker.client(group=group) as client:
+        client.cancel(topic, message_id)
+    print(f"cancelled {message_id!r}")
+
+
+@asks_a_broker
+def reschedule(
+    broker: Broker,
+    topic: TopicName,
+    message_id: MessageId,
+    *,
+    due: Due = None,
+    delay: In = None,
+    group: Group = DEFAULT_GROUP,
+) -> None:
+    """Move a message that waits to another time.
+
+    chronoline reschedule reminders ada-1 --in 2h
+    chronoline reschedule reminders ada-1 --due 2027-01-31T12:00:00Z
+    """
+    at = when(due, delay)
+    if not at:
+        raise InvalidInput("say when: --due or --in")
+    with broker.client(group=group) as client:
+        client.reschedule(topic, message_id, **at)
+        moved = client.lookup(topic, message_id)
+    print(f"moved {message_id!r}" + (f": due {show_moment(moved.due)}" if moved else ""))
+
+
+@asks_a_broker
+def show(
+    broker: Broker,
+    topic: TopicName,
+    message_id: MessageId,
+    *,
+    body: Annotated[
+        bool, typer.Option("--body", help="Print the body alone. Only its group may see it.")
+    ] = False,
+    group: Group = DEFAULT_GROUP,
+    as_json: AsJson = False,
+) -> None:
+    """Show where a message stands: when it is due, who has it, how often it was tried.
+
+    chronoline show reminders ada-1
+    chronoline show reminders ada-1 --body
+    """
+    with broker.client(group=group) as client:
+        message = client.lookup(topic, message_id)
+        if message is None:
+            raise ChronolineError(
+                f"there is no message {message_id!r} on topic {topic!r}: it was never sent, or was acked or "
+                f"cancelled, or it is dead (`chronoline dead list {topic}`)"
+            )
+        content = client.body(topic, message_id) if body else None
+    if body and as_json:
+        print(json.dumps({**_as_json(message), "body": json_bytes(content)}, indent=2))
+    elif body:
+        sys.stdout.buffer.write(content or b"")
+        sys.stdout.flush()
+    elif as_json:
+        print(json.dumps(_as_json(message), indent=2))
+    else:
+        Console().print(_table(message))
+
+
+def _as_json(message: Message) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "status": _status(message),
+        "due": show_moment(message.due),
+        "ts": show_moment(message.ts),
+        "group": message.producer_group,
+        "consumer": message.lock_consumer,
+        "attempts": message.attempts,
+        "expires": None if message.expires is None else show_moment(message.expires),
+        "version": message.version,
+        "bucket": message.bucket,
+        "key": json_bytes(message.key),
+        "headers": json_headers(message.headers),
+    }
+
+
+def _status(message: Message) -> Status:
+    """By this machine's clock; the broker's decides."""
+    return status_of(message.ts, message.lock_consumer is not None, SystemClock().now_ms())
+
+
+def _table(message: Message) -> Table:
+    status = _status(message)
+    rows = [("status", str(status)), ("due", show_moment(message.due))]
+    if status is Status.PROCESSING:
+        rows.append(("lease", f"of {message.lock_consumer}, until {show_moment(message.ts)}"))
+    rows += [("group", message.producer_group), ("attempts", f"{message.attempts:,}")]
+    if message.expires is not None:
+        rows.append(("expires", show_moment(message.expires)))
+    rows += [("version", str(message.version)), ("bucket", str(message.bucket))]
+    if message.key is not None:
+        rows.append(("key", shown_bytes(message.key)))
+    rows += [("header", f"{name}={shown_bytes(value)}") for name, value in message.headers]
+    table = Table(Column(), Column(overflow="fold"), show_header=False, box=None)
+    for name, value in [("id", message.id), *rows]:
+        table.add_row(name, Text(printable(value)))
+    return table

@@ -1,0 +1,219 @@
+"""`chronoline up`, and the options that set a node: they win over environment and file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from chronoline.cli.options import Config, default, parse_settings, sharing
+from chronoline.core.errors import InvalidInput
+from chronoline.node.logs import log_to_stderr
+from chronoline.node.settings import (
+    BROKER_ROLES,
+    DEFAULT_DATA,
+    DEFAULT_GRPC,
+    DEFAULT_HTTP,
+    DEFAULT_TIMERS,
+    ROLES,
+    NodeSettings,
+)
+
+_TABLES = {
+    "limits": "batch",
+    "tags": "rack",
+    "replication": "nodes",
+    "callbacks": "allow",
+}
+"""Tables, and a setting inside each."""
+_IN_THE_FOLDER = default("SQLite in the folder")
+_OF_A_BROKER = default(",".join(BROKER_ROLES))
+_TEXT = default("text")
+
+
+class LogFormat(StrEnum):
+    """How a node logs."""
+
+    text = "text"
+    json = "json"
+
+
+Data = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR", help=f"The node's folder: its tokens and its store. {default(DEFAULT_DATA)}"
+    ),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help=f"Where messages wait: sqlite:///… or postgresql://… {_IN_THE_FOLDER}",
+    ),
+]
+Grpc = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help=f"For the SDK and these commands. {default(DEFAULT_GRPC)}"
+    ),
+]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help=f"For the HTTP API, health and metrics; empty for none. {default(DEFAULT_HTTP)}",
+    ),
+]
+Roles = Annotated[
+    str | None,
+    typer.Option(metavar="ROLE,…", help=f"What it does: {', '.join(ROLES)}. {_OF_A_BROKER}"),
+]
+Timers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help=f"For timers, with that role. {default(DEFAULT_TIMERS)}"
+    ),
+]
+TlsCertificate = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="TLS: the certificate, and those above it, in PEM."),
+]
+TlsKey = Annotated[
+    str | None, typer.Option(metavar="FILE", help="TLS: the certificate's key, in PEM.")
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Let others reach it without TLS and without a token: they can read, change and delete "
+        "everything.",
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option(
+        "--log-format",
+        help=f"Logs for people, or a JSON object in each line. {_TEXT}",
+        show_default=False,
+    ),
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Any other setting, such as limits.connections=200."
+    ),
+]
+
+
+def load(  # noqa: PLR0913 - the options of a command
+    config: Config = None,
+    *,
+    data: Data = None,
+    store: StoreUrl = None,
+    grpc: Grpc = None,
+    http: Http = None,
+    timers: Timers = None,
+    roles: Roles = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    insecure: Insecure = False,
+    log_format: LogFormatOption = None,
+    setting: Setting = None,
+) -> NodeSettings:
+    """The settings of a command: those of `--set`, then the flags, which are named as the settings."""
+    flags = {
+        "data": data,
+        "store": store,
+        "grpc": grpc,
+        "http": http,
+        "timers": timers,
+        "roles": roles,
+        "tls_certificate": tls_certificate,
+        "tls_key": tls_key,
+        "insecure": insecure or None,
+        "log_format": log_format,
+    }
+    given = {name: value for name, value in flags.items() if value is not None}
+    given = {**parse_settings(setting, _TABLES), **given}
+    _check_no_secrets(given)
+    return NodeSettings.load(config, os.environ, given)
+
+
+sets_a_node = sharing(load)
+"""Gives a command the options that set a node, and the settings."""
+
+
+def _check_no_secrets(given: Mapping[str, object]) -> None:
+    """Everybody on the machine can read the options of a process."""
+    store = str(given.get("store", ""))
+    for name, is_secret in (
+        ("store", _has_password(store)),
+        ("replication.token", "replication.token" in given),
+        ("callbacks.secret", "callbacks.secret" in given),
+    ):
+        if is_secret:
+            variable = f"CHRONOLINE_NODE_{name.upper().replace('.', '__')}"
+            raise InvalidInput(
+                f"{name} holds a secret, and everybody on this machine can read a process's options: put it "
+                f"into the file for --config, or into {variable}"
+            )
+
+
+def _has_password(url: str) -> bool:
+    """Also in its query; a user without a password is no secret."""
+    before_host = url.partition("://")[2].rpartition("@")[0]
+    return ":" in before_host or "password" in url.partition("?")[2].lower()
+
+
+# chronoline up
+
+
+Nodes = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="With --roles timers: so many nodes on this machine."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Do not tell where it listens.")]
+UntilEof = Annotated[
+    bool,
+    typer.Option(
+        "--until-eof",
+        help="Stop also when its input ends, as it does when whoever started it dies.",
+    ),
+]
+
+
+@sets_a_node
+def up(
+    settings: NodeSettings, nodes: Nodes = None, quiet: Quiet = False, until_eof: UntilEof = False
+) -> None:
+    """Run a node until it is told to stop: Ctrl-C or SIGTERM.
+
+    chronoline up
+    chronoline up --data /var/lib/chronoline --store postgresql://…
+    chronoline up --config node.toml --log-format json
+    chronoline up --roles timers --nodes 3
+
+    Without options it is a broker: it keeps messages in SQLite, in the folder
+    chronoline-data, and listens on this machine alone. With the role timers
+    it takes timers over HTTP; SIGHUP has it read its list of nodes again,
+    SIGUSR1 move timers to the nodes that are to keep them. Settings come from
+    the file, then from CHRONOLINE_NODE_… in the environment, then from the
+    options; `chronoline config show` prints them all. A password belongs
+    into the file or the environment: everybody can see a process's options.
+
+    Told to stop, it leases nothing more, answers what is under way and tells
+    clients to go. A second Ctrl-C or SIGTERM ends it at once. Nothing is lost
+    either way.
+    """
+    log_to_stderr(settings)
+    from chronoline.node.local_cluster import run_cluster  # noqa: PLC0415 - gRPC is slow to import
+    from chronoline.node.process import run_node  # noqa: PLC0415 - gRPC is slow to import
+
+    if nodes is not None:
+        run_cluster(settings, nodes)
+    else:
+        run_node(settings, quiet=quiet, until_eof=until_eof)

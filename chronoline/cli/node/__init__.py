@@ -1,1 +1,0 @@
-"""Running a broker: `chronoline up`, `chronoline config` and `chronoline token`."""

@@ -1,0 +1,63 @@
+"""Output of commands, for people and for programs: tables, bytes, and text from anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+_NO_LIMIT = 1_000_000
+
+
+def print_table(table: Table) -> None:
+    """As wide as it needs to be where no terminal shows it; a terminal folds what does not fit."""
+    console = Console()
+    if not console.is_terminal:
+        unlimited = console.options.update(width=_NO_LIMIT)
+        console = Console(width=Measurement.get(console, unlimited, table).maximum)
+    console.print(table)
+
+
+def tell(what: str) -> None:
+    """Print to stderr, for people."""
+    Console(stderr=True).print(what, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def quiet_when_nobody_reads() -> Iterator[None]:
+    """Ends the block when the reader of stdout closes it, as `head` does when it has enough."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # the interpreter flushes once more at the end
+        os.close(nowhere)
+
+
+def count_of(number: int, noun: str) -> str:
+    """Such as 1 event, or 1,200 events."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Text from anywhere, without characters that would move the cursor."""
+    return "".join(
+        each if each.isprintable() or each in keep else "\N{REPLACEMENT CHARACTER}" for each in text
+    )
+
+
+def shown_bytes(data: bytes | None) -> str:
+    """For people, in a line."""
+    return "–" if data is None else printable(data.decode("utf-8", "replace"))
+
+
+def json_line(fields: Mapping[str, object]) -> bytes:
+    """An object as a line of JSON, with its line break."""
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

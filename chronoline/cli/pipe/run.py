@@ -1,0 +1,289 @@
+"""`chronoline pipe run` and `chronoline pipe check`."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from chronoline.cli.options import Config
+from chronoline.cli.pipe.options import (
+    DeadLetterPlace,
+    Delay,
+    InputPlace,
+    Metrics,
+    Name,
+    OutputPlace,
+    Receipts,
+    Setting,
+    StoreUrl,
+    heading,
+    load,
+)
+from chronoline.cli.pipe.status import progress_line
+from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
+from chronoline.pipe.checks import check_before_spark, check_pipe
+
+if TYPE_CHECKING:
+    from chronoline.pipe.settings import PipeSettings
+    from chronoline.pipe.spark.pipe import Pipe
+
+logger = logging.getLogger(__name__)
+
+_LOOKS_A_SECOND = 5
+_LOOK_EVERY_S = 1 / _LOOKS_A_SECOND
+"""A request to stop in the store is seen within this time; a signal at once."""
+_LOG_EVERY_S = 10
+"""Between lines without a terminal; a terminal shows one each second."""
+
+
+def run(
+    config: Config = None,
+    *,
+    name: Name = None,
+    store: StoreUrl = None,
+    input_place: InputPlace = None,
+    output_place: OutputPlace = None,
+    dead_letters: DeadLetterPlace = None,
+    delay: Delay = None,
+    receipts: Receipts = None,
+    metrics: Metrics = None,
+    setting: Setting = None,
+) -> None:
+    """Run a pipe until it is told to stop: Ctrl-C, SIGTERM, or `chronoline pipe stop`.
+
+    chronoline pipe run --config pipe.toml
+    chronoline pipe run --name first --input in@./log --output out@./log --delay 5s
+
+    It then fires what is due and gives back the rest, which takes some
+    seconds. A second Ctrl-C or SIGTERM ends it at once; what it held is
+    fired after hold_ms, by another. What is wrong with the store or with
+    topics is said before Spark starts.
+    """
+    settings = load(
+        config,
+        setting,
+        name=name,
+        store=store,
+        input=input_place,
+        output=output_place,
+        dead_letters=dead_letters,
+        delay=delay,
+        receipts=receipts,
+        metrics=metrics,
+    )
+    _log_to_stderr()
+    console = Console(stderr=True)
+    console.print(heading(settings), soft_wrap=True)
+    _check_places(settings)
+    pipe_class = _import_pipe()
+    console.print("starting Spark … (Ctrl-C ends the pipe after that, a second one at once)")
+    told = _Told()
+    with _asking(told), _open(pipe_class, settings) as pipe:
+        console.print(f"running as node {pipe.node}; Ctrl-C ends it", highlight=False)
+        _watch(console, pipe, told)
+        console.print("ending: what is due is fired, the rest given back …")
+    console.print(progress_line(pipe.counters))
+    if pipe.failed:
+        raise ChronolineError(f"{pipe.failed}; start the pipe again")
+
+
+def _check_places(settings: PipeSettings) -> None:
+    """Refuse a wrong topic within a second: Spark takes many to start, and has worse words."""
+    wrong = []
+    for finding in check_before_spark(settings):
+        if finding.bearable:
+            logger.warning("starting all the same: %s: %s", finding.part, finding.words)
+        elif not finding.fine:
+            wrong.append(f"- {finding.part}: {finding.words}")
+    if wrong:
+        raise ChronolineError("\n".join(["the pipe cannot run:", *wrong]))
+
+
+# Starting
+
+
+def _import_pipe() -> type[Pipe]:
+    try:
+        from chronoline.pipe.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
+    return Pipe
+
+
+def _open(pipe_class: type[Pipe], settings: PipeSettings) -> Pipe:
+    try:
+        return pipe_class(settings)
+    except KeyboardInterrupt:  # by a handler that Spark has for a moment
+        raise ChronolineError("ended while starting") from None
+
+
+# Signals
+
+
+class _Told:
+    """A flag that a signal sets to end the pipe.
+
+    A handler runs between any two steps of the main thread, also in the middle of `Event.wait`, for whose
+    lock `Event.set` would then wait without an end. A flag can be set at any moment, and so can a
+    `SimpleQueue` be put to, which wakes the main thread at once.
+
+    Nor does it raise: an exception in the middle of a start would leave Spark's two halves at odds. A start
+    goes on to its end.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def ask(self) -> None:
+        self.asked = True
+        self._bell.put(None)
+
+    def wait(self, timeout_s: float) -> bool:
+        """True if the flag is set, before or within this time."""
+        with suppress(queue.Empty):
+            self._bell.get(timeout=timeout_s)
+        return self.asked
+
+
+@contextmanager
+def _asking(told: _Told) -> Iterator[None]:
+    """The first signal asks the pipe to stop; a second one ends the process as usual, also while it stops."""
+    before: dict[int, Any] = {}
+
+    def end(number: int, _: object) -> None:
+        again = told.asked
+        told.ask()
+        for each, handler in before.items():
+            signal.signal(each, _usual(handler))
+        if again:  # Spark, which had a handler of its own while it started, put this one back
+            signal.raise_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _usual(handler: Any) -> Any:
+    """Python would turn a Ctrl-C into an exception, of which all threads and Spark tell at length."""
+    return signal.SIG_DFL if handler is signal.default_int_handler else handler
+
+
+# Watching
+
+
+def _watch(console: Console, pipe: Pipe, told: _Told) -> None:
+    if not console.is_terminal:
+        for second in _seconds(pipe, told):
+            if second % _LOG_EVERY_S == 0:
+                console.print(progress_line(pipe.counters))
+        return
+    with Live(Text(""), console=console, transient=True, auto_refresh=False) as live:
+        for _ in _seconds(pipe, told):
+            live.update(progress_line(pipe.counters), refresh=True)
+
+
+def _seconds(pipe: Pipe, told: _Told) -> Iterator[int]:
+    """Counts seconds until the pipe is asked to stop, here or in the store, or has failed."""
+    for look in itertools.count(1):
+        if told.wait(_LOOK_EVERY_S) or pipe.stopped.is_set():
+            return
+        if look % _LOOKS_A_SECOND == 0:
+            yield look // _LOOKS_A_SECOND
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("chronoline").setLevel(logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Spark's gateway tells of a Ctrl-C as of an error, with its trace."""
+    return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
+
+
+# Checking
+
+
+def check(
+    config: Config = None,
+    *,
+    name: Name = None,
+    store: StoreUrl = None,
+    input_place: InputPlace = None,
+    output_place: OutputPlace = None,
+    dead_letters: DeadLetterPlace = None,
+    delay: Delay = None,
+    receipts: Receipts = None,
+    metrics: Metrics = None,
+    setting: Setting = None,
+) -> None:
+    """Check the settings, that everything can be reached, and Spark's slots. Nothing is sent or taken in.
+
+    chronoline pipe check --config pipe.toml
+
+    No folder and no file is made: what a run would make is said.
+    """
+    settings = load(
+        config,
+        setting,
+        name=name,
+        store=store,
+        input=input_place,
+        output=output_place,
+        dead_letters=dead_letters,
+        delay=delay,
+        receipts=receipts,
+        metrics=metrics,
+    )
+    logging.getLogger("chronoline").addHandler(logging.NullHandler())  # the findings say it
+    console = Console()
+    console.print(heading(settings), soft_wrap=True)
+    wrong = 0
+    for finding in check_pipe(settings, lambda: _check_spark(settings)):
+        console.print("[green]✓[/]" if finding.fine else "[red]✗[/]", end=" ")
+        line = f"{finding.part}: {finding.words}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        wrong += not finding.fine
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _check_spark(settings: PipeSettings) -> str:
+    """Starts the session that the pipe would have, and looks at it."""
+    try:
+        from chronoline.pipe.spark.session import (  # noqa: PLC0415 - Spark is optional, and slow to import
+            build_session,
+            count_slots,
+            session_problems,
+            slots_needed,
+        )
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
+    spark = build_session(settings)
+    try:
+        problems = session_problems(spark, settings)
+        if problems:
+            raise InvalidInput("; ".join(problems))
+        needed = slots_needed(settings)
+        slots = count_slots(spark, needed)
+        return f"{spark.version}, {slots} slots, of which the pipe needs {needed}"
+    finally:
+        spark.stop()

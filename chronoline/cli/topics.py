@@ -1,0 +1,191 @@
+"""`chronoline topic`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from chronoline.cli.broker import Broker, asks_a_broker
+from chronoline.cli.options import AsJson, Yes, confirm
+from chronoline.cli.output import count_of, print_table
+from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
+from chronoline.core.topic import Topic, TopicSettings
+
+if TYPE_CHECKING:
+    from chronoline.client.aio import Forecast
+
+app = typer.Typer(
+    name="topic",
+    help="""Topics: named timelines, with their settings.
+
+    chronoline topic create reminders
+    chronoline topic list
+    """,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+_DEFAULT = TopicSettings()
+
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+
+
+@app.command()
+@asks_a_broker
+def create(  # noqa: PLR0913 - the options of a command
+    broker: Broker,
+    name: Name,
+    *,
+    buckets: Annotated[
+        int, typer.Option(metavar="N", help="The most consumers that can share it.")
+    ] = _DEFAULT.buckets,
+    lease: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="The lease of a consumer that asks for none."),
+    ] = "30s",
+    max_attempts: Annotated[
+        int, typer.Option(metavar="N", help="So often it is tried; then it is a dead letter.")
+    ] = _DEFAULT.max_attempts,
+    max_lateness: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="What is later than this is a dead letter."),
+    ] = None,
+    dedupe: Annotated[
+        str, typer.Option(metavar="DURATION", help="So long an id stays taken after its end.")
+    ] = "5m",
+    dead_letters: Annotated[
+        bool, typer.Option(help="Keep dead letters until they are put back or discarded.")
+    ] = True,
+    largest_body: Annotated[
+        str, typer.Option(metavar="SIZE", help="Larger bodies are refused.")
+    ] = "1MiB",
+    window: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="Consumers come into their shares at the next one."),
+    ] = "2s",
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Post each message there at its due, instead of to consumers."
+        ),
+    ] = None,
+    if_missing: Annotated[
+        bool, typer.Option("--if-missing", help="Leave a topic that is there as it is.")
+    ] = False,
+) -> None:
+    """Make a topic. Its settings stay as they are for good.
+
+    chronoline topic create reminders
+    chronoline topic create jobs --lease 5m --max-attempts 5 --dedupe 1d
+    chronoline topic create calls --target https://example.com/remind
+    """
+    settings = TopicSettings(
+        buckets=buckets,
+        window_ms=parse_duration_ms(window, "--window"),
+        default_lease_ms=parse_duration_ms(lease, "--lease"),
+        max_attempts=max_attempts,
+        max_lateness_ms=(
+            None if max_lateness is None else parse_duration_ms(max_lateness, "--max-lateness")
+        ),
+        dedupe_ms=parse_duration_ms(dedupe, "--dedupe"),
+        dead_letters=dead_letters,
+        largest_body_bytes=parse_size_bytes(largest_body, "--largest-body"),
+        target=target,
+    )
+    with broker.client() as client:
+        topic = client.create_topic(name, settings, if_missing=if_missing)
+    other = [
+        each.name
+        for each in fields(settings)
+        if getattr(topic.settings, each.name) != getattr(settings, each.name)
+    ]
+    if other:  # it was there
+        print(f"topic {name!r} is there already, with other settings: {', '.join(other)}")
+    else:
+        calls = "" if target is None else f"; it calls {target}"
+        print(f"topic {name!r} is there, with {count_of(topic.settings.buckets, 'bucket')}{calls}")
+
+
+@app.command("list")
+@asks_a_broker
+def list_topics(broker: Broker, as_json: AsJson = False) -> None:
+    """List the topics, and how many messages each has.
+
+    chronoline topic list
+    """
+    with broker.client() as client:
+        found = [(topic, client.count(topic.name)) for topic in client.topics()]
+    if as_json:
+        print(json.dumps([topic_json(*each) for each in found], indent=2))
+    elif found:
+        print_table(topic_table(found))
+    else:
+        print("There are no topics yet: `chronoline topic create NAME` makes one.")
+
+
+@app.command()
+@asks_a_broker
+def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
+    """Show the settings of a topic, and how many messages it has.
+
+    chronoline topic show reminders
+    """
+    with broker.client() as client:
+        topic = client.topic(name)
+        count = client.count(name)
+    if as_json:
+        print(json.dumps(topic_json(topic, count), indent=2))
+        return
+    table = Table(Column(), Column(overflow="fold"), show_header=False, box=None)
+    for key, value in {**counts_json(count), **asdict(topic.settings)}.items():
+        shown = "–" if value is None else str(value).lower() if value in (True, False) else value
+        table.add_row(key, Text(f"{shown:,}" if isinstance(shown, int) else str(shown)))
+    Console().print(table)
+
+
+@app.command()
+@asks_a_broker
+def delete(broker: Broker, name: Name, yes: Yes = False) -> None:
+    """Delete a topic, and every message on it, for good.
+
+    chronoline topic delete reminders
+    """
+    with broker.client() as client:
+        count = client.count(name).total
+        what = f"topic {name!r} with {count_of(count, 'message')}"
+        confirm(f"Delete {what} for good?", yes=yes)
+        client.drop_topic(name)
+    print(f"deleted {what}")
+
+
+def topic_json(topic: Topic, count: Forecast) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "uid": topic.uid,
+        **counts_json(count),
+        "settings": asdict(topic.settings),
+    }
+
+
+def counts_json(count: Forecast) -> dict[str, int]:
+    return {
+        "available": count.available,
+        "processing": count.processing,
+        "waiting": count.waiting,
+    }
+
+
+def topic_table(found: list[tuple[Topic, Forecast]]) -> Table:
+    table = Table(Column("topic", overflow="fold"))
+    for name in ("available", "processing", "waiting", "buckets"):
+        table.add_column(name, justify="right", overflow="fold")
+    for topic, count in found:
+        figures = (*counts_json(count).values(), topic.settings.buckets)
+        table.add_row(Text(topic.name), *(f"{figure:,}" for figure in figures))
+    return table

@@ -1,0 +1,61 @@
+"""The door of a node: its tokens and certificates, and the check of requests for timers.
+
+The broker's edges check their requests themselves (`broker.http`, `broker.grpc`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+
+from aiohttp import web
+
+from chronoline.broker.auth import Door, Tls, Tokens, check_listener
+from chronoline.core.addresses import is_loopback
+from chronoline.core.errors import InvalidInput
+from chronoline.node.settings import NodeSettings
+from chronoline.timers.http.responses import Refusal
+
+
+def open_door(settings: NodeSettings) -> Door:
+    """Read tokens and certificates. Raises `InvalidInput` for an address that they do not suffice for."""
+    tokens, tls = Tokens(settings.tokens_file), None
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        tls = Tls(certificate=Path(settings.tls_certificate), key=Path(settings.tls_key))
+    door = Door(tokens, tls, allowed_hosts=settings.allowed_hosts)
+    door.ssl_context()  # a wrong file is refused now, and in words
+    for listener in settings.listeners.values():
+        check_listener(listener.host, door, insecure=settings.insecure)
+    return door
+
+
+def request_check(door: Door, host: str) -> Callable[[web.BaseRequest], None]:
+    """A function that raises `Refusal` for a request that may not enter a node that listens at `host`."""
+    on_loopback = is_loopback(host)
+
+    def check(request: web.BaseRequest) -> None:
+        try:
+            asks, let_in = door.asks, door.lets_in(request.headers.get("Authorization", ""))
+        except InvalidInput as error:  # the tokens cannot be read
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
+        if not let_in:
+            raise Refusal(
+                HTTPStatus.UNAUTHORIZED,
+                "a token is needed: Authorization: Bearer …, as `chronoline token create` printed it",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        if on_loopback and not asks:
+            _check_web_page(door, request)
+
+    return check
+
+
+def _check_web_page(door: Door, request: web.BaseRequest) -> None:
+    """Without tokens, a web page in a browser of this machine must not get in."""
+    if (problem := door.host_problem(request.headers.get("Host", ""))) is not None:
+        raise Refusal(HTTPStatus.MISDIRECTED_REQUEST, problem)
+    if "Origin" in request.headers:
+        raise Refusal(
+            HTTPStatus.FORBIDDEN, "web pages may not ask here: without a token, send no Origin"
+        )

@@ -1,0 +1,76 @@
+"""The banner of a node: where it listens, and what to type for a first success."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from chronoline.broker.auth import Door
+from chronoline.callbacks.address_guard import Guard
+from chronoline.core.version import VERSION
+from chronoline.node.settings import DEFAULT_GRPC, NodeSettings
+
+_ANYWHERE = ("0.0.0.0", "::")
+
+
+def banner(settings: NodeSettings, where: Mapping[str, str], door: Door) -> Iterator[str]:
+    """The lines of the banner; `where` has the address of each listener."""
+    yield f"Chronoline {VERSION} is up. Ctrl-C stops it."
+    yield ""
+    if "grpc" in where:
+        yield f"  gRPC    {where['grpc']}"
+    if "http" in where:
+        yield f"  HTTP    {where['http']}   (the API under /v1; /metrics, /openapi.json)"
+    if "timers" in where:
+        yield f"  timers  {where['timers']}   (POST /timers; /metrics)"
+    if settings.has_broker:
+        yield f"  store   {settings.shown_store}"
+    yield f"  doors   {_doors(settings, door)}"
+    yield callable_line(settings)
+    if "timers" in where and Guard(settings.may_call).lets_out("127.0.0.1"):
+        yield ""
+        yield "Set the first timer, in another terminal:"
+        yield ""
+        yield from (f"  {line}" for line in _first_timer(where["timers"], door))
+    if "grpc" in where:
+        yield ""
+        yield "Send the first message, in another terminal:"
+        yield ""
+        yield from (f"  {line}" for line in _first_message(settings, where["grpc"], door))
+    yield ""
+
+
+def callable_line(settings: NodeSettings) -> str:
+    """The networks that a node may call."""
+    return f"  calls   the public internet, and {', '.join(settings.may_call) or 'nothing else'}"
+
+
+def _doors(settings: NodeSettings, door: Door) -> str:
+    words = "TLS" if door.tls else "no TLS"
+    words += ", a token is needed" if door.asks else ", no token is needed"
+    return words + (" (insecure)" if settings.insecure else "")
+
+
+def _first_message(settings: NodeSettings, grpc: str, door: Door) -> Iterator[str]:
+    if settings.grpc_listener.host in _ANYWHERE:
+        grpc = f"127.0.0.1:{grpc.rpartition(':')[2]}"
+    if grpc != DEFAULT_GRPC:
+        yield f"export CHRONOLINE_ADDRESS={grpc}"
+    if door.asks:
+        yield "export CHRONOLINE_TOKEN=…       # as `chronoline token create` printed it"
+    tls = " --tls" if door.tls else ""
+    yield f"chronoline topic create reminders{tls}"
+    yield f"chronoline send reminders --in 5s --body hello{tls}"
+    yield f"chronoline receive reminders{tls}"
+
+
+def _first_timer(where: str, door: Door) -> Iterator[str]:
+    token = ' -H "Authorization: Bearer $CHRONOLINE_TOKEN"' if door.asks else ""
+    if door.tls is not None:
+        token += " --cacert CA.pem"
+    where = where.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
+    yield "chronoline timers listen 9000    # shows what it is called with"
+    yield (
+        f"curl -si {where}/timers{token} -d '"
+        '{"timing":{"interval":5},"callback":{"http":{"uri":"http://127.0.0.1:9000/pop","opaque":"hello"}}}'
+        "'"
+    )

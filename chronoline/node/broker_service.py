@@ -1,0 +1,245 @@
+"""The broker of a node: all its parts, started and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack
+
+from chronoline.broker.auth import Door
+from chronoline.broker.carrier import Carrier
+from chronoline.broker.clock_offsets import Timekeeper, average_seconds, wall_us_of
+from chronoline.broker.context import Parts
+from chronoline.broker.degradation import Degradations, DegradationType
+from chronoline.broker.grpc.server import GrpcEdge
+from chronoline.broker.http.server import HttpEdge
+from chronoline.broker.limits import Limits
+from chronoline.broker.loader_registry import Loaders
+from chronoline.broker.metrics import BrokerMetrics, Sample
+from chronoline.broker.store_access import StoreAccess
+from chronoline.broker.store_watch import StoreWatch
+from chronoline.broker.targets.calls import Calls
+from chronoline.broker.targets.targets import Targets
+from chronoline.broker.topics import Topics
+from chronoline.broker.trusted_clock import TrustedClock, compare_clocks, watch_clock
+from chronoline.callbacks.address_guard import LOOPBACK, Guard
+from chronoline.callbacks.caller import Caller
+from chronoline.core.errors import ChronolineError
+from chronoline.core.version import VERSION
+from chronoline.node.settings import BROKER_ROLES
+from chronoline.runtime.admission import Admission
+from chronoline.runtime.clock import Clock, SystemClock
+from chronoline.runtime.descriptors import SHORTAGES
+from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.supervise import supervise
+from chronoline.stores.contract import Store
+from chronoline.stores.purge_pace import PurgePace
+
+logger = logging.getLogger(__name__)
+
+_SWITCH_S = 0.0005
+"""Between threads: the event loop must not wait for 5 ms, which is Python's own, behind a storage thread."""
+_PURGE_ROWS = 1_000
+_UPKEEP_EVERY_S = 1.0
+"""The shortest time between two purges; nothing waits for them."""
+_NO_PURGE = (DegradationType.CLOCK, DegradationType.STOPPING)
+
+
+class BrokerService:
+    """One broker on one store, from `start` to `stop`. The caller closes the store, after that."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        limits: Limits | None = None,
+        door: Door | None = None,
+        clock: Clock | None = None,
+        metrics: BrokerMetrics | None = None,
+        patience_s: float = 10.0,
+        calls: Calls | None = None,
+        admission: Admission | None = None,
+    ) -> None:
+        """`patience_s` is how long the store may take; then a change is answered as unknown.
+
+        Without `calls` the targets of topics are called as by default, on loopback too. `admission` is
+        given by a caller that has other services in the same process.
+        """
+        self._store = store
+        self._limits = limits or Limits()
+        self._door = door or Door()
+        self._clock = clock or SystemClock()
+        self.metrics = metrics or BrokerMetrics()
+        self._patience_s = patience_s
+        self._calls = calls
+        self._pace = PurgePace(_UPKEEP_EVERY_S)
+        self._admission = admission or self._limits.admission()
+        self.broker = f"b-{new_id()}"
+        self._exits = AsyncExitStack()
+        self.grpc: GrpcEdge | None = None
+        self.http: HttpEdge | None = None
+        self.parts: Parts | None = None
+
+    async def start(
+        self,
+        grpc_host: str = "127.0.0.1",
+        grpc_port: int = 7400,
+        http_host: str | None = None,
+        http_port: int = 7480,
+    ) -> None:
+        """Port 0 is any that is free. Without a host there is no HTTP."""
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
+        try:
+            await self._start(grpc_host, grpc_port)
+            if http_host is not None:
+                await self._start_http(http_host, http_port)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self, grpc_host: str, grpc_port: int) -> None:
+        access = StoreAccess(
+            self._store,
+            self._clock,
+            self.metrics,
+            patience_s=self._patience_s,
+            clock_bound_ms=self._limits.clock_bound_ms,
+        )
+        self._exits.push_async_callback(access.stop)
+        await compare_clocks(access.clock, access.compare_clocks)
+        loaders = Loaders(access, self._clock, self.metrics)
+        self._exits.push_async_callback(loaders.stop)
+        topics = Topics(
+            access,
+            access.clock,
+            self.metrics,
+            frame_bytes=self._limits.frame_bytes,
+            dropped=self._dropped,
+        )
+        self.parts = Parts(
+            broker=self.broker,
+            version=VERSION,
+            access=access,
+            topics=topics,
+            loaders=loaders,
+            carrier=Carrier(access, topics, loaders, self._clock, self.metrics),
+            degradation=Degradations(access),
+            clock=self._clock,
+            timekeeper=Timekeeper(
+                wall_us_of(self._clock), is_trusted=lambda: not access.clock.problem
+            ),
+            metrics=self.metrics,
+            limits=self._limits,
+            admission=self._admission,
+        )
+        noticing = StoreWatch(
+            self._store,
+            access,
+            loaders.noticed,
+            lambda: list({each.topic.uid: each.topic for each in loaders.subscriptions}.values()),
+        )
+        self._exits.push_async_callback(noticing.stop)
+        noticing.start()
+        for what, work in (("upkeep", self._keep_up), ("watching the clock", self._watch_clock)):
+            self._exits.callback(supervise(what, work, self.metrics.failed).cancel)
+        await self._start_targets(self.parts)
+        self.metrics.watch(self._samples)
+        self.grpc = GrpcEdge(self.parts, self._door, roles=BROKER_ROLES)
+        self._exits.push_async_callback(self.grpc.stop)
+        await self.grpc.start(grpc_host, grpc_port)
+
+    async def _start_targets(self, parts: Parts) -> None:
+        calls = self._calls
+        if calls is None:
+            caller = await self._exits.enter_async_context(Caller(Guard(LOOPBACK)))
+            calls = Calls(caller=caller)
+        targets = Targets(parts, calls)
+        self._exits.push_async_callback(targets.stop)
+        targets.start()
+
+    async def _start_http(self, host: str, port: int) -> None:
+        assert self.parts is not None
+        self.http = HttpEdge(self.parts, self._door, roles=BROKER_ROLES)
+        self._exits.push_async_callback(self.http.stop)
+        await self.http.start(host, port)
+
+    async def stop(self) -> None:
+        """Stop leasing, answer requests under way, and disconnect streams. May be called twice."""
+        if self.parts is not None:
+            self.parts.degradation.stop()
+        if self.grpc is not None:
+            self.grpc.go_away()  # before HTTP, whose polls take their time to end
+        await self._exits.aclose()
+
+    async def _watch_clock(self) -> None:
+        assert self.parts is not None
+        access, loaders = self.parts.access, self.parts.loaders
+        await watch_clock(
+            access.clock, self.parts.timekeeper, ask=access.compare_clocks, changed=loaders.moved
+        )
+
+    async def _keep_up(self) -> None:
+        assert self.parts is not None
+        while True:
+            await asyncio.sleep(_UPKEEP_EVERY_S)
+            self.parts.loaders.tidy()
+            await self.parts.degradation.keep_watch()
+            blocked = any(each.type in _NO_PURGE for each in self.parts.degradation.current)
+            if blocked or not self._pace.is_due:
+                continue
+            try:
+                await self._purge()
+            except ChronolineError as error:
+                logger.warning("purging failed, it is tried again: %s", error)
+
+    async def _purge(self) -> None:
+        assert self.parts is not None
+        purged = _PURGE_ROWS
+        removed = 0
+        while purged == _PURGE_ROWS:
+            now_ms = self.parts.access.clock.now_ms()
+            purged = await self.parts.access.look(
+                "purge",
+                lambda store, now_ms=now_ms: store.purge(limit=_PURGE_ROWS, now_ms=now_ms),  # type: ignore[misc]  # of this turn
+            )
+            removed += purged
+        self._pace.purged(removed)
+
+    def _dropped(self, topic_uid: int) -> None:
+        assert self.parts is not None
+        self._pace.hurry()
+        self.parts.loaders.dropped(topic_uid)
+
+    def _samples(self) -> Iterable[Sample]:
+        assert self.parts is not None
+        assert self.grpc is not None
+        sessions = self.grpc.sessions
+        requests = 0 if self.http is None else self.http.connections
+        yield "network_broker_tcp_connections_total", (), len(sessions) + requests
+        for partner in ("producer", "consumer"):
+            those = [each for each in sessions if each.partner == partner]
+            yield "networkbroker_active_channels_total", (partner, ""), len(those)
+            drifting = [each for each in those if each.measured.drifting]
+            yield "broker_active_timedrifts_count", (partner, ""), len(drifting)
+            seconds = average_seconds(each.measured.drift_us for each in those)
+            yield "broker_active_timedrifts_seconds_avg", (partner, ""), seconds
+            latencies = [each.measured.latency_us / 1000 for each in those]
+            if latencies:
+                mean = sum(latencies) / len(latencies)
+                yield "network_broker_latency_ms", (partner, ""), mean
+        yield "broker_under_way_bytes", (), self._admission.under_way_bytes
+        for resource, count in SHORTAGES.counted.items():
+            yield "broker_shortages_count", (resource,), count
+        degraded = {each.type for each in self.parts.degradation.current}
+        for kind in DegradationType:
+            yield "broker_degradation_state", (kind.value, ""), float(kind in degraded)
+        yield from self._clock_samples(self.parts.access.clock)
+
+    @staticmethod
+    def _clock_samples(clock: TrustedClock) -> Iterator[Sample]:
+        """How far the store's clock is off, if it has one of its own."""
+        if (ahead_ms := clock.ahead_ms) is not None:
+            yield "broker_active_timedrifts_count", ("storage", ""), float(bool(clock.problem))
+            yield "broker_active_timedrifts_seconds_avg", ("storage", ""), abs(ahead_ms) / 1000

@@ -1,0 +1,47 @@
+"""The logs of a node, on stderr: for people, or a JSON object in each line.
+
+A record has a stable `action`, and its subject as further fields:
+`logger.info("…", extra={"action": "started", "grpc": address})`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any
+
+from chronoline.node.settings import NodeSettings
+from chronoline.runtime.timestamps import show_moment
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""The attributes that every record has; others are fields that a caller gave."""
+
+
+def log_to_stderr(settings: NodeSettings) -> None:
+    """Log to stderr from now on; records of other libraries from warnings on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonLines()
+        if settings.log_format == "json"
+        else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    )
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.captureWarnings(True)
+    logging.getLogger("chronoline").setLevel(settings.log_level.upper())
+
+
+class JsonLines(logging.Formatter):
+    """`ts`, `level`, `logger`, `message`, then `action` and what else was given, then `trace`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "ts": show_moment(int(record.created * 1000)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _OWN}
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)

@@ -1,0 +1,123 @@
+"""A node as this process: from its start to the signal that stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, nullcontext
+
+from chronoline.broker.auth import Door
+from chronoline.core.errors import InvalidInput
+from chronoline.node.auth import open_door
+from chronoline.node.banner import banner
+from chronoline.node.roles import start_roles
+from chronoline.node.settings import Listener, NodeSettings
+from chronoline.runtime.descriptors import raise_limit
+from chronoline.runtime.gc_tuning import search_seldom
+from chronoline.stores.contract import Store
+from chronoline.stores.factory import open_store
+
+logger = logging.getLogger(__name__)
+
+_ANY_BYTES = 4_096
+
+
+def run_node(settings: NodeSettings, *, quiet: bool = False, until_eof: bool = False) -> None:
+    """Run until SIGTERM or SIGINT, or the end of stdin. Raises what keeps the node from starting."""
+    raise_limit()
+    door = open_door(settings)
+    for name, listener in settings.listeners.items():
+        check_free(listener, f"--{name}")
+    opened = open_store(settings.store) if settings.has_broker else nullcontext()
+    with opened as store:
+        asyncio.run(_serve(settings, store, door, quiet=quiet, until_eof=until_eof))
+
+
+async def _serve(
+    settings: NodeSettings, store: Store | None, door: Door, *, quiet: bool, until_eof: bool
+) -> None:
+    stop = asyncio.Event()
+    if until_eof:
+        _stop_at_eof(stop)
+    with _stop_on_signal(stop):
+        async with AsyncExitStack() as exits:
+            starting = asyncio.create_task(start_roles(settings, store, door, exits))
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                where = starting.result()
+                search_seldom()
+                if not quiet:
+                    _announce(settings, where, door)
+            else:
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
+            await stopping
+            logger.info("stopping: clients are told to go", extra={"action": "stopping"})
+    logger.info("stopped", extra={"action": "stopped"})
+
+
+def _announce(settings: NodeSettings, where: Mapping[str, str], door: Door) -> None:
+    if settings.log_format == "json":
+        fields = {"action": "started", **where}
+        if settings.has_broker:
+            fields["store"] = settings.shown_store
+        logger.info("listening at %s", " and ".join(where.values()), extra=fields)
+    else:
+        print("\n".join(banner(settings, where, door)), flush=True)
+
+
+def check_free(listener: Listener, flag: str) -> None:
+    """Raises `InvalidInput` for an address that is taken, before anything is opened."""
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    try:
+        with socket.create_server((listener.host, listener.port), family=family):
+            pass
+    except OSError as error:
+        address = listener.at(listener.port)
+        if error.errno == errno.EADDRINUSE:
+            words = f"{address} is taken, perhaps by another node"
+        else:
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            words = f"{address} cannot be listened at: {why}"
+        raise InvalidInput(f"{words}; name another address by {flag}") from None
+
+
+@contextmanager
+def _stop_on_signal(stop: asyncio.Event) -> Iterator[None]:
+    """The first signal stops the node; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def ask() -> None:
+        stop.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in numbers:
+        loop.add_signal_handler(number, ask)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _stop_at_eof(stop: asyncio.Event) -> None:
+    """Stops the node when stdin ends; its bytes are thrown away."""
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+
+    def look() -> None:
+        if not os.read(descriptor, _ANY_BYTES):
+            loop.remove_reader(descriptor)
+            stop.set()
+
+    loop.add_reader(descriptor, look)

@@ -1,0 +1,406 @@
+"""The settings of a node: one TOML file, the environment, flags, in rising order.
+
+`docs/broker.md` has them all in a table; `chronoline config show` prints those in force, and their origins.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from chronoline.broker.limits import Limits
+from chronoline.broker.metrics import FAMILIES
+from chronoline.broker.subscription import MAX_CREDIT
+from chronoline.callbacks.address_guard import LOOPBACK
+from chronoline.core.addresses import is_loopback, url_problem
+from chronoline.core.limits import name_problem
+from chronoline.runtime.descriptors import Shares, share_out
+from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, Sources
+from chronoline.runtime.settings.types import (
+    DurationMs,
+    Listed,
+    OptionalText,
+    Secret,
+    SizeBytes,
+    Whole,
+    check_address,
+    shown,
+)
+from chronoline.runtime.store_url import file_store, lasting_store, scheme_of, without_password
+from chronoline.stores.contract import MAX_BATCH
+
+DEFAULT_DATA = "chronoline-data"
+DEFAULT_GRPC = "127.0.0.1:7400"
+DEFAULT_HTTP = "127.0.0.1:7480"
+DEFAULT_TIMERS = "127.0.0.1:7253"
+BROKER_ROLES = ("overseer", "carrier")
+ROLES = (*BROKER_ROLES, "timers")
+_MIB = 1024 * 1024
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+_PEERS = 16
+"""The number of other nodes for which descriptors are kept free."""
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\]")
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OWN_LABELS = {
+    "cluster",
+    "topic",
+    "le",
+    # Of the timers.
+    *("node", "tag", "outcome", "method", "status", "reason", "resource"),
+    *(each for one in FAMILIES.values() for each in one.labels),
+}
+_LIMITS = Limits()
+
+
+class Listener(NamedTuple):
+    """An address to listen at. Port 0 is any that is free."""
+
+    host: str
+    """Without the brackets of IPv6."""
+    port: int
+
+    @property
+    def bracketed(self) -> str:
+        """The host as it stands before a port."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    def at(self, port: int) -> str:
+        """The address host:port, with the port that it got."""
+        return f"{self.bracketed}:{port}"
+
+
+# Values
+
+
+def _folder(value: object) -> Path:
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        raise ValueError("must be a folder")
+    path = Path(value).expanduser().absolute()
+    for each in (path, *path.parents):
+        if each.exists():
+            if not each.is_dir():
+                raise ValueError(f"must be a folder, and {shown(str(each))} is none")
+            break
+    return path
+
+
+def _store(url: str) -> str:
+    """`memory:` is fine: a node is one process. The store ends with it."""
+    return url if scheme_of(url) == "memory" else lasting_store(url)
+
+
+def _listener(text: str) -> str:
+    return check_address(text, example=DEFAULT_GRPC, least_port=0)
+
+
+def _listener_or_none(text: str) -> str:
+    return _listener(text) if text else text
+
+
+def _roles(names: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = [name for name in names if name not in ROLES]
+    if unknown:
+        raise ValueError(f"{shown(unknown[0])} is no role; there are: {', '.join(ROLES)}")
+    if not names:
+        raise ValueError(f"a node has a role at least; there are: {', '.join(ROLES)}")
+    missing = [name for name in BROKER_ROLES if name not in names]
+    if missing and len(missing) < len(BROKER_ROLES):
+        raise ValueError(
+            f"a broker has both of its roles in this version: {', '.join(BROKER_ROLES)}"
+        )
+    return tuple(name for name in ROLES if name in names)
+
+
+def _cluster(name: str) -> str:
+    if problem := name_problem("the name of a cluster", name):
+        raise ValueError(problem)
+    return name
+
+
+def _tags(tags: dict[str, str]) -> dict[str, str]:
+    for name in tags:
+        if not _LABEL.fullmatch(name) or name.startswith("__"):
+            raise ValueError(f"{shown(name)} can be no label: letters, digits and _ make one")
+        if name in _OWN_LABELS:
+            raise ValueError(f"{shown(name)} is a label that the metrics have already")
+    return tags
+
+
+def _called(url: str | None) -> str | None:
+    if url is not None and (problem := url_problem("the URI", url)):
+        raise ValueError(problem)
+    return url
+
+
+def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise ValueError(
+                f"{shown(name)} is no name of a host; write timers.example, without scheme and port"
+            )
+    return names
+
+
+def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError:
+            raise ValueError(f"{shown(text)} is no network; write 10.0.0.0/8 or fd00::/8") from None
+    return texts
+
+
+# Tables
+
+
+class LimitsTable(SettingsTable):
+    """The limits of a node: the fields of `broker.limits.Limits`, which explains them."""
+
+    frame_bytes: SizeBytes = Field(default=_LIMITS.frame_bytes, ge=64 * 1024, le=64 * _MIB)
+    batch: Whole = Field(default=_LIMITS.batch, ge=1, le=MAX_BATCH)
+    credit: Whole = Field(default=_LIMITS.credit, ge=1, le=MAX_CREDIT)
+    in_flight_bytes: SizeBytes = Field(
+        default=_LIMITS.in_flight_bytes, ge=64 * 1024, le=1024 * _MIB
+    )
+    connections: Whole = Field(default=_LIMITS.connections, ge=1, le=100_000)
+    """Unless it is set, fewer where the process may not open as many files; see `NodeSettings.shares`."""
+    node_bytes: SizeBytes = Field(default=_LIMITS.node_bytes, ge=_MIB, le=1024 * 1024 * _MIB)
+    node_requests: Whole = Field(default=_LIMITS.node_requests, ge=10, le=1_000_000)
+    ping_interval_ms: DurationMs = Field(default=_LIMITS.ping_interval_ms, ge=50, le=_HOUR_MS)
+    ping_timeout_ms: DurationMs = Field(default=_LIMITS.ping_timeout_ms, ge=100, le=_DAY_MS)
+    clock_bound_ms: DurationMs = Field(default=_LIMITS.clock_bound_ms, ge=1, le=_DAY_MS)
+
+    def limits(self) -> Limits:
+        return Limits(**self.model_dump())
+
+
+class ReplicationTable(SettingsTable):
+    """The nodes that keep timers together; one alone needs none of it."""
+
+    nodes: OptionalText = None
+    """A file in TOML that lists them: staying, joining, leaving."""
+    address: OptionalText = None
+    """The address under which the others know this node; by default `timers`."""
+    copies: Whole = Field(default=1, ge=1, le=32)
+    """The nodes that have a timer when it is answered, at least; all that can be reached get it."""
+    timeout_ms: DurationMs = Field(default=1_000, ge=50, le=_HOUR_MS)
+    """A node that does not answer within this time is away."""
+    most_timers: Whole = Field(default=5_000_000, ge=1, le=100_000_000)
+    """A node takes no more."""
+    clock_bound_ms: DurationMs = Field(default=60_000, ge=1_000, le=_DAY_MS)
+    """A record whose version is further ahead of this node's wall clock is refused."""
+    token: Secret = None
+    """The token that the node shows to the others. A secret: in the file or the environment."""
+    ca: OptionalText = None
+    """A file in PEM: the authority of the others' certificates, if it is not one of the system's."""
+
+
+class CallbacksTable(SettingsTable):
+    """Calls to URLs of timers and of topics with a target."""
+
+    allow: Annotated[Listed, AfterValidator(_networks)] = LOOPBACK
+    """Networks that may be called besides the public internet; see `NodeSettings.may_call`."""
+    timeout_ms: DurationMs = Field(default=2_000, ge=10, le=_HOUR_MS)
+    """An answer that takes longer counts as a failure."""
+    for_each_host: Whole = Field(default=64, ge=1, le=10_000)
+    """The most calls to one host at a time."""
+    in_all: Whole = Field(default=1_000, ge=1, le=100_000)
+    """The most calls at a time."""
+    attempts: Whole = Field(default=10, ge=1, le=1_000)
+    """The most attempts of a callback."""
+    first_wait_ms: DurationMs = Field(default=500, ge=1, le=_DAY_MS)
+    """Between the first attempt and the second; then twice as long each time."""
+    longest_wait_ms: DurationMs = Field(default=60_000, ge=1, le=_DAY_MS)
+    """Between two attempts."""
+    missed: Literal["once", "skip"] = "once"
+    """Pops of a timer that were missed are made up for by one call, or by none."""
+    secret: Secret = None
+    """Signs calls by the Standard Webhooks specification: whsec_… A secret."""
+    dead_letters: Annotated[OptionalText, AfterValidator(_called)] = None
+    """A URI that receives callbacks that failed for good."""
+
+
+class NodeSettings(Settings):
+    """The settings of a node."""
+
+    sources = Sources(prefix="CHRONOLINE_NODE_")
+    owner = "a node"
+    tables: ClassVar[Mapping[str, type[SettingsTable]]] = {
+        "limits": LimitsTable,
+        "replication": ReplicationTable,
+        "callbacks": CallbacksTable,
+    }
+
+    data: Annotated[Path, BeforeValidator(_folder)] = Path(DEFAULT_DATA)
+    """The folder of a node: its tokens and, by default, its store."""
+    store: Annotated[str, AfterValidator(_store)] = Field(
+        default_factory=lambda given: file_store(given.get("data", Path()) / "timeline.db")
+    )
+    """The URL of the store. SQLite serves one machine; several nodes share PostgreSQL."""
+    grpc: Annotated[str, AfterValidator(_listener)] = DEFAULT_GRPC
+    """host:port for the SDK and the command line."""
+    http: Annotated[str, AfterValidator(_listener_or_none)] = DEFAULT_HTTP
+    """host:port for everybody else: the API, health and metrics. Empty: nowhere."""
+    timers: Annotated[str, AfterValidator(_listener)] = DEFAULT_TIMERS
+    """host:port for timers, where the node has that role."""
+    roles: Annotated[Listed, AfterValidator(_roles)] = BROKER_ROLES
+    """The roles of the node: a broker (overseer and carrier), timers, or both."""
+    cluster: Annotated[str, AfterValidator(_cluster)] = "default"
+    """The label `cluster` of all metrics."""
+    tags: Annotated[dict[str, str], AfterValidator(_tags)] = Field(default_factory=dict)
+    """More labels of all metrics."""
+    limits: LimitsTable = LimitsTable()
+    replication: ReplicationTable = ReplicationTable()
+    callbacks: CallbacksTable = CallbacksTable()
+    tls_certificate: OptionalText = None
+    """A file in PEM: the certificate, and those that lead to its authority."""
+    tls_key: OptionalText = None
+    """A file in PEM: the certificate's key."""
+    insecure: bool = False
+    """Lets others reach the node without TLS and without a token."""
+    allowed_hosts: Annotated[Listed, AfterValidator(_hosts)] = ()
+    """Names besides localhost by which a node on loopback may be asked over HTTP without a token."""
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)
+    """A change that the store does not answer within this time is answered as unknown."""
+
+    @classmethod
+    def rules(cls) -> Sequence[Rule]:
+        return _RULES
+
+    @property
+    def grpc_listener(self) -> Listener:
+        return _split(self.grpc)
+
+    @property
+    def http_listener(self) -> Listener | None:
+        return _split(self.http) if self.http else None
+
+    @property
+    def timers_listener(self) -> Listener:
+        return _split(self.timers)
+
+    @property
+    def listeners(self) -> dict[str, Listener]:
+        """All listeners of the node's roles, by their settings."""
+        found: dict[str, Listener | None] = {}
+        if self.has_broker:
+            found |= {"grpc": self.grpc_listener, "http": self.http_listener}
+        if self.has_timers:
+            found["timers"] = self.timers_listener
+        return {name: listener for name, listener in found.items() if listener is not None}
+
+    @property
+    def may_call(self) -> tuple[str, ...]:
+        """Networks besides the public internet: by default loopback, if the node listens there alone."""
+        if "allow" in self.callbacks.model_fields_set:
+            return self.callbacks.allow
+        only_here = all(is_loopback(each.host) for each in self.listeners.values())
+        return self.callbacks.allow if only_here else ()
+
+    def shares(self, descriptors: int, *, even_if_set: bool = False) -> Shares:
+        """The most connections and calls with a number of descriptors; the settings win, if they are set.
+
+        With `even_if_set`, settings count only as far as there are descriptors for them.
+        """
+        found = share_out(
+            descriptors,
+            listeners=len(self.listeners),
+            peers=0 if self.replication.nodes is None else _PEERS,
+            calls=self.callbacks.in_all,
+        )
+        limits, callbacks = self.limits, self.callbacks
+        connections, calls = min(limits.connections, found.connections), found.calls
+        if "connections" in limits.model_fields_set and not even_if_set:
+            connections = limits.connections
+        if "in_all" in callbacks.model_fields_set and not even_if_set:
+            calls = callbacks.in_all
+        return Shares(connections, calls)
+
+    @property
+    def has_broker(self) -> bool:
+        return BROKER_ROLES[0] in self.roles
+
+    @property
+    def has_timers(self) -> bool:
+        return "timers" in self.roles
+
+    @property
+    def shown_store(self) -> str:
+        """The store's URL, without secrets."""
+        return without_password(self.store)
+
+    @property
+    def tokens_file(self) -> Path:
+        return self.data / "tokens.json"
+
+
+def _split(address: str) -> Listener:
+    host, _, port = address.rpartition(":")
+    return Listener(host.strip("[]"), int(port))
+
+
+# Rules between settings
+
+
+def _tls_problem(missing: str, given: str) -> Rule:
+    def problem(settings: NodeSettings) -> str | None:
+        if getattr(settings, missing) is not None or getattr(settings, given) is None:
+            return None
+        return f"is missing, and TLS needs it beside {given}"
+
+    return Rule((missing, given), problem)
+
+
+def _address_problem(
+    name: str, other: str, *, applies: Callable[[NodeSettings], bool] = lambda _: True
+) -> Rule:
+    def problem(settings: NodeSettings) -> str | None:
+        address = getattr(settings, name)
+        if address != getattr(settings, other) or not _split(address).port or not applies(settings):
+            return None
+        return f"is the same address as {other}, {address}; name another port"
+
+    return Rule((name, other), problem)
+
+
+def _has_both(settings: NodeSettings) -> bool:
+    return settings.has_broker and settings.has_timers
+
+
+def _frame_problem(settings: NodeSettings) -> str | None:
+    limits = settings.limits
+    if limits.node_bytes >= 2 * limits.frame_bytes:
+        return None
+    return (
+        f"must be at least twice frame_bytes ({limits.frame_bytes}), not {limits.node_bytes}: one client "
+        "could fill the node"
+    )
+
+
+def _ping_problem(settings: NodeSettings) -> str | None:
+    limits = settings.limits
+    if limits.ping_timeout_ms >= 2 * limits.ping_interval_ms:
+        return None
+    return (
+        f"must be at least twice ping_interval_ms ({limits.ping_interval_ms}), not "
+        f"{limits.ping_timeout_ms}: a client that pings in time would pass for gone"
+    )
+
+
+_RULES = (
+    _tls_problem("tls_certificate", "tls_key"),
+    _tls_problem("tls_key", "tls_certificate"),
+    _address_problem("http", "grpc"),
+    _address_problem("timers", "grpc", applies=_has_both),
+    _address_problem("timers", "http", applies=_has_both),
+    Rule(("limits.node_bytes",), _frame_problem),
+    Rule(("limits.ping_timeout_ms",), _ping_problem),
+)

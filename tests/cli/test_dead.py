@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from chronoline.client import Client
+from tests.cli.command import Command
+
+
+@pytest.fixture
+def letters(client: Client, topic: str) -> list[str]:
+    """Of three messages: one with a reason of its own, and one with an id that would move the cursor."""
+    ids = ["a", "b", "c\x1b"]
+    leases = client.consume(topic)
+    for number, each in enumerate(ids):
+        client.send(topic, b"b", id=each, headers={"h": "v"})
+        lease = next(iter(leases))
+        if number:
+            lease.retry()
+        else:
+            lease.bury("no such user")
+    return ids
+
+
+def test_letters_are_listed_with_why(command: Command, topic: str, letters: list[str]) -> None:
+    moment = r"20\d\d-\S+Z"
+    lines = command("dead", "list", topic).splitlines()
+    expected = [
+        rf"{moment}  a",
+        rf"    no such user; due {moment}, 1 attempt failed",
+        rf"{moment}  b",
+        rf"    attempts; due {moment}, 1 attempt failed",
+        rf"{moment}  c�",
+        rf"    attempts; due {moment}, 1 attempt failed",
+    ]
+    assert len(lines) == len(expected)
+    assert all(map(re.fullmatch, expected, lines))
+    found = command.json("dead", "list", topic)
+    assert [each["id"] for each in found] == letters
+    assert (found[0]["reason"], found[0]["attempts"]) == ("no such user", 1)
+    assert found[0]["headers"] == [["h", "v"]]
+
+
+def test_that_there_are_more_is_said(command: Command, topic: str, letters: list[str]) -> None:
+    some = command.result("dead", "list", topic, "--limit=2")
+    assert len(some.stdout.splitlines()) == 4
+    assert some.stderr == "There are more than 2: --limit shows more.\n"
+    assert command.result("dead", "list", topic, "--limit=3").stderr == ""
+
+
+def test_where_there_are_none_it_is_said(command: Command, topic: str) -> None:
+    assert command("dead", "list", topic) == f"Topic '{topic}' has no dead letters.\n"
+    assert command.json("dead", "list", topic) == []
+    assert command("dead", "redrive", topic, "--all") == "put 0 messages back\n"
+
+
+def test_letters_are_put_back(
+    command: Command, client: Client, topic: str, letters: list[str]
+) -> None:
+    assert command("dead", "redrive", topic, "a", "--in=1h") == "put 1 message back\n"
+    back = client.lookup(topic, "a")
+    assert back is not None
+    assert back.attempts == 0
+    assert command("dead", "redrive", topic, "--all", "--in=1h") == "put 2 messages back\n"
+    assert client.count(topic).waiting == 3
+    refused = command.refusal("dead", "redrive", topic, "a", "x")
+    assert refused == (
+        "2 refused, 0 done. 'a': the message is not among the dead letters; 'x': there is no message with "
+        "this id"
+    )
+
+
+def test_letters_are_discarded(
+    command: Command, client: Client, topic: str, letters: list[str]
+) -> None:
+    assert command("dead", "discard", topic, "a") == "discarded 1 message\n"
+    refused = command.refusal("dead", "discard", topic, "--all", input="n\n")
+    assert refused == "nothing was done: answer y, or say --yes"
+    assert len(client.dead_letters(topic)) == 2
+    assert command("dead", "discard", topic, "--all", "--yes") == "discarded 2 messages\n"
+    assert client.dead_letters(topic) == []
+
+
+def test_it_has_to_be_said_which(command: Command, topic: str) -> None:
+    for name in ("redrive", "discard"):
+        which = "name the messages by their ids, or say --all"
+        assert command.refusal("dead", name, topic) == which
+        assert command.refusal("dead", name, topic, "a", "--all") == f"{which}, not both"

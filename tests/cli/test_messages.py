@@ -1,0 +1,302 @@
+"""`chronoline send`, `cancel`, `reschedule` and `show`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from chronoline.cli.lines import Batch, Source
+from chronoline.cli.messages import line_batches
+from chronoline.client import Client, Outcomes, ToSend
+from chronoline.core.errors import InvalidInput
+from chronoline.core.outcome import Outcome, Refusal
+from tests.cli.command import Command
+
+# Sending
+
+
+NEW_YEAR = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def test_a_message_is_sent_and_its_id_printed(command: Command, client: Client, topic: str) -> None:
+    sent = command(
+        *("send", topic, "--due=2100-01-01T01:00:00+01:00", "--id=i", "--body=ä", "--key=k"),
+        *("--header=a=1", "--header=b=x=y", "--header=a="),
+    )
+    assert sent == "i\n"
+    message = client.lookup(topic, "i")
+    assert message is not None
+    assert message.due == NEW_YEAR.timestamp() * 1000
+    assert (message.key, message.producer_group) == (b"k", "default")
+    assert message.headers == (("a", b"1"), ("b", b"x=y"), ("a", b""))
+    assert client.body(topic, "i") == "ä".encode()
+
+
+def test_an_id_is_made_and_a_body_is_taken_from_stdin(
+    command: Command, client: Client, topic: str
+) -> None:
+    sent = command("send", topic, "--in=1h", "--body=-", input=b"a\n\xff")
+    assert client.body(topic, sent.strip()) == b"a\n\xff"
+
+
+def test_without_a_body_it_is_empty(command: Command, client: Client, topic: str) -> None:
+    sent = command("send", topic, "--in=1h", input=b"not taken")
+    assert client.body(topic, sent.strip()) == b""
+
+
+def test_an_id_that_is_taken_is_refused_or_replaced(
+    command: Command, client: Client, topic: str
+) -> None:
+    command("send", topic, "--in=1h", "--id=i", "--body=one")
+    again = ["send", topic, "--in=2h", "--id=i", "--body=two"]
+    assert "a message with this id exists" in command.refusal(*again)
+    assert command(*again, "--replace") == "i\n"
+    assert client.body(topic, "i") == b"two"
+    assert "belongs to another producer group" in command.refusal(*again, "--replace", "--group=g")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--due=2100-01-01T00:00:00Z", "--in=1s"], "give --due or --in, not both"),
+        (["--due=tomorrow"], "--due 'tomorrow' is not a time with its zone"),
+        (["--in=5"], "--in '5' is not a duration: write 250ms"),
+        (["--header=x"], "header 'x' is not of the form name=value"),
+        (["--lines", "--id=i"], "--lines takes bodies from stdin"),
+    ],
+)
+def test_what_makes_no_sense_is_said(
+    command: Command, topic: str, arguments: list[str], words: str
+) -> None:
+    assert words in command.refusal("send", topic, *arguments)
+
+
+def test_a_topic_that_is_not_there_is_said_with_how_to_make_it(command: Command) -> None:
+    words = "there is no topic 'no'; make it with `chronoline topic create no`"
+    assert command.refusal("send", "no") == words
+    assert command.refusal("send", "no", "--lines", input="a\n") == words
+
+
+# Lines
+
+
+def test_each_line_is_a_message(command: Command, client: Client, topic: str) -> None:
+    given = ["send", topic, "--lines", "--in=1h", "--header=a=1", "--group=g"]
+    text = b"".join(b"%d\n" % number for number in range(2_500)) + b"\n" + b"\xff"
+    sent = command.result(*given, input=text)
+    assert sent.stderr == "sent 2,502 messages\n"
+    ids = sent.stdout.split()
+    assert len(set(ids)) == 2_502
+    now = datetime.now(UTC)
+    assert client.count(topic).waiting == 2_502
+    assert client.count(topic, now, now + timedelta(minutes=59)).total == 0
+
+
+def test_lines_are_received_as_they_were(command: Command, topic: str) -> None:
+    command("send", topic, "--lines", "--key=k", input=b"one\n\ntwo\r\nthree")
+    got = command.result("receive", topic, "--count=4", "--ack")
+    assert sorted(got.stdout_bytes.split(b"\n")[:-1]) == [b"", b"one", b"three", b"two\r"]
+
+
+def test_no_lines_are_no_messages(command: Command, topic: str) -> None:
+    sent = command.result("send", topic, "--lines", input=b"")
+    assert (sent.stdout, sent.stderr) == ("", "sent 0 messages\n")
+
+
+def test_ids_are_printed_in_the_order_of_the_lines(
+    command: Command, client: Client, topic: str
+) -> None:
+    with Client(command.address, producer_group="default") as owner:
+        ids = command("send", topic, "--lines", "--in=1h", input=b"one\ntwo\n").split()
+        assert [owner.body(topic, each) for each in ids] == [b"one", b"two"]
+        text = command("send", topic, "--lines", "--json", "--in=1h", input=b"three\nfour\n")
+        told = [json.loads(line) for line in text.splitlines()]
+        assert [each.pop("line") for each in told] == [1, 2]
+        assert [owner.body(topic, each["id"]) for each in told] == [b"three", b"four"]
+    sent = command.json("send", topic, "--in=1h", "--id=i")
+    assert sent == {"id": "i"}
+
+
+def test_a_line_that_is_too_long_ends_it_after_those_before(
+    command: Command, client: Client
+) -> None:
+    command("topic", "create", "short", "--largest-body=10B")
+    text = b"one\n" + b"x" * 11 + b"\nthree\n"
+    refused = command.refusal("send", "short", "--lines", "--in=1h", input=text)
+    assert refused == (
+        "line 2: it has more than 10 bytes, which are the most on this topic; before it 1 message went onto "
+        "the timeline"
+    )
+    assert client.count("short").total == 1
+
+
+def test_each_line_that_is_refused_is_told_with_its_number(
+    command: Command, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_some(_: object, __: str, messages: Sequence[ToSend]) -> Outcomes:
+        return Outcomes(
+            Outcome(id="i", refusal=Refusal.EXISTS if each.body in (b"b", b"d") else None)
+            for each in messages
+        )
+
+    monkeypatch.setattr(Client, "send_many", refuse_some)
+    reason = "a message with this id exists, or existed within the dedupe time"
+    refused = command.failed("send", topic, "--lines", input=b"a\nb\nc\nd\n")
+    assert str(refused.exception) == "2 lines refused or failed; 2 messages sent"
+    assert refused.stdout == "i\ni\n"
+    assert refused.stderr == f"line 2: refused: {reason}\nline 4: refused: {reason}\n"
+    refused = command.failed("send", topic, "--lines", "--json", input=b"a\nb\n")
+    assert [json.loads(line) for line in refused.stdout.splitlines()] == [
+        {"line": 1, "id": "i"},
+        {"line": 2, "refused": "exists", "reason": reason},
+    ]
+
+
+def test_what_fails_as_a_whole_is_said_with_its_lines(command: Command, topic: str) -> None:
+    header = f"--header={'n' * 256}=1"
+    reason = "header name has 256 bytes; at most 255 are allowed"
+    refused = command.failed("send", topic, "--lines", header, input=b"a\nb\n")
+    assert str(refused.exception) == "2 lines refused or failed; 0 messages sent"
+    assert (refused.stdout, refused.stderr) == ("", f"lines 1 to 2: {reason}\n")
+    refused = command.failed("send", topic, "--lines", "--json", header, input=b"a\nb\n")
+    assert [json.loads(line) for line in refused.stdout.splitlines()] == [
+        {"line": number, "failed": "invalid_input", "reason": reason} for number in (1, 2)
+    ]
+
+
+def test_an_id_is_printed_before_the_next_line_comes(address: str, topic: str) -> None:
+    """So that a program can write a line and wait for its id."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "chronoline", "send", topic, "--lines"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "CHRONOLINE_ADDRESS": address},
+    ) as process:
+        try:
+            assert process.stdin
+            assert process.stdout
+            ids = set()
+            for line in (b"one\n", b"two\n"):
+                process.stdin.write(line)
+                process.stdin.flush()
+                ids.add(process.stdout.readline())
+            assert len(ids) == 2
+            process.stdin.close()
+            assert process.wait() == 0
+        finally:
+            process.kill()
+
+
+class Trickle:
+    """A stream that answers what has come."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = [*parts, b""]
+
+    def read1(self, _: int) -> bytes:
+        return self._parts.pop(0)
+
+
+def portions(source: Source, most_bytes: int) -> Iterator[Batch[bytes]]:
+    return line_batches(source, most_bytes, lambda line: line)
+
+
+def test_what_comes_slowly_is_passed_on_line_by_line() -> None:
+    found = portions(Trickle(b"on", b"e\ntw", b"o\nthree\n", b"four"), 100)
+    assert [(each.first_line, each.items) for each in found] == [
+        (1, [b"one"]),
+        (2, [b"two", b"three"]),
+        (4, [b"four"]),
+    ]
+
+
+def test_a_batch_is_bounded_in_lines_and_bytes() -> None:
+    many = list(portions(Trickle(b"\n" * 2_500), 100))
+    assert [(each.first_line, len(each.items)) for each in many] == [
+        (1, 1_000),
+        (1_001, 1_000),
+        (2_001, 500),
+    ]
+    large = list(portions(Trickle(b"\n".join([b"x" * 300_000] * 3)), 300_000))
+    assert [(each.first_line, len(each.items)) for each in large] == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
+    found = portions(Trickle(b"one\n", b"x" * 60, b"x" * 60, b"never read"), 100)
+    assert next(found).items == [b"one"]
+    with pytest.raises(InvalidInput, match=r"^line 2: it has more than 100 bytes"):
+        next(found)
+
+
+# One message that waits
+
+
+def test_a_message_is_cancelled_by_its_group(command: Command, client: Client, topic: str) -> None:
+    client.send(topic, id="i", delay=3_600)
+    refused = command.refusal("cancel", topic, "i", "--group=g")
+    assert refused == "refused: 'i': the message belongs to another producer group"
+    assert command("cancel", topic, "i") == "cancelled 'i'\n"
+    assert client.lookup(topic, "i") is None
+    assert "there is no message with this id" in command.refusal("cancel", topic, "j")
+
+
+def test_a_message_is_moved_to_a_moment_or_by_a_duration(
+    command: Command, client: Client, topic: str
+) -> None:
+    client.send(topic, id="i", delay=3_600)
+    moved = command("reschedule", topic, "i", "--due=2100-01-01T00:00:00.25Z")
+    assert moved == "moved 'i': due 2100-01-01T00:00:00.250Z\n"
+    before = client.lookup(topic, "i")
+    command("reschedule", topic, "i", "--in=2h")
+    after = client.lookup(topic, "i")
+    assert before is not None
+    assert after is not None
+    assert after.due < before.due
+    assert command.refusal("reschedule", topic, "i") == "say when: --due or --in"
+
+
+def test_a_message_is_shown(command: Command, client: Client, topic: str) -> None:
+    headers = [("h", b"\x1bv"), ("h", None)]
+    client.send(topic, b"b", id="i", delay=3_600, key=b"k", headers=headers)
+    shown = command.json("show", topic, "i")
+    assert (shown["id"], shown["status"], shown["group"]) == ("i", "waiting", "default")
+    assert (shown["key"], shown["headers"]) == ("k", [["h", "\x1bv"], ["h", None]])
+    assert shown["due"] == shown["ts"]
+    assert "body" not in shown
+    assert command.json("show", topic, "i", "--body") == {**shown, "body": "b"}
+    lines = [line.split(maxsplit=1) for line in command("show", topic, "i").splitlines()]
+    rows = [(name, rest.strip()) for name, rest in lines]
+    assert ("status", "waiting") in rows
+    assert ("due", shown["due"]) in rows
+    assert [value for name, value in rows if name == "header"] == ["h=�v", "h=–"]
+
+
+def test_who_has_a_message_is_shown(command: Command, client: Client, topic: str) -> None:
+    client.send(topic, b"b", id="i")
+    leases = client.consume(topic, consumer="me", lease=3_600)
+    next(iter(leases))
+    shown = command("show", topic, "i")
+    assert "processing" in shown
+    assert "of me, until 2" in shown
+    assert command.json("show", topic, "i")["consumer"] == "me"
+
+
+def test_a_body_is_shown_byte_for_byte_to_its_group_alone(
+    command: Command, client: Client, topic: str
+) -> None:
+    client.send(topic, b"\x00\xff\n", id="i", delay=3_600)
+    assert command.result("show", topic, "i", "--body").stdout_bytes == b"\x00\xff\n"
+    assert "another producer group" in command.refusal("show", topic, "i", "--body", "--group=g")
+
+
+def test_of_what_is_not_there_it_is_said_where_it_may_be(command: Command, topic: str) -> None:
+    refused = command.refusal("show", topic, "i")
+    assert refused.startswith(f"there is no message 'i' on topic '{topic}'")
+    assert f"`chronoline dead list {topic}`" in refused

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import pytest
+
+from chronoline.cli.receive import _late
+from chronoline.client import Client
+from chronoline.runtime.timestamps import show_moment
+from tests.cli.command import Command
+
+
+def test_a_message_is_printed_with_when_it_was_due_and_given_back(
+    command: Command, client: Client, topic: str
+) -> None:
+    client.send(topic, b"hello", id="i", delay=0.2)
+    shown = command.result("receive", topic)
+    assert shown.stdout == "hello\n"
+    detail, given_back = shown.stderr.splitlines()
+    assert re.fullmatch(r"  i: due 20\d\d-\S+Z, [\d.]+ m?s late", detail)
+    assert given_back == "it was only shown, and given back: --ack takes a message for good"
+    assert client.count(topic).total == 1
+    assert command("receive", topic) == "hello\n"
+
+
+@pytest.mark.parametrize("attempts", [0, 1])
+def test_what_is_only_shown_stays_as_it_was(
+    command: Command, client: Client, topic: str, attempts: int
+) -> None:
+    """Its due, its order, its lateness and `max_lateness` are those of before."""
+    topic = f"{topic}, tried {attempts}"
+    client.create_topic(topic)
+    due = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=5)
+    client.send(topic, b"hello", id="i", due=due)
+    for lease in islice(client.consume(topic), attempts):
+        lease.retry()
+    before = client.lookup(topic, "i")
+    assert before is not None
+    shown = json.loads(command("receive", topic, "--json"))
+    assert (shown["due"], shown["attempts"]) == (show_moment(before.due), attempts)
+    after = client.lookup(topic, "i")
+    assert after is not None
+    assert after == replace(before, version=after.version)
+    assert json.loads(command("receive", topic, "--json"))["due"] == shown["due"]
+
+
+def test_with_ack_it_is_done_with(command: Command, client: Client, topic: str) -> None:
+    client.send(topic, b"hello", id="i")
+    taken = command.result("receive", topic, "--ack")
+    assert taken.stdout == "hello\n"
+    assert len(taken.stderr.splitlines()) == 1
+    assert client.count(topic).total == 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["--ack"]])
+def test_no_more_is_touched_than_is_wanted(
+    command: Command, client: Client, topic: str, arguments: list[str]
+) -> None:
+    for number in range(3):
+        client.send(topic, id=str(number))
+    before = {each: client.lookup(topic, each) for each in "012"}
+    found = json.loads(command("receive", topic, "--json", *arguments))
+    untouched = [each for each in "012" if client.lookup(topic, each) == before[each]]
+    assert untouched == [each for each in "012" if each != found["id"]]
+
+
+def test_several_are_held_until_the_end_so_that_none_comes_twice(
+    command: Command, client: Client, topic: str
+) -> None:
+    for number in range(5):
+        client.send(topic, str(number))
+    shown = command.result("receive", topic, "--count=5", "--no-ack")
+    assert sorted(shown.stdout.split()) == ["0", "1", "2", "3", "4"]
+    assert "5 messages were only shown, and given back" in shown.stderr
+    assert client.count(topic).total == 5
+
+
+def test_what_is_held_is_renewed_while_more_is_waited_for(
+    command: Command, client: Client, topic: str
+) -> None:
+    client.send(topic, b"now", id="now")
+    client.send(topic, b"later", id="later", delay=2.5)
+    shown = command("receive", topic, "--count=2", "--lease=1500ms")
+    assert shown == "now\nlater\n"
+    message = client.lookup(topic, "now")
+    assert message is not None
+    assert message.attempts == 0
+
+
+def test_a_line_of_json_has_all_of_it(command: Command, client: Client, topic: str) -> None:
+    client.send(topic, b"\xff", id="i", key=b"k", headers=[("a", b"1"), ("b", None)])
+    client.send(topic, "ä", id="j", delay=0.05)
+    lines = command("receive", topic, "--count=2", "--ack", "--json").splitlines()
+    first, second = map(json.loads, lines)
+    assert first["late_ms"] >= 0
+    assert {name: first[name] for name in ("topic", "id", "attempts", "redelivered", "group")} == {
+        "topic": topic,
+        "id": "i",
+        "attempts": 0,
+        "redelivered": False,
+        "group": "default",
+    }
+    assert (first["key"], first["headers"]) == ("k", [["a", "1"], ["b", None]])
+    assert (first["body"], second["body"]) == ({"base64": "/w=="}, "ä")
+
+
+def test_it_ends_when_nothing_came_in_time(command: Command, client: Client, topic: str) -> None:
+    waited = ["receive", topic, "--timeout=100ms"]
+    assert command.refusal(*waited) == "nothing came within 100ms"
+    client.send(topic, b"hello")
+    assert command.refusal(*waited, "--count=3") == "1 of 3 came within 100ms"
+    assert command(*waited, "--count=0", "--ack") == "hello\n"
+
+
+def test_what_makes_no_sense_is_said(command: Command, topic: str) -> None:
+    for count in ("0", "1001"):
+        refused = command.refusal("receive", topic, f"--count={count}")
+        assert refused.startswith("without --ack what was printed is held until the end")
+    assert "--lease 'x' is not a duration" in command.refusal("receive", topic, "--lease=x")
+    assert "there is no topic 'no'" in command.refusal("receive", "no")
+    command.misuse("receive", topic, "--count=-1")
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "words"),
+    [
+        (0.04, "0.0 ms late"),
+        (999.4, "999.4 ms late"),
+        (1_500, "1.5 s late"),
+        (90_061_000, "1 day, 1:01:01 late"),
+    ],
+)
+def test_lateness_in_words(late_ms: float, words: str) -> None:
+    assert _late(late_ms) == words
+
+
+# As a process
+
+
+@contextmanager
+def receiving(address: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "chronoline", "receive", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "CHRONOLINE_ADDRESS": address},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_told_to_end_it_gives_back_what_it_holds(
+    address: str, client: Client, topic: str, number: signal.Signals
+) -> None:
+    client.send(topic, b"hello", id="i")
+    with receiving(address, topic, "--count=2", "--lease=1h") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"hello\n"
+        process.send_signal(number)
+        _, err = process.communicate()
+        assert process.returncode == 128 + number
+    assert b"it was only shown, and given back" in err
+    lease = next(iter(client.consume(topic)))
+    assert (lease.id, lease.attempts, lease.redelivered) == ("i", 0, False)
+
+
+def test_when_nobody_reads_it_ends_and_gives_back(address: str, client: Client, topic: str) -> None:
+    with receiving(address, topic, "--count=0", "--ack", "--lease=1h") as process:
+        assert process.stdout
+        process.stdout.close()
+        for number in range(3):
+            client.send(topic, b"hello", id=str(number))
+        assert process.wait() == 0
+    ids = set()
+    for lease in client.consume(topic):
+        ids.add(lease.id)
+        if len(ids) == 3:
+            break
+    assert ids == {"0", "1", "2"}
+
+
+def test_an_error_is_a_line(address: str) -> None:
+    with receiving(address, "no") as process:
+        out, err = process.communicate()
+        assert process.returncode == 1
+    words = "chronoline: there is no topic 'no'; make it with `chronoline topic create no`\n"
+    assert (out, err.decode()) == (b"", words)
+
+
+def test_a_topic_that_is_deleted_meanwhile_ends_it(
+    address: str, client: Client, topic: str
+) -> None:
+    client.send(topic, b"hello")
+    with receiving(address, topic, "--count=2", "--ack") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"hello\n"
+        client.drop_topic(topic)
+        _, err = process.communicate()
+        assert process.returncode == 1
+    assert b"chronoline: " in err.splitlines()[-1]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from chronoline.client import Client
+from chronoline.core.topic import TopicSettings
+from tests.cli.command import Command
+
+
+def test_a_topic_is_made_with_its_settings(command: Command, client: Client) -> None:
+    said = command(
+        *("topic", "create", "made", "--buckets=8", "--lease=5m", "--max-attempts=5"),
+        *("--max-lateness=1h", "--dedupe=1d", "--no-dead-letters", "--largest-body=64KiB"),
+        "--window=500ms",
+    )
+    assert said == "topic 'made' is there, with 8 buckets\n"
+    assert client.topic("made").settings == TopicSettings(
+        buckets=8,
+        window_ms=500,
+        default_lease_ms=300_000,
+        max_attempts=5,
+        max_lateness_ms=3_600_000,
+        dedupe_ms=86_400_000,
+        dead_letters=False,
+        largest_body_bytes=65_536,
+    )
+
+
+def test_without_options_a_topic_has_the_defaults(command: Command, client: Client) -> None:
+    command("topic", "create", "plain")
+    assert client.topic("plain").settings == TopicSettings()
+
+
+def test_what_is_there_is_refused_or_left_as_it_is(command: Command) -> None:
+    command("topic", "create", "twice")
+    assert "a topic named 'twice' exists" in command.refusal("topic", "create", "twice")
+    again = ["topic", "create", "twice", "--if-missing"]
+    assert command(*again) == "topic 'twice' is there, with 64 buckets\n"
+    other = command(*again, "--buckets=3", "--dedupe=1s")
+    assert other == "topic 'twice' is there already, with other settings: buckets, dedupe_ms\n"
+
+
+def test_a_topic_that_calls_a_url_says_which_and_takes_no_consumers(
+    command: Command, client: Client
+) -> None:
+    url = "https://example.com/remind?" + "x" * 200
+    said = command("topic", "create", "calls", f"--target={url}")
+    assert said == f"topic 'calls' is there, with 64 buckets; it calls {url}\n"
+    assert client.topic("calls").settings == TopicSettings(target=url)
+    assert command.json("topic", "show", "calls")["settings"]["target"] == url
+    shown = command("topic", "show", "calls")
+    assert url in "".join(shown.split())
+    assert "topic 'calls' has a target" in command.refusal("receive", "calls")
+    refused = command.refusal("topic", "create", "x", "--target=http://u:p@example.com/")
+    assert "target must hold no user and no password" in refused
+
+
+def test_settings_that_are_wrong_are_said(command: Command) -> None:
+    assert "--lease '5' is not a duration" in command.refusal("topic", "create", "x", "--lease=5")
+    assert "buckets must be from 1" in command.refusal("topic", "create", "x", "--buckets=0")
+
+
+def test_topics_are_listed_and_shown_with_what_is_on_them(
+    command: Command, client: Client, topic: str
+) -> None:
+    for _ in range(2):
+        client.send(topic, delay=3_600)
+    client.send(topic)
+    (found,) = [each for each in command.json("topic", "list") if each["topic"] == topic]
+    assert (found["available"], found["processing"], found["waiting"]) == (1, 0, 2)
+    assert found == command.json("topic", "show", topic)
+    assert found["settings"]["max_attempts"] == 1
+    assert topic in command("topic", "list")
+    shown = dict(line.split() for line in command("topic", "show", topic).splitlines())
+    assert (shown["available"], shown["waiting"], shown["dead_letters"]) == ("1", "2", "true")
+    assert (shown["dedupe_ms"], shown["max_lateness_ms"]) == ("300,000", "–")
+    missing = command.refusal("topic", "show", "nothing")
+    assert missing == "there is no topic 'nothing'; make it with `chronoline topic create nothing`"
+
+
+def test_a_topic_is_deleted_when_that_was_confirmed(
+    command: Command, client: Client, topic: str
+) -> None:
+    client.send(topic, delay=3_600)
+    for answer in ("n\n", ""):
+        refused = command.refusal("topic", "delete", topic, input=answer)
+        assert refused == "nothing was done: answer y, or say --yes"
+    asked = command.result("topic", "delete", topic, input="y\n")
+    assert f"Delete topic '{topic}' with 1 message for good?" in asked.stderr
+    assert asked.stdout.endswith(f"\ndeleted topic '{topic}' with 1 message\n")
+    client.create_topic("other")
+    assert command("topic", "delete", "other", "-y") == "deleted topic 'other' with 0 messages\n"
+    assert "there is no topic 'other'" in command.refusal("topic", "delete", "other", "-y")

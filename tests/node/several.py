@@ -1,0 +1,75 @@
+"""A cluster as `chronoline up --roles timers --nodes 3` starts it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chronoline.node.local_nodes import TimerNodes
+from tests.node.processes import started
+
+SIZE = 3
+
+
+@dataclass(frozen=True)
+class Several:
+    """Its process, what it said, and the nodes that it started."""
+
+    process: subprocess.Popen[str]
+    banner: str
+    addresses: list[str]
+    # Writes the list of nodes, and can start more of them.
+    nodes: TimerNodes
+
+    def make(self, at: int = 0, interval_s: float = 3_600, uri: str = "http://127.0.0.1:9/") -> str:
+        """A timer; its id."""
+        return make(self.addresses[at], interval_s=interval_s, uri=uri)
+
+
+def make(address: str, *, interval_s: float, uri: str, **headers: str) -> str:
+    body: dict[str, Any] = {"timing": {"interval": interval_s}}
+    body["callback"] = {"http": {"uri": uri, "opaque": "hello"}}
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(f"http://{address}/timers", data, headers)
+    with urllib.request.urlopen(request) as response:
+        return str(response.headers["Location"]).removeprefix("/timers/")
+
+
+@contextmanager
+def several(folder: Path, *given: str) -> Iterator[Several]:
+    first = free_in_a_row(SIZE)
+    addresses = [f"127.0.0.1:{first + index}" for index in range(SIZE)]
+    options = ["--roles=timers", f"--nodes={SIZE}", f"--timers={addresses[0]}", "--data=here"]
+    with started(folder, *options, *given) as process, TimerNodes(folder / "here") as nodes:
+        assert process.stdout
+        banner = ""
+        while "timers nodes" not in banner:
+            line = process.stdout.readline()
+            assert line, banner
+            banner += line
+        nodes.await_ready(*addresses)
+        yield Several(process, banner, addresses, nodes)
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+
+
+def free_in_a_row(number: int) -> int:
+    """The first of so many ports in a row that nobody listens at."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            first: int = found.getsockname()[1]
+            try:
+                for port in range(first + 1, first + number):
+                    socket.create_server(("127.0.0.1", port)).close()
+            except (OSError, OverflowError):
+                continue
+        return first

@@ -1,0 +1,61 @@
+"""Who may ask a node of timers."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from chronoline.broker.auth import Door, Tokens
+from chronoline.node.auth import request_check
+from chronoline.timers.http.responses import Refusal
+
+OPEN = Door()
+
+
+def _ask(door: Door, host: str = "127.0.0.1", **headers: str) -> None:
+    request_check(door, host)(make_mocked_request("POST", "/timers", headers=headers))
+
+
+def _refused(door: Door, host: str = "127.0.0.1", **headers: str) -> HTTPStatus:
+    with pytest.raises(Refusal) as caught:
+        _ask(door, host, **headers)
+    return caught.value.status
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:7253", "localhost", "[::1]:7253", "127.8.8.8"])
+def test_on_loopback_whoever_names_it_so_may_come_in(host: str) -> None:
+    _ask(OPEN, Host=host)
+    assert _refused(OPEN, Host=host, Origin="http://localhost:3000") == HTTPStatus.FORBIDDEN
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:7253", "10.0.0.1:7253"])
+def test_a_web_page_does_not_come_in_under_a_name_of_its_own(host: str) -> None:
+    assert _refused(OPEN, Host=host) == HTTPStatus.MISDIRECTED_REQUEST
+
+
+@pytest.mark.parametrize("host", ["timers.example", "Timers.Example:7253", "timers.example."])
+def test_allowed_host_comes_in(host: str) -> None:
+    door = Door(allowed_hosts=["timers.example"])
+    _ask(door, Host=host)
+    assert _refused(door, Host=host, Origin="http://timers.example") == HTTPStatus.FORBIDDEN
+    assert _refused(door, Host=f"evil.{host}") == HTTPStatus.MISDIRECTED_REQUEST
+
+
+def test_a_token_is_enough_and_needed_once_there_is_one(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens")
+    door = Door(tokens)
+    token = tokens.create("a")
+    for host in ("127.0.0.1", "0.0.0.0"):
+        _ask(door, host, Host="timers.example", Authorization=f"Bearer {token}")
+        assert _refused(door, host, Host="127.0.0.1") == HTTPStatus.UNAUTHORIZED
+        wrong = "Bearer chronoline_wrong"
+        assert _refused(door, host, Authorization=wrong) == HTTPStatus.UNAUTHORIZED
+
+
+def test_tokens_that_cannot_be_read_let_nobody_in(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text("{")
+    assert _refused(Door(Tokens(path)), Host="127.0.0.1") == HTTPStatus.SERVICE_UNAVAILABLE

@@ -1,0 +1,312 @@
+"""The settings of a node: three sources, checked once, with all that is wrong said at once."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import pytest
+
+from chronoline.broker.limits import Limits
+from chronoline.core.errors import InvalidInput
+from chronoline.node.settings import (
+    BROKER_ROLES,
+    CallbacksTable,
+    LimitsTable,
+    Listener,
+    NodeSettings,
+    ReplicationTable,
+)
+from chronoline.runtime.descriptors import Shares
+from chronoline.runtime.settings.loader import Origin
+
+ROOT = Path(__file__).parents[2]
+
+
+def load(**flags: object) -> NodeSettings:
+    return NodeSettings.load(None, {}, flags)
+
+
+def problems(environ: dict[str, str] | None = None, **flags: object) -> list[str]:
+    with pytest.raises(InvalidInput) as refused:
+        NodeSettings.load(None, environ or {}, flags)
+    return [line.removeprefix("- ") for line in str(refused.value).splitlines()[1:]]
+
+
+# Defaults
+
+
+def test_nothing_has_to_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = load()
+    assert settings.data == tmp_path / "chronoline-data"
+    assert settings.store == f"sqlite:///{tmp_path}/chronoline-data/timeline.db"
+    assert settings.tokens_file == tmp_path / "chronoline-data" / "tokens.json"
+    assert settings.grpc_listener == ("127.0.0.1", 7400)
+    assert settings.http_listener == ("127.0.0.1", 7480)
+    assert settings.limits.limits() == Limits()
+    assert not settings.insecure
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_store_lies_in_the_folder_unless_it_is_named() -> None:
+    assert load(data="/d").store == "sqlite:////d/timeline.db"
+    assert load(data="/100%").store == "sqlite:////100%25/timeline.db"
+    assert load(data="/d", store="memory:").store == "memory:"
+    assert load(data="/d", store="postgresql://h/x").store == "postgresql://h/x"
+
+
+def test_all_limits_of_a_node_can_be_set() -> None:
+    assert list(LimitsTable.model_fields) == [each.name for each in fields(Limits)]
+    given = {name: value // 2 for name, value in asdict(Limits()).items()}
+    assert load(limits=given).limits.limits() == Limits(**given)
+
+
+def test_connections_and_calls_fit_the_descriptors_unless_they_are_set() -> None:
+    assert load().shares(20_000) == Shares(1_000, 1_000)
+    few = load().shares(256)
+    assert few == Shares(32, 32)
+    assert load(http="").shares(256).connections > few.connections
+    given = load(limits={"connections": 500}, callbacks={"in_all": 400})
+    assert given.shares(256) == Shares(500, 400)
+    assert given.shares(256, even_if_set=True) == few
+
+
+def test_the_roles_are_those_that_a_node_has() -> None:
+    assert load(roles="carrier, overseer").roles == BROKER_ROLES
+
+
+# Sources
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(
+        'grpc = "a:1"\nhttp = "a:2"\ncluster = "file"\n[limits]\nbatch = 1\ncredit = 1\n'
+        '[tags]\nrack = "r1"\n'
+    )
+    environ = {
+        "CHRONOLINE_NODE_HTTP": "b:2",
+        "CHRONOLINE_NODE_CLUSTER": "variable",
+        "CHRONOLINE_NODE_LIMITS__CREDIT": "2",
+        "CHRONOLINE_NODE_LIMITS__FRAME_BYTES": "1MiB",
+        "CHRONOLINE_NODE_INSECURE": "true",
+        "CHRONOLINE_PIPE_NAME": "not ours",
+    }
+    settings = NodeSettings.load(path, environ, {"cluster": "flag", "patience_ms": "3s"})
+    assert (settings.grpc, settings.http, settings.cluster) == ("a:1", "b:2", "flag")
+    assert (settings.limits.batch, settings.limits.credit) == (1, 2)
+    assert settings.limits.frame_bytes == 1024 * 1024
+    assert (settings.patience_ms, settings.insecure, settings.tags) == (3_000, True, {"rack": "r1"})
+    assert settings.origin(("grpc",)) == Origin("file", "node.toml")
+    assert settings.origin(("http",)) == Origin("variable", "CHRONOLINE_NODE_HTTP")
+    assert settings.origin(("cluster",)) == Origin("flag", "cluster")
+    assert settings.origin(("limits", "batch")) == Origin("file", "node.toml")
+    assert settings.origin(("limits", "connections")) is None
+    assert settings.origin(("tags", "rack")) == Origin("file", "node.toml")
+    assert settings.origin(("log_level",)) is None
+
+
+def test_allowed_hosts_are_names_alone() -> None:
+    settings = NodeSettings.load(None, {}, {"allowed_hosts": "timers.example,10.0.0.1"})
+    assert settings.allowed_hosts == ("timers.example", "10.0.0.1")
+    for wrong in ("http://timers.example", "timers.example:7253", "*.example", "a b"):
+        with pytest.raises(InvalidInput, match="no name of a host"):
+            NodeSettings.load(None, {}, {"allowed_hosts": wrong})
+
+
+def test_the_environment_names_the_file_too(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('cluster = "c"\n')
+    assert NodeSettings.load(None, {"CHRONOLINE_NODE_CONFIG": str(path)}, {}).cluster == "c"
+
+
+def test_the_environment_can_take_back_what_the_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('http = "a:1"\ntls_certificate = "c"\ntls_key = "k"\n')
+    empty = {f"CHRONOLINE_NODE_{name}": "" for name in ("HTTP", "TLS_CERTIFICATE", "TLS_KEY")}
+    settings = NodeSettings.load(path, empty, {})
+    assert settings.http_listener is None
+    assert (settings.tls_certificate, settings.tls_key) == (None, None)
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("address", "listener", "bracketed"),
+    [
+        ("0.0.0.0:0", ("0.0.0.0", 0), "0.0.0.0"),
+        ("[::1]:7400", ("::1", 7400), "[::1]"),
+        ("localhost:1", ("localhost", 1), "localhost"),
+    ],
+)
+def test_listeners(address: str, listener: tuple[str, int], bracketed: str) -> None:
+    found = load(grpc=address).grpc_listener
+    assert found == Listener(*listener)
+    assert found.bracketed == bracketed
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    environ = {
+        "CHRONOLINE_NODE_GRPG": "x",
+        "CHRONOLINE_NODE_LIMITS__BATCH": "0",
+        "CHRONOLINE_NODE_INSECURE": "perhaps",
+    }
+    assert problems(
+        environ,
+        data="",
+        grpc="",
+        http="x",
+        roles="timer",
+        cluster="",
+        tags={"topic": "t"},
+        log_format="xml",
+        patience_ms="5",
+    ) == [
+        "data (flag data): must be a folder",
+        "grpc (flag grpc): '' is no address; write host:port, such as 127.0.0.1:7400",
+        "http (flag http): 'x' is no address; write host:port, such as 127.0.0.1:7400",
+        "roles (flag roles): 'timer' is no role; there are: overseer, carrier, timers",
+        "cluster (flag cluster): the name of a cluster is empty",
+        "tags (flag tags): 'topic' is a label that the metrics have already",
+        "limits.batch (CHRONOLINE_NODE_LIMITS__BATCH): must be at least 1, not 0",
+        "insecure (CHRONOLINE_NODE_INSECURE): must be true or false, not 'perhaps'",
+        "log_format (flag log_format): must be 'text' or 'json', not 'xml'",
+        "patience_ms (flag patience_ms): must be at least 100, not 5",
+        "grpg (CHRONOLINE_NODE_GRPG): is no setting; did you mean grpc?",
+    ]
+
+
+@pytest.mark.parametrize("name", ["cluster", "le", "topic", "node", "tag", "method", "status"])
+def test_a_tag_is_none_of_the_labels_that_there_are(name: str) -> None:
+    (line,) = problems(tags={name: "x"})
+    assert "is a label that the metrics have already" in line
+
+
+@pytest.mark.parametrize("name", ["9", "a-b", "__x", ""])
+def test_a_tag_has_to_be_a_label(name: str) -> None:
+    (line,) = problems(tags={name: "x"})
+    assert "can be no label" in line
+
+
+def test_a_broker_has_both_of_its_roles_in_this_version() -> None:
+    (line,) = problems(roles="carrier, timers")
+    words = "a broker has both of its roles in this version: overseer, carrier"
+    assert line == f"roles (flag roles): {words}"
+    (line,) = problems(roles="")
+    assert line.startswith("roles (flag roles): a node has a role at least")
+
+
+@pytest.mark.parametrize(
+    ("roles", "broker", "timers"),
+    [("timers", False, True), ("timers, carrier, overseer", True, True), (None, True, False)],
+)
+def test_a_node_may_be_a_broker_or_have_timers_or_both(
+    roles: str | None, broker: bool, timers: bool
+) -> None:
+    settings = load(roles=roles)
+    assert (settings.has_broker, settings.has_timers) == (broker, timers)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"tls_key": "k"}, "tls_certificate: is missing, and TLS needs it beside tls_key"),
+        ({"tls_certificate": "c"}, "tls_key: is missing, and TLS needs it beside tls_certificate"),
+        (
+            {"http": "127.0.0.1:7400"},
+            "http (flag http): is the same address as grpc, 127.0.0.1:7400; name another port",
+        ),
+        (
+            {"roles": "overseer,carrier,timers", "timers": "127.0.0.1:7480"},
+            "timers (flag timers): is the same address as http, 127.0.0.1:7480; name another port",
+        ),
+        (
+            {"callbacks.allow": "10.0.0.0/99"},
+            "callbacks.allow (flag callbacks.allow): '10.0.0.0/99' is no network; write 10.0.0.0/8 or "
+            "fd00::/8",
+        ),
+        (
+            {"callbacks.dead_letters": "foo"},
+            "callbacks.dead_letters (flag callbacks.dead_letters): the URI must be http://host/… or "
+            "https://host/…",
+        ),
+        (
+            {"limits.ping_timeout_ms": "1999ms"},
+            "limits.ping_timeout_ms (flag limits.ping_timeout_ms): must be at least twice ping_interval_ms "
+            "(1000), not 1999: a client that pings in time would pass for gone",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_said(given: dict[str, object], line: str) -> None:
+    assert problems({}, **given) == [line]
+
+
+def test_no_password_is_shown() -> None:
+    url = "postgresql://user:hidden@host/db?password=hidden"
+    given = {"callbacks.secret": "hidden", "replication.token": "hidden"}
+    settings = load(store=url, **given)
+    assert settings.shown_store == "postgresql://…@host/db?password=…"
+    assert "hidden" not in repr(settings)
+    assert "hidden" not in str(problems({}, store="mysql://user:hidden@host/db", **given))
+
+
+# Documentation
+
+
+def test_the_documentation_has_every_setting_with_its_default() -> None:
+    rows = _documented("broker.md")
+    expected = set(NodeSettings.model_fields) - {"limits", "replication", "callbacks", "timers"}
+    assert set(rows) == expected | {f"limits.{name}" for name in LimitsTable.model_fields}
+    for name, value in asdict(Limits()).items():
+        shown = rows[f"limits.{name}"].strip("`")
+        assert tomllib.loads(f"x = {shown}")["x"] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("replication", ReplicationTable), ("callbacks", CallbacksTable)]
+)
+def test_the_documentation_has_every_setting_of_timers(
+    name: str, table: type[ReplicationTable | CallbacksTable]
+) -> None:
+    rows = _documented("timers.md")
+    assert "timers" in rows
+    prefix = f"{name}."
+    listed = {each.removeprefix(prefix): rows[each] for each in rows if each.startswith(prefix)}
+    assert set(listed) == set(table.model_fields)
+    for each, value in table().model_dump().items():
+        shown = listed[each].strip("`")
+        if value is None:
+            assert shown == ""
+        else:
+            found = tomllib.loads(f"x = {shown}")["x"]
+            assert found == (list(value) if isinstance(value, tuple) else value)
+
+
+def _documented(name: str) -> dict[str, str]:
+    """The settings in a document's table, with their defaults."""
+    text = (ROOT / "docs" / name).read_text("utf-8")
+    section = text.partition("\n## Settings\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| `([\w.]+)` \| (.*?) ?\|", section, re.M))
+
+
+@pytest.mark.parametrize(
+    ("given", "may_call"),
+    [
+        ({}, ("127.0.0.0/8", "::1/128")),
+        ({"http": "0.0.0.0:80"}, ()),
+        ({"grpc": "10.0.0.1:7400"}, ()),
+        ({"http": "", "grpc": "[::1]:7400"}, ("127.0.0.0/8", "::1/128")),
+        ({"timers": "10.0.0.1:7253"}, ("127.0.0.0/8", "::1/128")),
+        ({"timers": "10.0.0.1:7253", "roles": "timers"}, ()),
+        ({"http": "0.0.0.0:80", "callbacks.allow": "10.0.0.0/8"}, ("10.0.0.0/8",)),
+        ({"callbacks.allow": ""}, ()),
+    ],
+)
+def test_loopback_may_be_called_unless_others_reach_the_node(
+    given: dict[str, str], may_call: tuple[str, ...]
+) -> None:
+    assert NodeSettings.load(None, {}, given).may_call == may_call
