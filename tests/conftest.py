@@ -10,11 +10,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from chronoline.core.errors import MissingExtra
 from chronoline.testing.postgres import PostgresServer
+from chronoline.testing.server import Server
 from chronoline_bench.servers import java
-from chronoline_bench.servers.dynamodb import DynamoDBServer
+from chronoline_bench.servers.aws import AWS_ENVIRONMENT, DynamoDBServer, S3Server
 from chronoline_bench.servers.kafka import KafkaServer
-from chronoline_bench.servers.s3 import S3Server
-from chronoline_bench.servers.server import AWS_ENVIRONMENT, Server
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 

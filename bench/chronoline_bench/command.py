@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from chronoline.cli.ending import cleaning_up_when_told_to_end
+from chronoline.runtime.signals import exit_on_sigterm
 from chronoline_bench.registry import BENCHES, find_bench
 from chronoline_bench.session import run_bench
 from chronoline_bench.show import Show
@@ -56,7 +56,7 @@ def bench(
     """
     chosen = find_bench(name)
     cases = chosen.choose(case or ())
-    with cleaning_up_when_told_to_end():
+    with exit_on_sigterm():
         report = run_bench(name, chosen.load(), quick=quick, cases=cases, show=Show(quiet=as_json))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
+from chronoline.runtime.signals import exit_on_sigterm
 
-@contextmanager
-def cleaning_up_when_told_to_end() -> Iterator[None]:
-    """A SIGTERM ends the block as an exception does, so that it leaves nothing behind."""
-
-    def end(number: int, _: object) -> NoReturn:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+cleaning_up_when_told_to_end = exit_on_sigterm
 
 
 @contextmanager

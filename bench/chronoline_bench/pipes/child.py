@@ -13,7 +13,7 @@ from pathlib import Path
 
 from chronoline.core.closing import Closing
 from chronoline.core.errors import ChronolineError
-from chronoline_bench.servers.processes import dismiss_guard, kill_family, start_guard
+from chronoline.testing.processes import dismiss_guard, kill_family, start_guard
 
 _SAID_WHEN_FAILED = 3_000
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from chronoline.core.closing import Closing
-from chronoline_bench.servers.processes import dismiss_guard, kill_family, start_guard
+from chronoline.testing.processes import dismiss_guard, kill_family, start_guard
 from tests.spark.environment import environment
 from tests.spark.pipes.places import PATIENCE_S, numbers
 from tests.spark.pipes.scene import until

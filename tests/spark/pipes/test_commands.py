@@ -19,8 +19,8 @@ from chronoline.log import Log, NewEvent
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
 from chronoline.testing.postgres import PostgresServer
+from chronoline.testing.server import Server
 from chronoline_bench.servers import jars
-from chronoline_bench.servers.server import Server
 from tests.spark.environment import environment
 from tests.spark.pipes.child import Child
 from tests.spark.pipes.places import OnServers, numbers

@@ -24,8 +24,8 @@ from chronoline import AsyncClient
 from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline.core.topic import TopicSettings
 from chronoline.testing.postgres import PostgresServer
+from chronoline.testing.processes import pause_family, resume_family
 from chronoline_bench.servers.faketime import FakeTime
-from chronoline_bench.servers.processes import pause_family, resume_family
 from tests.torture.brokers.doors import answer_of, digest
 from tests.torture.history import DONE, Recorder
 

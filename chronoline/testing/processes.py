@@ -3,9 +3,9 @@
 PostgreSQL puts each of its processes into a session of its own, so that no process group names them
 all: they are found as the descendants of the first.
 
-The guard is this module as a program: `python -m chronoline_bench.servers.processes PID FOLDER…`. It
-reads from a pipe. If that ends without a word then its parent is dead, be it by SIGKILL: it kills
-the family and removes the folders. A line on the pipe sends it home.
+The guard is this file as a program, with the arguments PID FOLDER…. It reads from a pipe. If that ends
+without a line, its parent is dead, even if by SIGKILL: it kills the family and removes the folders. A line on
+the pipe ends the guard.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def _status(process: psutil.Process) -> str:
 def start_guard(pid: int, folders: Sequence[Path] = ()) -> subprocess.Popen[bytes]:
     """A guard over a family, for as long as this process lives or until `dismiss_guard`."""
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, str(pid), *map(str, folders)],
+        # The file alone: it starts faster than the package.
+        [sys.executable, "-P", __file__, str(pid), *map(str, folders)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -24,7 +24,7 @@ from typing import IO, Any, ClassVar, Self
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from chronoline.core.errors import ChronolineError
-from chronoline_bench.servers.processes import (
+from chronoline.testing.processes import (
     dismiss_guard,
     kill_family,
     pause_family,
@@ -33,16 +33,6 @@ from chronoline_bench.servers.processes import (
 )
 
 PATIENCE_S = 60
-REGION = "us-east-1"
-AWS_ENVIRONMENT = {
-    "AWS_ACCESS_KEY_ID": "chronoline",
-    "AWS_SECRET_ACCESS_KEY": "chronoline",
-    "AWS_REGION": REGION,
-    "AWS_DEFAULT_REGION": REGION,
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
-"""What a client of a local AWS server needs: any credentials do, and no others are looked for."""
-
 _LOOK_EVERY_S = 0.01
 _PORT_TRIES = 10
 # Below the ports that systems give to outgoing connections: none takes ours while we are down.

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from chronoline_bench.servers.processes import (
+from chronoline.testing.processes import (
     dismiss_guard,
     kill_family,
     pause_family,
