@@ -98,7 +98,10 @@ async def _carry_out(agent: object, line: bytes) -> None:
         asked = json.loads(line)
         answer = {"done": await getattr(agent, asked.pop("do"))(**asked)}
     except Exception as error:
-        answer = {"error": f"{type(error).__name__}: {error}"}
+        cause: BaseException = error
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        answer = {"error": f"{type(cause).__name__}: {cause}"}
     print(json.dumps(answer), flush=True)
 
 

@@ -44,12 +44,18 @@ def measure_kill(stage: TimerStage, sizes: KillSizes) -> None:
     ):
         load = stage.load(cluster.addresses, sizes.timers, when, rate=sizes.rate)
         path = stage.begin(load)
-        time.sleep(sizes.lead_s + sizes.span_s / 3)  # a third into the span
-        killed = Killed(cluster.addresses[0], tuple(sorted(cluster.addresses)), now_us())
-        cluster.nodes.kill(killed.node)
-        passage = stage.finish(load, path)
+        kill_us = now_us() + round((sizes.lead_s + sizes.span_s / 3) * 1e6)
+        killed: list[Killed] = []
+
+        def kill() -> None:
+            time.sleep(max(0, kill_us - now_us()) / 1e6)  # a third into the span
+            node, among = cluster.addresses[0], tuple(sorted(cluster.addresses))
+            killed.append(Killed(node, among, now_us()))
+            cluster.nodes.kill(node)
+
+        passage = stage.finish(load, path, when_asked=kill)
     stage.check(passage, may_repeat=True)
-    _report(stage, sizes, passage, killed)
+    _report(stage, sizes, passage, killed[0])
 
 
 def _report(stage: TimerStage, sizes: KillSizes, passage: Pops, killed: Killed) -> None:

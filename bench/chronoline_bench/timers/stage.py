@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -100,11 +100,14 @@ class TimerStage(Stage):
         )
         return self.finish(load, path)
 
-    def finish(self, load: Load, path: Path) -> Pops:
-        """Wait for the end of a load that is under way, and for its timers."""
+    def finish(
+        self, load: Load, path: Path, *, when_asked: Callable[[], None] = lambda: None
+    ) -> Pops:
+        """Wait for the end of a load that is under way, call `when_asked`, and wait for the timers."""
         seconds = load.timers / load.rate if load.rate else 0
         longest_s = (load.when.longest_ms + load.when.lead_ms + load.when.span_ms) / 1000
         sent = self.asker.answer(PATIENCE_S + seconds + longest_s)
+        when_asked()
         asked = tuple(read_asked(path))
         path.unlink()
         started_us, ended_us = int(sent["started_us"]), int(sent["ended_us"])
