@@ -60,8 +60,9 @@ bench: setup ## Measure beside the raw engine (BENCH=store)
 	@$(BIN)/chronoline bench $(BENCH)
 
 lock: setup ## Resolve the newest dependencies into requirements.lock
-	$(UV) pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
-		--upgrade --generate-hashes --custom-compile-command "make lock" --output-file requirements.lock
+	$(UV) pip compile pyproject.toml bench/pyproject.toml --all-extras --group dev \
+		--no-emit-package chronoline --universal --python-version 3.11 --upgrade \
+		--generate-hashes --custom-compile-command "make lock" --output-file requirements.lock
 
 proto: setup ## Make the wire's Python from its .proto, and the blocking client from the asynchronous one
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. chronoline/wire/v1/chronoline.proto

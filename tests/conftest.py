@@ -9,12 +9,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from chronoline.core.errors import MissingExtra
+from chronoline.runtime.child_process import Server
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers import java
-from chronoline_bench.servers.dynamodb import DynamoDBServer
+from chronoline_bench.servers.aws import AWS_ENVIRONMENT, DynamoDBServer, S3Server
 from chronoline_bench.servers.kafka import KafkaServer
-from chronoline_bench.servers.s3 import S3Server
-from chronoline_bench.servers.server import AWS_ENVIRONMENT, Server
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 

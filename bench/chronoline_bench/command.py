@@ -11,8 +11,7 @@ from rich.console import Console
 
 from chronoline.runtime.signals import exit_on_sigterm
 from chronoline_bench.registry import BENCHES, find_bench
-from chronoline_bench.session import run_bench
-from chronoline_bench.show import Show
+from chronoline_bench.session import Show, run_bench
 from chronoline_bench.table import render
 
 _NAMES = "\n\n".join(f"[bold]{each.name}[/]: {each.summary}." for each in BENCHES.values())

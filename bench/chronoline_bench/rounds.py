@@ -1,8 +1,9 @@
-"""Interleaved measuring: what is compared takes its turn in every round, and the median speaks."""
+"""Interleaved measuring: measures that are compared take turns in every round, and the median counts."""
 
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,21 +14,21 @@ from chronoline_bench.session import Session
 
 Figure = TypeVar("Figure")
 Measure = Callable[[], float]
-"""Does some work and answers one figure: a rate, or how long it took."""
+"""Does some work and answers a rate, or how long it took."""
 
 
 def interleave(
     rounds: int,
-    measures: Mapping[str, Measure],
+    measures: Mapping[str, Callable[[], Figure]],
     *,
     warm_ups: int = 1,
     after_each: Callable[[], None] = lambda: None,
-) -> dict[str, list[float]]:
+) -> dict[str, list[Figure]]:
     """The figures of each measure, one for each round; those of the warm-ups are thrown away.
 
-    Each round begins with another measure, so that none always has the place after the same one.
+    Each round begins with another measure, so none always follows the same one.
     """
-    figures: dict[str, list[float]] = {name: [] for name in measures}
+    figures: dict[str, list[Figure]] = {name: [] for name in measures}
     names = list(measures)
     for number in range(-warm_ups, rounds):
         for name in _rotated(names, number):
@@ -39,23 +40,16 @@ def interleave(
 
 
 def in_turn(
-    session: Session, title: str, rounds: int, works: Mapping[str, Callable[[], Figure]]
+    session: Session,
+    title: str,
+    rounds: int,
+    measures: Mapping[str, Callable[[], Figure]],
+    *,
+    warm_ups: int = 1,
 ) -> dict[str, list[Figure]]:
-    """What each work found, one for each round. A full run begins with a round that does not count."""
-    found: dict[str, list[Figure]] = {name: [] for name in works}
-    warm_ups = 0 if session.quick else 1
-
-    def noting(name: str, work: Callable[[], Figure]) -> Measure:
-        def measure() -> float:
-            found[name].append(work())
-            return 0.0
-
-        return measure
-
-    measures = {name: noting(name, work) for name, work in works.items()}
-    with session.show.work(title, (rounds + warm_ups) * len(works)) as advance:
-        interleave(rounds, measures, warm_ups=warm_ups, after_each=lambda: advance(1))
-    return {name: figures[warm_ups:] for name, figures in found.items()}
+    """`interleave` with a progress bar."""
+    with session.show.work(title, (rounds + warm_ups) * len(measures)) as advance:
+        return interleave(rounds, measures, warm_ups=warm_ups, after_each=lambda: advance(1))
 
 
 def medians(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -82,7 +76,7 @@ class Stopwatch:
 
 
 def timed_ms(action: Callable[[], object]) -> float:
-    """How long one call takes. What others left for the garbage collector is collected before."""
+    """How long one call takes, after a garbage collection."""
     gc.collect()
     started = time.perf_counter()
     action()
@@ -91,13 +85,39 @@ def timed_ms(action: Callable[[], object]) -> float:
 
 @contextmanager
 def set_apart() -> Iterator[None]:
-    """Within the block the garbage collector passes over what is there already, such as prepared work."""
+    """Within the block the garbage collector ignores everything that existed before it."""
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
         gc.unfreeze()
+
+
+def at_once(tasks: Sequence[Callable[[], object]]) -> float:
+    """Run each task in a thread of its own; the seconds from the first start to the last end.
+
+    If a task fails, its error is raised when all have ended.
+    """
+    problems: list[BaseException] = []
+
+    def run(task: Callable[[], object]) -> None:
+        try:
+            task()
+        except BaseException as error:  # raised below
+            problems.append(error)
+
+    threads = [threading.Thread(target=run, args=(task,)) for task in tasks]
+    with set_apart():
+        started = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took_s = time.perf_counter() - started
+    if problems:
+        raise problems[0]
+    return took_s
 
 
 def _rotated(names: list[str], number: int) -> list[str]:

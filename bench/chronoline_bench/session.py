@@ -1,37 +1,82 @@
-"""What a bench works with, and the frame around a run: a folder, the control, the report."""
+"""A run of a bench: its folder, its progress on the terminal, the control beside it, its report."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from chronoline.core.errors import ChronolineError
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.control import Control
 from chronoline_bench.report import Machine, Report, Row, Wanted
-from chronoline_bench.show import Show
 from chronoline_bench.tally import Tally
+
+Advance = Callable[[int], None]
+"""Reports that as much more is done."""
+
+
+class Show:
+    """A progress bar on stderr; a quiet one shows nothing."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            refresh_per_second=2,  # in our own process: it must not disturb what is measured
+            disable=quiet,
+        )
+
+    @contextmanager
+    def work(self, title: str, total: int) -> Iterator[Advance]:
+        """A bar for a piece of work that has `total` parts; it disappears when the block ends."""
+        task = self._progress.add_task(title, total=total)
+        try:
+            yield lambda done: self._progress.advance(task, done)
+        finally:
+            self._progress.remove_task(task)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
 
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """One run of a bench: what it was asked, where it works, and what it has found so far."""
+    """One run of a bench: its options, its folder, and its findings so far."""
 
     folder: Path
     """Empty, and removed after the run."""
     quick: bool = False
     cases: tuple[str, ...] = ()
-    """The cases that were asked for, by name, where a bench has names for them; none means its usual ones."""
+    """The names of the chosen cases; none means the usual ones."""
     show: Show = field(default_factory=lambda: Show(quiet=True))
     clock: Clock = field(default_factory=SystemClock)
     tally: Tally = field(default_factory=Tally)
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    """Cases that could not be measured, and why: in a long run the others are measured all the same."""
+    """Cases that failed, and why; the other cases are measured all the same."""
 
     def measure_cases(
         self,
@@ -39,7 +84,7 @@ class Session:
         *,
         after_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        """Those that were asked for, in the order in which they stand; all if none was."""
+        """Measure the chosen cases in their order; all if none is chosen."""
         for name, measure in cases.items():
             if name in (self.cases or cases):
                 self.measure_case(name, measure, after_failure=after_failure)
@@ -51,7 +96,7 @@ class Session:
         *,
         after_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        """What was measured before is not lost if a case fails, nor are those after it."""
+        """Measure a case; if it fails, the cases before and after it still count."""
         try:
             measure()
         except (ChronolineError, OSError) as error:
@@ -68,7 +113,7 @@ class Session:
         beside: tuple[str, float | None] | None = None,
         wanted: Wanted | None = None,
     ) -> None:
-        """A figure, beside that of a reference, or of one that could not be had."""
+        """Add a row: a figure beside that of a reference, which may be unavailable (None)."""
         reference, reference_value = beside or (None, None)
         if reference is not None and reference_value is None:
             reference, wanted = f"{reference} (not to be had)", None
@@ -93,7 +138,7 @@ def run_bench(
     cases: tuple[str, ...] = (),
     show: Show | None = None,
 ) -> Report:
-    """Runs a bench beside the control and reports what it found."""
+    """Run a bench beside the control; its report."""
     with tempfile.TemporaryDirectory(prefix="chronoline-bench-") as folder:
         Path(folder).chmod(0o755)  # a server that we start may run as another user
         session = Session(

@@ -1,8 +1,16 @@
-"""A report as a table for people."""
+"""A report as a table: on the terminal, or in Markdown for docs/benchmarks.md.
+
+`python -m chronoline_bench.table report.json …` prints the Markdown of reports that `--json` printed.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -45,7 +53,7 @@ def render(report: Report) -> RenderableType:
 
 
 def shown(value: float | None, unit: str) -> str:
-    """A figure with so many digits as a reader wants."""
+    """A figure with at least three digits, and its unit."""
     if value is None:
         return ""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2  # noqa: PLR2004  # digits, no rule
@@ -87,3 +95,37 @@ def _machine(report: Report) -> str:
         f" p50 {control.p50_ms:.2f}, p99 {control.p99_ms:.2f}, p99.9 {control.p999_ms:.2f},"
         f" max {control.max_ms:.2f} ms ({control.count:,} times)"
     )
+
+
+def to_markdown(report: dict[str, Any]) -> str:
+    """One table for each report, from the object that `--json` prints."""
+    return "\n".join(_markdown(report)) + "\n"
+
+
+def _markdown(report: dict[str, Any]) -> Iterator[str]:
+    machine = report["machine"]
+    yield (
+        f"{machine['cores']} cores; control p99 {machine['control_p99_ms']:.2f} ms; lost {report['lost']},"
+        f" duplicated {report['duplicated']}, early {report['early']}."
+    )
+    for case, rows in groupby(report["rows"], key=lambda row: str(row["case"])):
+        yield from ("", f"**{case}**", "")
+        yield "| measured | value | reference | its value | ratio |"
+        yield "| --- | ---: | --- | ---: | ---: |"
+        for row in rows:
+            yield f"| {' | '.join(_markdown_cells(row))} |"
+
+
+def _markdown_cells(row: dict[str, Any]) -> Sequence[str]:
+    return (
+        row["metric"],
+        shown(row["value"], row["unit"]),
+        row["reference"] or "",
+        shown(row["reference_value"], row["unit"]),
+        shown_ratio(row["ratio"]),
+    )
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(to_markdown(json.loads(Path(name).read_text("utf-8"))))

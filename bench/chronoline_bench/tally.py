@@ -20,8 +20,13 @@ class Tally:
     def clean(self) -> bool:
         return not (self.lost or self.duplicated or self.early)
 
+    def add(self, other: Tally) -> None:
+        self.lost += other.lost
+        self.duplicated += other.duplicated
+        self.early += other.early
+
     def expect(self, wanted: int, found: int) -> None:
-        """So many messages should be there, and so many are."""
+        """Count what is missing, and what is there beyond the number wanted."""
         self.lost += max(0, wanted - found)
         self.duplicated += max(0, found - wanted)
 

@@ -18,14 +18,19 @@ class FakeStage(Closing):
 
     def __init__(self, session: Session, *_: object) -> None:
         self.session = session
-        self.peers = self.published_tally = Tally()
-        self.renewed = 0
+        self.peers = Tally()
+        self.ended = 0
 
-    def renew_agents(self) -> None:
-        self.renewed += 1
+    def end_agents(self) -> None:
+        self.ended += 1
 
     def close(self) -> None:
-        self.session.notes.append(f"renewed {self.renewed} times")
+        self.session.notes.append(f"agents ended {self.ended} times")
+
+
+def fake_stage(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
+    (name,) = (name for name in vars(bench) if name.endswith("Stage"))
+    patch.setattr(bench, name, FakeStage)
 
 
 def choose_each(bench: ModuleType, folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -35,11 +40,11 @@ def choose_each(bench: ModuleType, folder: Path, patch: pytest.MonkeyPatch) -> N
     def note(case: str) -> Callable[..., None]:
         return lambda *_: measured.append(case)
 
-    name = bench.__name__.rpartition(".")[2]
+    name = bench.__name__.split(".")[1]
     known = BENCHES[name].choose(BENCHES[name].cases)
     for case in known:
         patch.setattr(bench, f"measure_{case}", note(case))
-    patch.setattr(bench, "Stage", FakeStage)
+    fake_stage(bench, patch)
     for case in known:
         bench.measure_sizes(Session(folder=folder, cases=(case,)), bench.FULL)
     assert measured == list(known)
@@ -58,7 +63,7 @@ def fail_one(
     def fail(*_: object) -> None:
         raise ChronolineError("no luck")
 
-    patch.setattr(bench, "Stage", FakeStage)
+    fake_stage(bench, patch)
     patch.setattr(bench, f"measure_{first}", fail)
     patch.setattr(bench, f"measure_{second}", lambda *_: measured.append(second))
     session = Session(folder=folder, cases=cases)

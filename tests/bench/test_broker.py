@@ -1,22 +1,23 @@
 """The bench `broker`: its cases have names, and all of them run once, small. How fast it was is not asked."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from chronoline.core.errors import MissingExtra
 from chronoline.runtime.percentiles import Lateness
-from chronoline_bench import broker
-from chronoline_bench.broker import FULL, QUICK, Sizes, measure_sizes
-from chronoline_bench.brokers import stage as stage_module
-from chronoline_bench.brokers.passage import Passage
-from chronoline_bench.brokers.stage import Stage, find_beanstalkd
-from chronoline_bench.brokers.targets import SETTINGS
-from chronoline_bench.cases.broker_creates import CreateSizes
-from chronoline_bench.cases.broker_instant import InstantSizes
-from chronoline_bench.cases.broker_lateness import LatenessSizes, over, report_lateness
-from chronoline_bench.cases.broker_leases import LeaseSizes
-from chronoline_bench.cases.broker_waiting import WaitingSizes
+from chronoline_bench.broker import bench as broker
+from chronoline_bench.broker import stage as stage_module
+from chronoline_bench.broker.backlog import InstantSizes, LeaseSizes
+from chronoline_bench.broker.bench import FULL, QUICK, Sizes, measure_sizes
+from chronoline_bench.broker.creates import CreateSizes
+from chronoline_bench.broker.lateness import LatenessSizes, over, report_lateness
+from chronoline_bench.broker.stage import BrokerStage, find_beanstalkd
+from chronoline_bench.broker.targets import SETTINGS
+from chronoline_bench.broker.waiting import MemoryWatch, WaitingSizes, thirds
+from chronoline_bench.harness.passage import Arrivals, Passage
 from chronoline_bench.report import Report, Wanted
 from chronoline_bench.servers.beanstalkd import find_program
 from chronoline_bench.session import Session, run_bench
@@ -48,7 +49,7 @@ def test_a_case_that_fails_does_not_take_the_others_along(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     session = fail_one(broker, ("lateness", "leases"), tmp_path, monkeypatch)
-    assert "renewed 1 times" in session.notes
+    assert "agents ended 1 times" in session.notes
 
 
 def test_a_beanstalkd_that_cannot_be_had_is_said_loudly(
@@ -66,12 +67,11 @@ def test_a_beanstalkd_that_cannot_be_had_is_said_loudly(
 
 
 def test_nothing_is_judged_by_what_could_not_be_had(tmp_path: Path) -> None:
-    stage = object.__new__(Stage)
-    stage.session = Session(folder=tmp_path)
+    session = Session(folder=tmp_path)
     wanted = Wanted(at_least=2)
-    stage.session.add("c", "m", 4, "messages/s", beside=("beanstalkd", None), wanted=wanted)
-    stage.session.add("c", "n", 4, "messages/s", beside=("beanstalkd", 1), wanted=wanted)
-    missing, there = stage.session.rows
+    session.add("c", "m", 4, "messages/s", beside=("beanstalkd", None), wanted=wanted)
+    session.add("c", "n", 4, "messages/s", beside=("beanstalkd", 1), wanted=wanted)
+    missing, there = session.rows
     assert missing.reference == "beanstalkd (not to be had)"
     assert (missing.holds, missing.ratio) == (None, None)
     assert there.holds
@@ -81,8 +81,7 @@ def test_nothing_is_judged_by_what_could_not_be_had(tmp_path: Path) -> None:
 def test_a_beanstalkd_that_falls_behind_is_no_measure(
     tmp_path: Path, late_ms: int, judged: int
 ) -> None:
-    stage = object.__new__(Stage)
-    stage.session = Session(folder=tmp_path)
+    stage = BrokerStage(Session(folder=tmp_path))
     found = {"sqlite": [passage(1)], "postgresql": [passage(2)], "beanstalkd": [passage(late_ms)]}
     report_lateness(stage, found, 1_000, 1)
     for engine in ("sqlite", "postgresql"):
@@ -94,13 +93,13 @@ def test_a_beanstalkd_that_falls_behind_is_no_measure(
 
 
 def passage(late_ms: int) -> Passage:
-    """One message, so late."""
+    """The passage of one message."""
     return Passage(
         started_us=0,
         ended_us=3_000_000,
-        delay_s=1,
+        steady_us=(1_000_000, 3_000_000),
         due_us={1: 2_000_000},
-        came_us={1: 2_000_000 + late_ms * 1_000},
+        arrivals=Arrivals({1: 2_000_000 + late_ms * 1_000}),
         control=Lateness.of([0.1]),
     )
 
@@ -113,6 +112,20 @@ def test_a_millisecond_over_is_allowed() -> None:
 def test_shares_are_dealt_before_a_load_falls_due() -> None:
     for sizes in (FULL, QUICK, TINY):
         assert 2 * SETTINGS.window_ms < 1_000 * sizes.lateness.delay_s
+
+
+def test_thirds_of_samples_have_medians() -> None:
+    assert thirds([1, 2, 3, 9, 9, 9, 4, 5, 6, 7]) == (2, 6)
+    assert thirds([5.0]) == (5, 5)
+
+
+def test_memory_is_sampled_until_the_end() -> None:
+    with MemoryWatch(os.getpid(), 0.001) as watch:
+        give_up = time.monotonic() + 30
+        while len(watch.samples_mb) < 3:
+            assert time.monotonic() < give_up
+            time.sleep(0.001)  # the watch samples in a thread of its own, and tells nobody
+    assert all(sample > 1 for sample in watch.samples_mb)
 
 
 @pytest.fixture(scope="module")

@@ -9,25 +9,21 @@ import pytest
 
 from chronoline.core.errors import ChronolineError
 from chronoline.testing.postgres import PostgresServer
-from chronoline_bench.brokers import producing
-from chronoline_bench.brokers.agent import Agent
-from chronoline_bench.brokers.beanstalk import Beanstalk, BeanstalkLine
-from chronoline_bench.brokers.lines import (
+from chronoline_bench.broker.agent import Agent, create_batches, create_singles, produce
+from chronoline_bench.broker.beanstalk import Beanstalk, BeanstalkLine
+from chronoline_bench.broker.lines import (
     Line,
-    Notes,
+    SdkLine,
+    SkipLockedLine,
     body_of,
-    message_id,
-    now_us,
     number_of_body,
     number_of_id,
 )
-from chronoline_bench.brokers.sdk import SdkLine
-from chronoline_bench.brokers.skip_locked import SkipLockedLine
-from chronoline_bench.brokers.targets import Table, TableTarget, TubeTarget
-from chronoline_bench.filling import Filling
-from chronoline_bench.messages import BODY_BYTES
-from chronoline_bench.pipes.records import read_pairs
+from chronoline_bench.broker.targets import Table, TableTarget, TubeTarget
+from chronoline_bench.harness.agent import Figures
+from chronoline_bench.harness.passage import Notes, take_pairs, wall_us
 from chronoline_bench.servers.beanstalkd import BeanstalkdServer
+from chronoline_bench.workload import BODY_BYTES, Filling, message_id
 from tests.broker.nodes import running as running_node
 from tests.conftest import running
 from tests.waiting import until
@@ -49,7 +45,7 @@ def table(postgres_server: PostgresServer) -> Iterator[TableTarget]:
         yield made.open()
 
 
-async def check_lines(line: Line, consumer: Line, pairs_path: Path) -> None:
+async def check_lines(line: Line, consumer: Line) -> None:
     """Puts some messages with and without a delay, from several hands; all come, each at its time."""
     await line.open()
     await consumer.open()
@@ -58,49 +54,47 @@ async def check_lines(line: Line, consumer: Line, pairs_path: Path) -> None:
     try:
         async with asyncio.timeout(30):
             await ready.wait()
-            began_us = now_us()
-            assert began_us <= await line.put(0, 0) <= now_us() + 1_000
-            told = await producing.produce(
-                line, first=1, messages=20, rate=200, delay_s=1, path=str(pairs_path)
-            )
-            due_us = dict(read_pairs(pairs_path))
+            began_us = wall_us()
+            assert began_us <= await line.put(0, 0) <= wall_us() + 1_000
+            sent, due = await produce(line, first=1, messages=20, rate=200, delay_s=1)
+            due_us = dict(enumerate(due, 1))
             await until(lambda: notes.acked >= 21)
     finally:
         consuming.cancel()
         await asyncio.wait([consuming])
         await consumer.close()
         await line.close()
-    came_us = dict(notes.pairs())
+    came_us = dict(notes.take())
     assert sorted(notes.numbers) == list(range(21))
-    assert list(due_us) == list(range(1, 21))
+    assert len(due_us) == 20
     assert all(came_us[number] >= due for number, due in due_us.items())
-    assert max(due_us.values()) <= told["ended_us"] + 1_100_000
-    assert told["ended_us"] - told["started_us"] >= 19 / 200 * 1_000_000
+    assert max(due_us.values()) <= sent["ended_us"] + 1_100_000
+    assert sent["ended_us"] - sent["started_us"] >= 19 / 200 * 1_000_000
     assert notes.refused == 0
     assert notes.last_ack_us >= max(came_us.values())
 
 
-def test_beanstalkd(tube: TubeTarget, tmp_path: Path) -> None:
+def test_beanstalkd(tube: TubeTarget) -> None:
     def new_line() -> BeanstalkLine:
         return BeanstalkLine(tube.line()["port"], tube.line()["tube"], connections=2)
 
-    asyncio.run(check_lines(new_line(), new_line(), tmp_path / "pairs"))
+    asyncio.run(check_lines(new_line(), new_line()))
     assert tube.count() == 0
 
 
 @pytest.mark.parametrize("take", [1, 100])
-def test_the_hand_written_queue(table: TableTarget, tmp_path: Path, take: int) -> None:
+def test_the_hand_written_queue(table: TableTarget, take: int) -> None:
     arguments = table.line(take=take, connections=2)
     assert arguments.pop("kind") == "skip_locked"
     line, consumer = (SkipLockedLine(**arguments) for _ in range(2))
-    asyncio.run(check_lines(line, consumer, tmp_path / "pairs"))
+    asyncio.run(check_lines(line, consumer))
     assert table.count() == 0
 
 
 def test_the_sdk(tmp_path: Path) -> None:
     async def play() -> None:
         async with on_topic(tmp_path) as new_line:
-            await check_lines(new_line(), new_line(), tmp_path / "pairs")
+            await check_lines(new_line(), new_line())
 
     asyncio.run(play())
 
@@ -109,7 +103,7 @@ def test_batches_through_the_sdk(tmp_path: Path) -> None:
     async def play() -> None:
         async with on_topic(tmp_path) as new_line:
             line = new_line()
-            figures = await producing.batches(line, first=5, messages=26, batch=10, under_way=2)
+            figures = await create_batches(line, first=5, messages=26, batch=10, under_way=2)
             assert figures["created"] == 26
             assert figures["rate"] > 0
             with pytest.raises(ChronolineError):
@@ -121,11 +115,11 @@ def test_batches_through_the_sdk(tmp_path: Path) -> None:
 
 
 def test_single_ones_from_many_tasks(tube: TubeTarget) -> None:
-    async def play() -> producing.Figures:
+    async def play() -> Figures:
         line = BeanstalkLine(tube.line()["port"], tube.line()["tube"], connections=4)
         await line.open()
         try:
-            return await producing.singles(line, first=0, tasks=4, seconds=0.1)
+            return await create_singles(line, first=0, tasks=4, seconds=0.1)
         finally:
             await line.close()
 
@@ -134,7 +128,7 @@ def test_single_ones_from_many_tasks(tube: TubeTarget) -> None:
     assert tube.count() == figures["created"]
 
 
-def test_what_could_not_be_put_is_told(tmp_path: Path, tube: TubeTarget) -> None:
+def test_failed_puts_fail_the_load(tube: TubeTarget) -> None:
     class Full(BeanstalkLine):
         async def put(self, number: int, delay_s: int, hand: int = 0) -> int:
             if number > 2:
@@ -145,9 +139,7 @@ def test_what_could_not_be_put_is_told(tmp_path: Path, tube: TubeTarget) -> None
         line = Full(tube.line()["port"], tube.line()["tube"])
         await line.open()
         try:
-            await producing.produce(
-                line, first=0, messages=5, rate=1_000, delay_s=1, path=str(tmp_path / "pairs")
-            )
+            await produce(line, first=0, messages=5, rate=1_000, delay_s=1)
         finally:
             await line.close()
 
@@ -221,19 +213,19 @@ def test_an_answer_may_come_in_pieces() -> None:
     asyncio.run(play())
 
 
-def test_an_agent_consumes_what_it_is_told_to(table: TableTarget, tmp_path: Path) -> None:
+def test_agent_consumes_until_it_is_stopped(table: TableTarget, tmp_path: Path) -> None:
     async def play() -> dict[int, int]:
         agent = Agent()
-        numbers = table.fill(250, now_us() // 1_000 - 1_000)
-        await agent.obey("consume", line=table.line())
+        numbers = table.fill(250, wall_us() // 1_000 - 1_000)
+        await agent.consume(table.line())
 
         async def is_settled() -> bool:
-            return bool((await agent.obey("count"))["settled"] >= len(numbers))
+            return bool((await agent.count())["settled"] >= len(numbers))
 
         await until(is_settled)
-        told = await agent.obey("stop", path=str(tmp_path / "pairs"))
+        told = await agent.stop(str(tmp_path / "pairs"))
         assert told["refused"] == 0
-        return dict(read_pairs(tmp_path / "pairs"))
+        return dict(take_pairs(tmp_path / "pairs"))
 
     assert sorted(asyncio.run(play())) == list(range(250))
     assert table.left() == 0

@@ -12,8 +12,7 @@ from chronoline.core.permissions import System
 from chronoline_bench.engines.contract import Database, Engine, raw_row
 from chronoline_bench.engines.postgres import PostgresEngine
 from chronoline_bench.engines.sqlite import PRAGMAS, SqliteDatabase, SqliteEngine, connect
-from chronoline_bench.filling import Filling
-from chronoline_bench.messages import count_all, make_due
+from chronoline_bench.workload import Filling, count_all, make_due
 
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000

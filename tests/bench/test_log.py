@@ -8,11 +8,11 @@ import pytest
 from chronoline.core.errors import ChronolineError
 from chronoline.log import Event, Log, NewEvent, Position
 from chronoline.log.objects.local import LocalObjects
-from chronoline_bench import appender
-from chronoline_bench.cases.appends import WRITERS, AppendSizes, measure_appends
-from chronoline_bench.cases.reading_back import ReadSizes, measure_reading
-from chronoline_bench.cases.waking import WakeSizes, measure_waking
-from chronoline_bench.log import FULL, QUICK, Sizes, measure_sizes
+from chronoline_bench.log import appender
+from chronoline_bench.log.appends import WRITERS, AppendSizes, measure_appends
+from chronoline_bench.log.bench import FULL, QUICK, Sizes, measure_sizes
+from chronoline_bench.log.reading import ReadSizes, measure_reading
+from chronoline_bench.log.waking import WakeSizes, measure_waking
 from chronoline_bench.report import Report, Row
 from chronoline_bench.session import Session, run_bench
 

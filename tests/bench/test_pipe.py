@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from chronoline_bench import pipe
-from chronoline_bench.cases.pipe_rates import RateSizes
-from chronoline_bench.pipe import FULL, QUICK, measure_sizes
-from chronoline_bench.pipes.stage import Delays
+from chronoline_bench.pipe import bench as pipe
+from chronoline_bench.pipe.bench import FULL, QUICK, measure_sizes
+from chronoline_bench.pipe.rates import RateSizes
+from chronoline_bench.pipe.stage import Delays
 from chronoline_bench.registry import BENCHES
 from chronoline_bench.session import Session, run_bench
-from tests.bench.choosing import FakeStage, fail_one
+from tests.bench.choosing import fail_one, fake_stage
 
 
 def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     for name in ("rates", "highest", "bursts", "several", "bulk", "outages", "waiting"):
         monkeypatch.setattr(pipe, f"measure_{name}", note(name))
     monkeypatch.setattr(pipe, "measure_taste", note("taste"))
-    monkeypatch.setattr(pipe, "Stage", FakeStage)
+    fake_stage(pipe, monkeypatch)
     known = BENCHES["pipe"].choose(BENCHES["pipe"].cases)
     for name in known:
         measure_sizes(Session(folder=tmp_path, cases=(name,)), FULL)

@@ -1,7 +1,6 @@
 """The Spark jobs that are measured: that they write and count what they should."""
 
-import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -9,8 +8,8 @@ from chronoline.core.message import NewMessage
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
-from chronoline_bench.pipes import jobs
-from chronoline_bench.pipes.child import Child
+from chronoline_bench.harness.agent import AgentProcess
+from chronoline_bench.pipe import jobs
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -38,7 +37,7 @@ def measured(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathF
     for url in (own, raw):
         with open_store(url) as store:
             store.create_topic("campaign", now_ms=now_ms)
-    bulk = {
+    bulk: dict[str, Any] = {
         **{"store": own, "topic": "campaign", "raw": raw, "raw_topic": "campaign"},
         **{"messages": 300, "rounds": 1},
     }
@@ -50,14 +49,14 @@ def measured(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathF
             NewMessage(id=f"m{number}", due=start_ms + number * 1_000) for number in range(150)
         ]
         assert all(each.done for each in store.create(topic.uid, messages, now_ms=now_ms))
-    forecast = {
+    forecast: dict[str, Any] = {
         **{"store": coming, "topic": "coming", "rounds": 1},
         **{"start_ms": start_ms, "end_ms": start_ms + 5 * MINUTE_MS},
     }
-    asked = ("bulk", json.dumps(bulk), "forecast", json.dumps(forecast))
-    with Child(jobs.__name__, *asked, log_path=folder / "said") as child:
-        bulk_figures, forecast_figures = (json.loads(child.await_line("{", 100)) for _ in range(2))
-    return Measured(now_ms, own, raw, bulk_figures, forecast_figures)
+    with AgentProcess(jobs, folder / "log") as agent:
+        return Measured(
+            now_ms, own, raw, agent.ask("bulk", **bulk), agent.ask("forecast", **forecast)
+        )
 
 
 def test_a_frame_is_written_and_rows_are_copied(measured: Measured) -> None:

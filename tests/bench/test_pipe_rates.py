@@ -2,11 +2,8 @@
 
 import pytest
 
-from chronoline.runtime.percentiles import Lateness
-from chronoline_bench.cases.pipe_rates import highest_held, is_held
-from chronoline_bench.pipes.loader import Loaded
-from chronoline_bench.pipes.passage import Passage
-from chronoline_bench.tally import Tally
+from chronoline_bench.harness.passage import Arrivals, Passage
+from chronoline_bench.pipe.rates import highest_held, is_held
 
 
 @pytest.mark.parametrize(
@@ -36,15 +33,17 @@ def test_the_highest_rate_is_found_to_half_a_step(limit: int, found: int) -> Non
 
 
 def passage(*, late_ms: float = 1, lost: int = 0, seconds: float = 10) -> Passage:
-    due_ms = dict.fromkeys(range(1_000), 10_000)
+    due_us = dict.fromkeys(range(1_000), 10_000_000)
+    arrivals = Arrivals()
+    arrivals.add(
+        (number, due + round(late_ms * 1_000)) for number, due in list(due_us.items())[lost:]
+    )
     return Passage(
-        loaded=Loaded(started_ms=0, ended_ms=round(seconds * 1000), published=1_000),
-        shortest_ms=3_000,
-        longest_ms=10_000,
-        due_ms=due_ms,
-        came_us={number: round((due + late_ms) * 1_000) for number, due in due_ms.items()},
-        control=Lateness.of([]),
-        tally=Tally(lost=lost),
+        started_us=0,
+        ended_us=round(seconds * 1_000_000),
+        steady_us=(10_000_000, 13_000_000),
+        due_us=due_us,
+        arrivals=arrivals,
     )
 
 

@@ -5,9 +5,8 @@ import pytest
 from rich.console import Console
 
 from chronoline.runtime.percentiles import Lateness
-from chronoline_bench.page import to_markdown
 from chronoline_bench.report import Machine, Report, Row, Wanted, rounded
-from chronoline_bench.table import render, shown_ratio
+from chronoline_bench.table import render, shown_ratio, to_markdown
 from chronoline_bench.tally import Tally
 
 SLOWER = Wanted(at_most=1.5)

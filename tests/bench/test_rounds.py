@@ -1,4 +1,8 @@
-from chronoline_bench.rounds import Stopwatch, interleave, medians, timed_ms
+import threading
+
+import pytest
+
+from chronoline_bench.rounds import Stopwatch, at_once, interleave, medians, timed_ms
 
 
 def test_measures_take_turns_and_each_round_begins_with_another() -> None:
@@ -48,3 +52,26 @@ def test_timed_ms_calls_once() -> None:
     calls: list[int] = []
     assert timed_ms(lambda: calls.append(1)) > 0
     assert calls == [1]
+
+
+def test_tasks_run_at_the_same_time() -> None:
+    everybody = threading.Barrier(3)
+    done: list[int] = []
+
+    def task() -> None:
+        everybody.wait(30)
+        done.append(1)
+
+    assert at_once([task] * 3) > 0
+    assert len(done) == 3
+
+
+def test_error_of_a_task_is_raised_when_all_have_ended() -> None:
+    done: list[int] = []
+
+    def fail() -> None:
+        raise LookupError("of one")
+
+    with pytest.raises(LookupError, match="of one"):
+        at_once([fail, lambda: done.append(1)])
+    assert done == [1]

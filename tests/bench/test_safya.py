@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from chronoline.log.partitioner import partition_id
-from chronoline_bench.safya import Item, Safya
-from chronoline_bench.threads import at_once
+from chronoline_bench.log.safya import Item, Safya
+from chronoline_bench.rounds import at_once
 
 PARTITIONS = 4
 

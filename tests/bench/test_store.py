@@ -6,16 +6,16 @@ import pytest
 
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Outcome
-from chronoline_bench import bodies
-from chronoline_bench.cases.batches import BatchSizes, measure_batches
-from chronoline_bench.cases.head import HeadSizes
-from chronoline_bench.cases.large import WARM_UPS, LargeSizes
-from chronoline_bench.cases.singles import SingleSizes
 from chronoline_bench.engines.sqlite import SqliteDatabase, SqliteEngine
 from chronoline_bench.report import Report
-from chronoline_bench.serving import SERVE_BATCH
 from chronoline_bench.session import Session, run_bench
-from chronoline_bench.store import FULL, QUICK, Sizes, measure_engine
+from chronoline_bench.store import bodies
+from chronoline_bench.store.batches import BatchSizes, measure_batches
+from chronoline_bench.store.bench import FULL, QUICK, Sizes, measure_engine
+from chronoline_bench.store.head import HeadSizes
+from chronoline_bench.store.large import WARM_UPS, LargeSizes
+from chronoline_bench.store.singles import SingleSizes
+from chronoline_bench.workload import SERVE_BATCH
 
 TINY = Sizes(
     batches=BatchSizes(rounds=1, messages=1_200),

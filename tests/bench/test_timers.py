@@ -6,22 +6,28 @@ from pathlib import Path
 import pytest
 
 from chronoline.core.errors import ChronolineError
-from chronoline_bench import timers
-from chronoline_bench.arrivals import Arrivals
-from chronoline_bench.cases.timers_kill import KillSizes
-from chronoline_bench.cases.timers_pops import SLEEPER, PopSizes, report_pops
-from chronoline_bench.cases.timers_scaling import Joined, ScalingSizes, report_scaling
-from chronoline_bench.cases.timers_waiting import WaitingSizes
-from chronoline_bench.pops.asking import Asking, Load, When
-from chronoline_bench.pops.notes import OPAQUE, Asked, read_asked, write_asked
-from chronoline_bench.pops.passage import Passage, share_within
-from chronoline_bench.pops.receiving import Receiver, whole_message
-from chronoline_bench.pops.references import serve_nothing
-from chronoline_bench.pops.stage import Stage, skew_ms
+from chronoline_bench.harness.passage import Arrivals
 from chronoline_bench.report import Report, Row
 from chronoline_bench.session import Session, run_bench
-from chronoline_bench.tally import Tally
-from chronoline_bench.timers import Sizes, measure_sizes
+from chronoline_bench.timers import bench as timers
+from chronoline_bench.timers.bench import Sizes, measure_sizes
+from chronoline_bench.timers.kill import KillSizes
+from chronoline_bench.timers.pops import SLEEPER, PopSizes, report_pops, share_within
+from chronoline_bench.timers.references import serve_nothing
+from chronoline_bench.timers.requests import (
+    OPAQUE,
+    Asked,
+    Asking,
+    Load,
+    Receiver,
+    When,
+    read_asked,
+    whole_message,
+    write_asked,
+)
+from chronoline_bench.timers.scaling import Joined, ScalingSizes, report_scaling
+from chronoline_bench.timers.stage import Pops, TimerStage, skew_ms
+from chronoline_bench.timers.waiting import WaitingSizes
 from tests.bench.choosing import choose_each, fail_one
 
 TINY = Sizes(
@@ -40,24 +46,23 @@ def test_a_case_that_fails_does_not_take_the_others_along(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     session = fail_one(timers, ("pops", "kill"), tmp_path, monkeypatch)
-    assert "renewed 1 times" in session.notes
+    assert "agents ended 1 times" in session.notes
 
 
 # What was asked for, and what came
 
 
-def passage(asked: list[Asked], came: list[tuple[int, int]]) -> Passage:
+def passage(asked: list[Asked], came: list[tuple[int, int]]) -> Pops:
     arrivals = Arrivals()
     arrivals.add(came)
-    return Passage(started_us=0, ended_us=10_000, asked=tuple(asked), arrivals=arrivals)
-
-
-def test_what_is_lost_early_and_twice_is_counted() -> None:
-    asked = [Asked(number, 0, 1_000 * number, 1) for number in range(1, 5)]
-    found = passage(asked, [(1, 1_500), (2, 1_999), (3, 3_000), (3, 9_000), (7, 1)])
-    assert found.tally() == Tally(lost=1, duplicated=2, early=1)
-    assert found.late_ms() == [0.5, -0.001, 0.0]
-    assert found.late(1_000, 2_000).count == 1
+    return Pops(
+        started_us=0,
+        ended_us=10_000,
+        steady_us=(4_000_000, 10_000),
+        due_us={each.number: each.due_us for each in asked},
+        arrivals=arrivals,
+        asked=tuple(asked),
+    )
 
 
 def test_a_share_of_nothing_is_nothing() -> None:
@@ -103,9 +108,9 @@ def test_messages_of_http_are_told_apart(
 def test_what_comes_twice_is_one_timer_and_both_are_noted() -> None:
     receiver = Receiver()
     asyncio.run(call(receiver, 5, 5, 6))
-    assert len(receiver) == 2
-    assert [number for number, _ in receiver.take()] == [5, 5, 6]
-    assert len(receiver) == 0
+    assert receiver.notes.untaken == 2
+    assert [number for number, _ in receiver.notes.take()] == [5, 5, 6]
+    assert receiver.notes.untaken == 0
 
 
 async def call(receiver: Receiver, *numbers: int) -> None:
@@ -143,16 +148,24 @@ def test_asked_for_at_a_rate_or_as_fast_as_it_goes(rate: int | None, tmp_path: P
     assert sorted(each.number for each in read_asked(path)) == [10, 11, 12, 13, 14]
 
 
-def test_a_timer_that_is_refused_fails_the_load() -> None:
+def test_refused_timer_fails_the_load() -> None:
+    ended = asyncio.Semaphore(0)
+
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(10_000):
             writer.write(b"HTTP/1.1 503 Busy\r\nContent-Length: 5\r\n\r\nlater")
         writer.close()
+        await writer.wait_closed()
+        ended.release()
 
     async def ask() -> None:
         async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            await Asking(load_on(f"127.0.0.1:{port}")).run()
+            try:
+                await Asking(load_on(f"127.0.0.1:{port}")).run()
+            finally:
+                for _ in range(2):  # connections
+                    await ended.acquire()
 
     with pytest.raises(ChronolineError, match=r"5 timers were refused: HTTP/1\.1 503 Busy later"):
         asyncio.run(ask())
@@ -167,15 +180,8 @@ def rows_of(session: Session) -> dict[str, Row]:
     return rows
 
 
-def pretend_stage(tmp_path: Path) -> Stage:
-    """One that only reports."""
-    stage = object.__new__(Stage)
-    stage.session = Session(folder=tmp_path)
-    return stage
-
-
 def test_pops_are_judged_by_their_share_in_time(tmp_path: Path) -> None:
-    stage = pretend_stage(tmp_path)
+    stage = TimerStage(Session(folder=tmp_path))
     found = {"ours": [[1.0] * 99 + [11.0]], SLEEPER: [[0.5] * 100]}
     report_pops(stage, "ours", TINY.pops, found)
     rows = rows_of(stage.session)
@@ -190,7 +196,7 @@ def test_pops_are_judged_by_their_share_in_time(tmp_path: Path) -> None:
 
 
 def test_a_scale_up_is_judged_by_the_stretch_before(tmp_path: Path) -> None:
-    stage = pretend_stage(tmp_path)
+    stage = TimerStage(Session(folder=tmp_path))
     before = [Asked(number, 0, 5_000_000 + number, 1) for number in range(10)]
     meanwhile = [Asked(number, 0, 8_000_000 + number, 1) for number in range(10, 20)]
     came = [(each.number, each.due_us + 4_000) for each in before]

@@ -23,8 +23,7 @@ from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.objects.local import LocalObjects
 from chronoline.log.objects.remote import RemoteObjects
 from chronoline.testing.postgres import PostgresServer
-from chronoline_bench.servers.dynamodb import DynamoDBServer
-from chronoline_bench.servers.s3 import S3Server
+from chronoline_bench.servers.aws import DynamoDBServer, S3Server
 from tests.log.objects.bucket import s3, s3_url
 from tests.log.objects.google import gs_url
 

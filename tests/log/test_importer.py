@@ -14,8 +14,7 @@ from chronoline.core.errors import InvalidInput, StoreUnavailable
 from chronoline.log import Imported, Log, import_events, importer
 from chronoline.log.objects.address import BucketAddress
 from chronoline.log.objects.clients import open_client
-from chronoline_bench.servers.dynamodb import DynamoDBServer
-from chronoline_bench.servers.s3 import S3Server
+from chronoline_bench.servers.aws import DynamoDBServer, S3Server
 
 HOLES = {("0", 2), ("3", 0)}
 ENDS = {"0": 6, "1": 0, "3": 1200}

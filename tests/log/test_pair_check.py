@@ -17,8 +17,7 @@ from chronoline.log.objects.address import path_of
 from chronoline.log.objects.local import LocalObjects
 from chronoline.log.pair_check import tie
 from chronoline.testing.postgres import PostgresServer
-from chronoline_bench.servers.dynamodb import DynamoDBServer
-from chronoline_bench.servers.s3 import S3Server
+from chronoline_bench.servers.aws import DynamoDBServer, S3Server
 from tests.log.places import PLACES, place
 
 NEW_INDEX = "the index is new: was the old one lost"

@@ -16,8 +16,9 @@ from chronoline.stores.factory import open_store
 from chronoline.stores.stripes import STRIPES
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.engines.contract import RAW_COLUMNS, Database, Engine, Place, RawRow
-from chronoline_bench.filling import ID_DIGITS, Filling
-from chronoline_bench.show import Advance
+from chronoline_bench.rounds import at_once
+from chronoline_bench.session import Advance
+from chronoline_bench.workload import ID_DIGITS, Filling
 
 _TABLE = "chronoline.messages"
 _TYPES = (
@@ -62,10 +63,7 @@ class PostgresDatabase(Database):
         self._raw = self._connect()
 
     def insert_many(self, rows: Sequence[RawRow]) -> None:
-        with self._raw.cursor() as cursor, cursor.copy(_COPY.encode()) as copy:
-            copy.set_types(_TYPES)
-            for row in rows:
-                copy.write_row(row)
+        copy_rows(self._raw, rows)
 
     def insert_one(self, row: RawRow) -> None:
         self._raw.execute(_INSERT.encode(), row)
@@ -73,31 +71,21 @@ class PostgresDatabase(Database):
     def fill(self, topic: Topic, filling: Filling, advance: Advance) -> None:
         starts = iter(range(0, filling.total, _FILL_ROWS))
         lock = threading.Lock()
-        errors: list[BaseException] = []
 
         def work() -> None:
-            try:
-                with self._connect() as connection:
-                    # Nobody was promised these rows, and a checkpoint follows.
-                    connection.execute("SET synchronous_commit = off")
-                    while True:
-                        with lock:
-                            start = next(starts, None)
-                        if start is None:
-                            return
-                        last = min(start + _FILL_ROWS, filling.total) - 1
-                        connection.execute(_FILL.encode(), _values(topic, filling, start, last))
-                        advance(last - start + 1)
-            except BaseException as error:  # it is told where the threads are waited for
-                errors.append(error)
+            with self._connect() as connection:
+                # Nobody was promised these rows, and a checkpoint follows.
+                connection.execute("SET synchronous_commit = off")
+                while True:
+                    with lock:
+                        start = next(starts, None)
+                    if start is None:
+                        return
+                    last = min(start + _FILL_ROWS, filling.total) - 1
+                    connection.execute(_FILL.encode(), _values(topic, filling, start, last))
+                    advance(last - start + 1)
 
-        threads = [threading.Thread(target=work) for _ in range(_FILLERS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for error in errors:
-            raise error
+        at_once([work] * _FILLERS)
 
     def settle(self) -> None:
         self._raw.execute(f"VACUUM (ANALYZE) {_TABLE}".encode())
@@ -121,8 +109,7 @@ class PostgresDatabase(Database):
     def close(self) -> None:
         self._raw.close()
         self.store.close()
-        with psycopg.connect(self._server.url(), autocommit=True) as connection:
-            connection.execute(f'DROP DATABASE "{self._name}" WITH (FORCE)'.encode())
+        drop_database(self._server, self._name)
 
     def _store_bodies(self, storage: str) -> None:
         self._raw.execute(f"ALTER TABLE {_TABLE} ALTER COLUMN body SET STORAGE {storage}".encode())
@@ -158,6 +145,19 @@ class PostgresEngine(Engine):
 
     def close(self) -> None:
         self.server.stop()
+
+
+def copy_rows(connection: Connection, rows: Sequence[RawRow]) -> None:
+    """Add rows by one COPY."""
+    with connection.cursor() as cursor, cursor.copy(_COPY.encode()) as copy:
+        copy.set_types(_TYPES)
+        for row in rows:
+            copy.write_row(row)
+
+
+def drop_database(server: PostgresServer, name: str) -> None:
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
 
 
 def shared_buffers_mb() -> int:

@@ -20,8 +20,8 @@ from chronoline_bench.engines.contract import (
     RawRow,
     raw_row,
 )
-from chronoline_bench.filling import Filling
-from chronoline_bench.show import Advance
+from chronoline_bench.session import Advance
+from chronoline_bench.workload import Filling
 
 PRAGMAS = {
     "journal_mode": "WAL",
@@ -45,7 +45,8 @@ class SqliteDatabase(Database):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.store = open_store(f"sqlite:///{path}")
+        self.url = f"sqlite:///{path}"
+        self.store = open_store(self.url)
         self._raw = connect(path)
 
     def insert_many(self, rows: Sequence[RawRow]) -> None:

@@ -10,13 +10,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from chronoline.core.errors import MissingExtra
+from chronoline.runtime.child_process import Server
 from chronoline_bench.servers.debian import fetch
-
-try:
-    from chronoline_bench.servers.server import Server
-except ModuleNotFoundError as error:  # psutil
-    raise MissingExtra("a beanstalkd for tests needs a package: pip install psutil") from error
 
 _PACKAGE = "beanstalkd"
 _PROGRAM = "usr/bin/beanstalkd"

@@ -15,19 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from chronoline.core.errors import ChronolineError, MissingExtra
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic  # where its type is known
+
+from chronoline.core.errors import ChronolineError
+from chronoline.runtime.child_process import PATIENCE_S, Server
 from chronoline_bench.servers import jars, java
-
-try:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic  # where its type is known
-
-    from chronoline_bench.servers.server import PATIENCE_S, Server
-except ModuleNotFoundError as error:
-    raise MissingExtra(
-        "a Kafka server for tests needs packages: pip install 'chronoline[kafka]' psutil"
-    ) from error
 
 _LOOK_EVERY_S = 0.01
 _JVM = (

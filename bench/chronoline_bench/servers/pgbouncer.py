@@ -13,13 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from chronoline.core.errors import MissingExtra
+from chronoline.runtime.child_process import Server
 from chronoline_bench.servers.debian import fetch
-
-try:
-    from chronoline_bench.servers.server import Server
-except ModuleNotFoundError as error:  # psutil
-    raise MissingExtra("a PgBouncer for tests needs a package: pip install psutil") from error
 
 _REMEDY = "install pgbouncer, so that it is on PATH"
 _OTHER_USER = "nobody"

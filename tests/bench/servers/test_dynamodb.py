@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError
 
 from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline.log.index.dynamodb import table_definition
-from chronoline_bench.servers.dynamodb import DynamoDBServer
+from chronoline_bench.servers.aws import DynamoDBServer
 from tests.conftest import running
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Starts a server, says what it is, survives the exit of a fork, and waits to be killed.
 OWNER = """
 import os, sys
-from chronoline_bench.servers.dynamodb import DynamoDBServer
+from chronoline_bench.servers.aws import DynamoDBServer
 
 server = DynamoDBServer()
 server.start()

@@ -14,15 +14,14 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from chronoline.core.errors import ChronolineError, MissingExtra
+from chronoline.core.errors import ChronolineError
 from chronoline.log.objects.address import BucketAddress
-from chronoline_bench.servers import s3
-from chronoline_bench.servers.s3 import S3Server
+from chronoline_bench.servers.aws import S3Server
 
 # Starts a server, says what it is, survives the exit of a fork, and waits to be killed.
 OWNER = """
 import os, sys
-from chronoline_bench.servers.s3 import S3Server
+from chronoline_bench.servers.aws import S3Server
 
 server = S3Server()
 server.start()
@@ -162,9 +161,3 @@ def test_it_ends_with_the_process_that_started_it() -> None:
     while not is_over(server):
         assert time.monotonic() < give_up, "the server outlives its owner"
         time.sleep(0.01)
-
-
-def test_missing_packages_are_answered_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'moto\[s3\]'"):
-        S3Server()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from chronoline.client.aio import AsyncClient
+from chronoline_bench.servers.child import Child
 
 _PATIENCE_S = 30
 
@@ -37,47 +35,46 @@ class BrokerProcess:
         self.port = _free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.http_address = f"127.0.0.1:{_free_port()}" if http else ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
 
     async def start(self) -> None:
         """Returns when it answers."""
         store = [] if self._store is None else ["--store", self._store]
-        with (self._folder / "broker.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "chronoline", "up", "--data", str(self._folder)),
-                    *("--grpc", self.address, "--http", self.http_address, *store, *self._settings),
-                ],
-                stdout=log,
-                stderr=log,
-                env=os.environ | self._environment,
-            )
+        self._process = Child(
+            [
+                *(sys.executable, "-m", "chronoline", "up", "--data", str(self._folder)),
+                *("--grpc", self.address, "--http", self.http_address, *store, *self._settings),
+            ],
+            log_path=self._folder / "broker.log",
+            environment=self._environment,
+            hear=False,
+        )
         await answering(self.address)
 
     @property
-    def pid(self) -> int:
+    def process(self) -> Child:
         assert self._process is not None
-        return self._process.pid
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
 
     def freeze(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        self.process.pause()
 
     def thaw(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        self.process.resume()
 
     async def stop(self) -> int:
-        """By SIGTERM; its exit code."""
-        assert self._process is not None
-        self._process.terminate()
-        return await asyncio.to_thread(self._process.wait, _PATIENCE_S)
+        """End it by SIGTERM; its exit code."""
+        return await asyncio.to_thread(self.process.stop, _PATIENCE_S)
 
     def log(self) -> str:
-        return (self._folder / "broker.log").read_text("utf-8", "replace")
+        return self.process.log
 
 
 @asynccontextmanager

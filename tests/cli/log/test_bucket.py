@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline_bench.servers.s3 import S3Server
+from chronoline_bench.servers.aws import S3Server
 from tests.cli.log.command import Command
 
 

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from chronoline.log.contract import Index
 from chronoline.log.index.dynamodb import DynamoDbIndex, create_table
-from chronoline_bench.servers.dynamodb import DynamoDBServer
+from chronoline_bench.servers.aws import DynamoDBServer
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

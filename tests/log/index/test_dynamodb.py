@@ -19,7 +19,7 @@ from chronoline.log.index.dynamodb import (
     template,
 )
 from chronoline.log.index.dynamodb.address import Address, parse_address
-from chronoline_bench.servers.dynamodb import DynamoDBServer
+from chronoline_bench.servers.aws import DynamoDBServer
 from tests.log.index.dynamo import TABLE
 from tests.log.index.steps import NOW, TOPIC, append, ends, fill, merge
 

@@ -11,7 +11,7 @@ from chronoline.log.contract import Index, Notice
 from chronoline.log.index.dynamodb import DynamoDbIndex, create_table
 from chronoline.log.index.dynamodb import table as table_module
 from chronoline.log.index.dynamodb.items import chunk_key, encode_key
-from chronoline_bench.servers.dynamodb import DynamoDBServer
+from chronoline_bench.servers.aws import DynamoDBServer
 from tests.log.index.dynamo import (
     TABLE,
     Call,

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from chronoline_bench.servers.s3 import S3Server
+from chronoline_bench.servers.aws import S3Server
 
 _prefixes = itertools.count()
 

@@ -11,7 +11,7 @@ from chronoline.core.errors import ChronolineError, InvalidInput, StoreError, St
 from chronoline.log.objects import aws
 from chronoline.log.objects.address import BucketAddress
 from chronoline.log.objects.aws import make_bucket, open_session
-from chronoline_bench.servers.s3 import S3Server
+from chronoline_bench.servers.aws import S3Server
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from chronoline.core.errors import InvalidInput, StoreError, StoreFull, StoreUnavailable
 from chronoline.log.contract import ObjectMissing, Objects
 from chronoline.log.objects.remote import RemoteObjects
-from chronoline_bench.servers.s3 import S3Server
+from chronoline_bench.servers.aws import S3Server
 from tests.log.objects.faults import FaultyServer
 
 NAME = "01KDVDN00000000000000000AA"

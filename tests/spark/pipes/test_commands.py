@@ -16,11 +16,11 @@ from typer.testing import CliRunner, Result
 from chronoline.cli.pipe import app
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Log, NewEvent
+from chronoline.runtime.child_process import Server
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers import jars
-from chronoline_bench.servers.server import Server
 from tests.spark.environment import environment
 from tests.spark.pipes.child import Child
 from tests.spark.pipes.places import OnServers, numbers

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from chronoline.pipe.spark.pipe import Pipe
+from chronoline.runtime.child_process import Server
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.kafka import KafkaServer
-from chronoline_bench.servers.server import Server
 from tests.conftest import running
 from tests.spark.pipes.places import OnServers, Place
 from tests.spark.pipes.scene import HOUR_MS, Scene, now_ms, over, spread, until

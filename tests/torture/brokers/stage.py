@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import socket
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +21,8 @@ import psycopg
 from chronoline import AsyncClient
 from chronoline.core.errors import ChronolineError, MissingExtra
 from chronoline.core.topic import TopicSettings
-from chronoline.runtime.process_family import pause_family, resume_family
 from chronoline.testing.postgres import PostgresServer
+from chronoline_bench.servers.child import Child as Process
 from chronoline_bench.servers.faketime import FakeTime
 from tests.torture.brokers.doors import answer_of, digest
 from tests.torture.history import DONE, Recorder
@@ -64,7 +62,7 @@ class Child:
         self._folder = folder / f"{name.split('-', 1)[0]}-logs"
         self._starts = 0
         self.is_up: Callable[[], bool] = self._has_history
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self.stopped = False
 
     @property
@@ -74,7 +72,7 @@ class Child:
 
     @property
     def runs(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.lives
 
     @property
     def ready(self) -> bool:
@@ -91,21 +89,17 @@ class Child:
         self._starts += 1
         self.stopped = False
         self._note("running")
-        with (self._folder / f"{self.base}.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=os.environ | self.environment,
-                cwd=_ROOT,
-                start_new_session=True,
-            )
+        self._process = Process(
+            command,
+            log_path=self._folder / f"{self.base}.log",
+            environment=self.environment,
+            cwd=_ROOT,
+            hear=False,
+        )
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.communicate()
             self._process = None
             self._note("dead")
 
@@ -114,17 +108,13 @@ class Child:
         if self._process is None:
             return
         self.thaw()
-        self._process.terminate()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S / 4):
-                while self.runs:
-                    await asyncio.sleep(_LOOK_EVERY_S)  # the end of a process tells nobody
+        await asyncio.to_thread(self._process.stop, _PATIENCE_S / 4)
         self.kill()
 
     async def freeze(self) -> None:
         """By SIGSTOP; when it returns the process does nothing any more."""
         if self._process is not None:
-            await asyncio.to_thread(pause_family, self._process.pid)
+            await asyncio.to_thread(self._process.pause)
             self.stopped = True
             self._note("stopped")
 
@@ -132,7 +122,7 @@ class Child:
         if self.stopped and self._process is not None:
             self.stopped = False
             self._note("running")
-            resume_family(self._process.pid)
+            self._process.resume()
 
     def _has_history(self) -> bool:
         return (self._history / f"{self.process}.jsonl").exists()

@@ -1,0 +1,105 @@
+"""The case `lateness`: fixed rates, beside beanstalkd and the hand-written queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from chronoline.runtime.percentiles import medians_of
+from chronoline_bench.broker.stage import BEANSTALKD, ENGINES, TABLE, BrokerStage, people
+from chronoline_bench.broker.targets import Target
+from chronoline_bench.harness.passage import Passage
+from chronoline_bench.harness.stage import CONTROL
+from chronoline_bench.report import Wanted
+
+OVER_MS = 1.0
+"""As much later than the reference is allowed."""
+BEHIND_MS = 100.0
+"""If half of all are later than this, the queue grows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatenessSizes:
+    rounds: int
+    loads: tuple[tuple[int, int], ...]
+    """Messages a second, and consumers."""
+    steady_s: float
+    delay_s: int
+    """Whole seconds, since beanstalkd has no others."""
+    with_table: bool = True
+
+
+def measure_lateness(stage: BrokerStage, sizes: LatenessSizes) -> None:
+    """Every load by all of them in turn, each time on a topic, tube or table of its own."""
+    with ExitStack() as opened:
+        places: dict[str, Callable[[], Target]] = {}
+        for engine in ENGINES:
+            broker = opened.enter_context(stage.broker(engine, f"lateness_{engine}"))
+            places[engine] = broker.open
+        new_tube = opened.enter_context(stage.tubes("lateness_beanstalkd"))
+        if new_tube is not None:
+            places[BEANSTALKD] = new_tube
+        if sizes.with_table:
+            places[TABLE] = opened.enter_context(stage.table("lateness_table")).open
+        for rate, consumers in sizes.loads:
+            found = stage.in_turn(
+                f"late at {rate:,}/s, {people(consumers)}",
+                sizes.rounds,
+                {
+                    name: partial(_carry, stage, place, sizes, rate, consumers)
+                    for name, place in places.items()
+                },
+            )
+            report_lateness(stage, found, rate, consumers)
+
+
+def _carry(
+    stage: BrokerStage, place: Callable[[], Target], sizes: LatenessSizes, rate: int, consumers: int
+) -> Passage:
+    return stage.carry(
+        place(), rate=rate, steady_s=sizes.steady_s, delay_s=sizes.delay_s, consumers=consumers
+    )
+
+
+def report_lateness(
+    stage: BrokerStage, found: Mapping[str, Sequence[Passage]], rate: int, consumers: int
+) -> None:
+    late = {name: medians_of([each.steady for each in those]) for name, those in found.items()}
+    judged = _keeps_up(stage, late.get(BEANSTALKD), rate, consumers)
+    for engine in ENGINES:
+        case = f"{engine}: late at {rate:,}/s, {people(consumers)}, lease and ack each"
+        ours = late[engine]
+        control = medians_of([each.control for each in found[engine]])["p50"]
+        beside: tuple[str, float | None] = (f"{CONTROL}, p50", control)
+        stage.session.add(case, "p50", ours["p50"], "ms", beside=beside, wanted=over(control))
+        theirs = late[BEANSTALKD]["p99"] if BEANSTALKD in late else None
+        wanted = over(theirs) if judged else None
+        beside = (f"{BEANSTALKD}, p99", theirs)
+        stage.session.add(case, "p99", ours["p99"], "ms", beside=beside, wanted=wanted)
+        for peer in (each for each in (BEANSTALKD, TABLE) if each in late):
+            for name, value in ours.items():
+                if (peer, name) != (BEANSTALKD, "p99"):
+                    metric = f"{name}, beside {peer}"
+                    stage.session.add(case, metric, value, "ms", beside=(peer, late[peer][name]))
+
+
+def _keeps_up(
+    stage: BrokerStage, late: Mapping[str, float] | None, rate: int, consumers: int
+) -> bool:
+    """Whether beanstalkd kept up; a note says if not, since the lateness of a growing queue is no measure."""
+    if late is None or late["p50"] <= BEHIND_MS:
+        return True
+    stage.session.notes.append(
+        f"beanstalkd did not keep up with {rate:,}/s, {people(consumers)}: nothing is judged by its lateness"
+        " there"
+    )
+    return False
+
+
+def over(reference_ms: float | None) -> Wanted | None:
+    """At most a millisecond more than the reference."""
+    if reference_ms is None:
+        return None
+    return Wanted(value_at_most=round(reference_ms + OVER_MS, 2))

@@ -1,1 +1,0 @@
-"""The cases of the bench `store`, each a function that adds rows to the session."""

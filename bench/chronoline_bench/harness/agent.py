@@ -1,0 +1,133 @@
+"""Agents: helper processes of a bench that carry out commands.
+
+`python -m chronoline_bench.harness.agent MODULE` makes an instance of the module's class `Agent`. It reads
+commands from its input, a JSON object in each line: `do` names a coroutine method, the other members are its
+arguments. It answers each by a line, `{"done": …}` or `{"error": …}`. It ends when its input ends, and
+so with the bench.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from chronoline.core.errors import ChronolineError
+from chronoline_bench.servers.child import PATIENCE_S as END_S
+from chronoline_bench.servers.child import Child
+
+PATIENCE_S = 120.0
+_PROGRAM = "chronoline_bench.harness.agent"
+_READY = "ready"
+
+Figures = dict[str, Any]
+"""The answer to a command."""
+
+
+class AgentProcess(Child):
+    """The bench's end of an agent."""
+
+    def __init__(self, module: ModuleType | str, log_path: Path) -> None:
+        self._module = module if isinstance(module, str) else module.__name__
+        self._is_ready = False
+        super().__init__([sys.executable, "-m", _PROGRAM, self._module], log_path=log_path)
+
+    def begin(self, do: str, **arguments: Any) -> None:
+        """Send a command as soon as the agent is ready; `answer` waits for its end."""
+        if not self._is_ready:
+            self.hear(_READY, PATIENCE_S)
+            self._is_ready = True
+        self.say(json.dumps({"do": do, **arguments}))
+
+    def answer(self, patience_s: float = PATIENCE_S) -> Figures:
+        """The answer to the oldest command without one. Raises `ChronolineError` if the command failed."""
+        answer: dict[str, Any] = json.loads(self.hear("{", patience_s))
+        if "error" in answer:
+            raise ChronolineError(answer["error"])
+        done: Figures = answer["done"]
+        return done
+
+    def ask(self, do: str, patience_s: float = PATIENCE_S, **arguments: Any) -> Figures:
+        self.begin(do, **arguments)
+        return self.answer(patience_s)
+
+    def close(self) -> None:
+        """End its input, and wait until it has closed what it opened."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        self.kill()
+
+    @property
+    def _name(self) -> str:
+        return f"the agent {self._module.removeprefix('chronoline_bench.')}"
+
+
+# The agent's end
+
+
+async def serve(agent: object) -> None:
+    """Carry out commands until the input ends; then call the agent's `close`, if it has one."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    under_way: set[asyncio.Task[None]] = set()
+    async for line in reader:
+        task = asyncio.create_task(_carry_out(agent, line))
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
+    if hasattr(agent, "close"):
+        await agent.close()
+
+
+async def _carry_out(agent: object, line: bytes) -> None:
+    answer: dict[str, Any]
+    try:
+        asked = json.loads(line)
+        answer = {"done": await getattr(agent, asked.pop("do"))(**asked)}
+    except Exception as error:
+        cause: BaseException = error
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        answer = {"error": f"{type(cause).__name__}: {cause}"}
+    print(json.dumps(answer), flush=True)
+
+
+async def paced(count: int, rate: float, *, start: int = 0) -> AsyncIterator[int]:
+    """The numbers from `start` to `count`, `rate` of them a second."""
+    loop = asyncio.get_running_loop()
+    started_s = loop.time()
+    for place in range(start, count):
+        while (wait_s := started_s + place / rate - loop.time()) > 0:
+            await asyncio.sleep(wait_s)  # its turn comes then
+        yield place
+
+
+def freeze_heap() -> None:
+    """Exclude everything that exists from garbage collections: they would disturb a measurement."""
+    gc.collect()
+    gc.freeze()
+
+
+async def _run(module: str) -> None:
+    agent = import_module(module).Agent()
+    print(_READY, flush=True)
+    await serve(agent)
+    sys.stdout.flush()
+    os._exit(0)  # threads may be busy still, Spark's too: nobody waits for their results
+
+
+if __name__ == "__main__":
+    asyncio.run(_run(sys.argv[1]))

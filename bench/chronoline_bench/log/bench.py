@@ -1,0 +1,51 @@
+"""The bench `log`: the log in a folder, beside Safya's way on the same disk, in the same run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronoline_bench.log.appends import LINGER_MS, AppendSizes, measure_appends
+from chronoline_bench.log.events import PARTITIONS, VALUE_BYTES
+from chronoline_bench.log.reading import ReadSizes, measure_reading
+from chronoline_bench.log.waking import WakeSizes, measure_waking
+from chronoline_bench.session import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is measured."""
+
+    appends: AppendSizes
+    reading: ReadSizes
+    waking: WakeSizes
+
+
+FULL = Sizes(
+    appends=AppendSizes(rounds=7, later=64_000, many=256_000, single=12_800, safya=3_200),
+    reading=ReadSizes(rounds=7, many=256_000, single=25_600, safya=3_200),
+    waking=WakeSizes(rounds=5, events=400),
+)
+QUICK = Sizes(
+    appends=AppendSizes(rounds=3, later=25_600, many=64_000, single=3_200, safya=640),
+    reading=ReadSizes(rounds=3, many=64_000, single=6_400, safya=640),
+    waking=WakeSizes(rounds=3, events=120),
+)
+NOTES = (
+    f"values of {VALUE_BYTES} bytes with keys, {PARTITIONS} partitions",
+    "Safya's way: a sequence number by an index transaction, then an object, for each event; readers note"
+    " their progress after each. Same disk, same classes for index and objects, as many threads",
+    f"append_later has a log with linger_ms={LINGER_MS}, the others have none",
+    "a time holds its bound also if it is less than 2 ms over",
+    "everything was read back, and each event looked for where it was acknowledged",
+)
+
+
+def measure(session: Session) -> None:
+    measure_sizes(session, QUICK if session.quick else FULL)
+    session.notes += NOTES
+
+
+def measure_sizes(session: Session, sizes: Sizes) -> None:
+    measure_appends(session, sizes.appends)
+    measure_reading(session, sizes.reading)
+    measure_waking(session, sizes.waking)

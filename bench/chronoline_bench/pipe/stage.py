@@ -1,0 +1,83 @@
+"""The stage of the bench `pipe`: Kafka, and scenes for the pipe and for the published algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+
+from chronoline_bench.harness.agent import Figures
+from chronoline_bench.harness.passage import Passage
+from chronoline_bench.harness.stage import Stage
+from chronoline_bench.pipe import jobs
+from chronoline_bench.pipe.scene import AnySide, Scene
+from chronoline_bench.pipe.sides import PipeSide, PublishedSide
+from chronoline_bench.report import Wanted
+from chronoline_bench.servers.kafka import KafkaServer
+from chronoline_bench.session import Session
+from chronoline_bench.tally import Tally
+
+PUBLISHED = "the published algorithm"
+NONE = Wanted(value_at_most=0)
+_JOB_S = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """The range of the delays, which are evenly spread."""
+
+    shortest_ms: int = 3_000
+    longest_ms: int = 10_000
+
+    def seconds(self, steady_s: float) -> float:
+        """The length of a load for which as much falls due as is published for `steady_s`."""
+        return (self.longest_ms - self.shortest_ms) / 1000 + steady_s
+
+
+class PipeStage(Stage):
+    """Each scene has topics and a database of its own."""
+
+    def __init__(self, session: Session, delays: Delays) -> None:
+        super().__init__(session)
+        self.delays = delays
+
+    @cached_property
+    def kafka(self) -> KafkaServer:
+        return self._opened.enter_context(KafkaServer(self.session.folder / "kafka"))
+
+    @contextmanager
+    def pipe(
+        self, name: str, case: str, *, side: PipeSide | None = None, may_repeat: bool = False
+    ) -> Iterator[Scene[PipeSide]]:
+        """A scene for our pipe. At its end rows say what was lost, came twice or early.
+
+        Where a server is taken away, a message may come twice: that is in its row, and no failure.
+        """
+        tally = Tally()
+        with Scene(self, self.kafka, side or PipeSide(self.postgres, name), name, tally) as scene:
+            yield scene
+        if tally.lost:
+            self.session.notes.append(f"the log of {name} ends with:\n{scene.loader.log[-2_000:]}")
+        self.session.add(case, "lost or early", tally.lost + tally.early, "messages", wanted=NONE)
+        wanted = None if may_repeat else NONE
+        self.session.add(case, "came twice", tally.duplicated, "messages", wanted=wanted)
+        self.add_tally(replace(tally, duplicated=0) if may_repeat else tally)
+
+    @contextmanager
+    def published(self, name: str) -> Iterator[Scene[PublishedSide]]:
+        """A scene for the published algorithm."""
+        side = PublishedSide(self.postgres.server, name)
+        with Scene(self, self.kafka, side, name, self.peers) as scene:
+            yield scene
+
+    def steady(self, scene: Scene[AnySide], rate: int, steady_s: float) -> Passage:
+        """A load at a rate, which is steady at the output for `steady_s`."""
+        return scene.run(
+            count=round(rate * self.delays.seconds(steady_s)), rate=rate, **asdict(self.delays)
+        )
+
+    def job(self, kind: str, **arguments: object) -> Figures:
+        """The figures of a Spark job, in a process of its own."""
+        with self.new_agent(jobs) as agent:
+            return agent.ask(kind, _JOB_S, **arguments)

@@ -1,0 +1,1 @@
+"""The benches `store` and `bodies`: timelines in SQLite and PostgreSQL, beside the raw engines."""

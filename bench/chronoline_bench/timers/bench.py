@@ -1,0 +1,68 @@
+"""The bench `timers`: from a request to a callback, on nodes that run as users run them.
+
+The nodes, the asker and the receiver run on this machine, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chronoline_bench.session import Session
+from chronoline_bench.timers.kill import KillSizes, measure_kill
+from chronoline_bench.timers.pops import PopSizes, measure_pops
+from chronoline_bench.timers.requests import OPAQUE
+from chronoline_bench.timers.scaling import ScalingSizes, measure_scaling
+from chronoline_bench.timers.stage import TimerStage
+from chronoline_bench.timers.waiting import WaitingSizes, measure_waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is measured."""
+
+    pops: PopSizes
+    kill: KillSizes
+    waiting: WaitingSizes
+    scaling: ScalingSizes
+
+
+FULL = Sizes(
+    pops=PopSizes(rounds=3, rate=500, steady_s=10),
+    kill=KillSizes(timers=3_000, rate=500, lead_s=15, span_s=10),
+    waiting=WaitingSizes(waiting=1_000_000, rounds=3, each=20_000, connections=32),
+    scaling=ScalingSizes(waiting=100_000, rate=100, quiet_s=20),
+)
+QUICK = Sizes(
+    pops=PopSizes(rounds=1, rate=500, steady_s=2),
+    kill=KillSizes(timers=400, rate=400, lead_s=2.5, span_s=1.5),
+    waiting=WaitingSizes(waiting=10_000, rounds=1, each=2_000, connections=32),
+    scaling=ScalingSizes(waiting=2_000, rate=100, quiet_s=2),
+)
+
+
+def measure(session: Session) -> None:
+    measure_sizes(session, QUICK if session.quick else FULL)
+
+
+def measure_sizes(session: Session, sizes: Sizes) -> None:
+    """Measure the chosen cases in this order; all if none is chosen."""
+    session.notes += _notes()
+    with TimerStage(session) as stage:
+        cases: dict[str, Callable[[], None]] = {
+            "pops": lambda: measure_pops(stage, sizes.pops),
+            "kill": lambda: measure_kill(stage, sizes.kill),
+            "waiting": lambda: measure_waiting(stage, sizes.waiting),
+            "scaling": lambda: measure_scaling(stage, sizes.scaling),
+        }
+        session.measure_cases(cases, after_failure=stage.end_agents)
+
+
+def _notes() -> tuple[str, ...]:
+    return (
+        f"opaque texts of {len(OPAQUE % 0)} characters, two copies of a timer where there are several nodes;"
+        " everything runs on the same cores, whoever asks and whoever is called included",
+        "late: from when the timer was asked for, plus its interval, until the receiver has the callback; so"
+        " the way of the request to the node is in it",
+        "a timer is in the journal of each of its nodes, flushed, before it is answered",
+    )
