@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from chronoline.core.errors import MissingExtra
 from chronoline.testing import jars
 from tests.conftest import miss
-from tests.spark import daemon
 from tests.spark.environment import environment, python_of_workers
 
 
@@ -32,7 +31,6 @@ def spark(spark_folder: Path) -> Iterator[SparkSession]:
         "spark.master": "local[8,4]",
         "spark.jars": ",".join(map(str, connector.iterdir())),
         "spark.log.level": "ERROR",
-        "spark.python.daemon.module": daemon.__name__,
         "spark.sql.leafNodeDefaultParallelism": 2,
         "spark.sql.shuffle.partitions": 2,
         "spark.sql.warehouse.dir": str(spark_folder / "warehouse"),

@@ -88,7 +88,7 @@ def _kill_workers() -> int:
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # one that has ended meanwhile
             parent = process.parent()
-            if parent and all("pyspark.daemon" in each.cmdline() for each in (process, parent)):
+            if parent and all("pyspark.worker" in each.cmdline() for each in (process, parent)):
                 process.kill()
                 killed += 1
     return killed
