@@ -11,6 +11,7 @@ from chronoline.clock import SystemClock
 from chronoline.core.message import NewMessage
 from chronoline.stores.opening import open_store
 from chronoline.testing.postgres import PostgresServer
+from tests.spark.environment import python_of_workers
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -55,7 +56,8 @@ def measured(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathF
         **{"start_ms": start_ms, "end_ms": start_ms + 5 * MINUTE_MS},
     }
     asked = ("bulk", json.dumps(bulk), "forecast", json.dumps(forecast))
-    with Child(jobs.__name__, *asked, log_path=folder / "said") as child:
+    python = {"PYSPARK_PYTHON": python_of_workers(folder)}
+    with Child(jobs.__name__, *asked, log_path=folder / "said", environment=python) as child:
         bulk_figures, forecast_figures = (json.loads(child.await_line("{", 100)) for _ in range(2))
     return Measured(now_ms, own, raw, bulk_figures, forecast_figures)
 

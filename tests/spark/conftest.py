@@ -30,6 +30,9 @@ def spark(spark_folder: Path) -> Iterator[SparkSession]:
         # Slots for two pipes, whose lanes wait most of the time; a task that is killed runs again.
         "spark.master": "local[8,4]",
         "spark.jars": ",".join(map(str, connector.iterdir())),
+        # For the test that starts a server of Spark Connect: any port.
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": 0,
         "spark.log.level": "ERROR",
         "spark.sql.leafNodeDefaultParallelism": 2,
         "spark.sql.shuffle.partitions": 2,

@@ -33,6 +33,8 @@ def python_of_workers(folder: Path) -> str:
     forked by `tests.spark.daemon`, also those that plan for a data source, for which Spark has no setting.
     """
     program = folder / "python"
+    if program.exists():  # perhaps it is being started
+        return str(program)
     program.write_text(
         "#!/bin/sh\n"
         f"export PYTHONPATH={shlex.quote(str(ROOT))} OPENBLAS_NUM_THREADS=1\n"
