@@ -14,17 +14,19 @@ FROM_LOCK := install --require-hashes -r requirements.lock
 # Without isolation both distributions are built by the locked backend.
 PROJECT := install --no-deps --no-build-isolation --editable . --editable bench
 
-# Tests that wait for Spark, or for processes that they start, more than they work: they run beside the others.
-OF_PIPES := tests/spark/pipes
-OF_FORMATS := tests/spark/formats $(wildcard tests/spark/test_*.py) tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
-OF_BROKERS := tests/broker tests/torture
-OF_COMMANDS := tests/cli tests/node tests/log/test_crashes.py tests/client tests/examples/test_broker_examples.py tests/bench/test_broker.py tests/timers/acceptance
-BESIDE := $(OF_PIPES) $(OF_FORMATS) $(OF_BROKERS) $(OF_COMMANDS)
-FIRST_LOG := $(VENV)/tests-1.log
-SECOND_LOG := $(VENV)/tests-2.log
+# The tests, in groups of which three run beside each other: the longest first, so that they end together.
+TEST_GROUPS := pipes brokers formats log commands stores rest
+OF_pipes := tests/spark/pipes
+OF_brokers := tests/broker tests/torture
+OF_formats := tests/spark/formats $(wildcard tests/spark/test_*.py) tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
+OF_log := tests/log tests/cli/log
+OF_commands := $(wildcard tests/cli/test_*.py) tests/node tests/client tests/timers tests/examples tests/bench/test_broker.py
+OF_stores := tests/stores tests/delivery
+OF_rest := $(addprefix --ignore=,$(foreach group,$(filter-out rest,$(TEST_GROUPS)),$(OF_$(group))))
+CHECKS := check-types $(addprefix check-,$(TEST_GROUPS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test torture bench lock proto clean
+.PHONY: help setup demo test fetch $(CHECKS) torture bench lock proto clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,21 +39,19 @@ demo: setup ## Send messages through a delay topic and see how punctually they c
 test: setup ## Check style, types, imports and documentation, and run all tests
 	@echo "== ruff check";  $(BIN)/ruff check .
 	@echo "== ruff format"; $(BIN)/ruff format --check .
-	@echo "== mypy and imports, and meanwhile jars and Spark's classes"
-	@{ $(BIN)/python -m chronoline_bench.servers.jars || echo "== tests that need jars are skipped"; \
-			$(BIN)/python -m chronoline_bench.servers.java || echo "== Spark starts more slowly"; } & fetching=$$!; \
-		trap 'trap - INT TERM; kill 0' INT TERM; status=0; \
-		$(BIN)/mypy || status=1; $(BIN)/lint-imports --no-cache || status=1; \
-		wait $$fetching; exit $$status
-	@echo "== pytest: what needs Spark and what waits for brokers, beside the rest"
-	@{ status=0; $(BIN)/pytest $(OF_COMMANDS) || status=1; \
-			$(BIN)/pytest $(OF_FORMATS) || status=1; exit $$status; } > $(FIRST_LOG) 2>&1 & first=$$!; \
-		{ status=0; $(BIN)/pytest $(OF_BROKERS) || status=1; \
-			$(BIN)/pytest $(OF_PIPES) || status=1; exit $$status; } > $(SECOND_LOG) 2>&1 & second=$$!; \
-		trap 'trap - INT TERM; kill 0' INT TERM; status=0; \
-		$(BIN)/pytest $(addprefix --ignore=,$(BESIDE)) || status=1; \
-		wait $$first || status=1; wait $$second || status=1; \
-		cat $(FIRST_LOG) $(SECOND_LOG); exit $$status
+	@echo "== mypy, imports and pytest, three at a time; each shows its output when it ends"
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(CHECKS)
+
+check-types:
+	@$(BIN)/mypy && $(BIN)/lint-imports --no-cache
+
+$(addprefix check-,$(TEST_GROUPS)): check-%: fetch
+	@$(BIN)/pytest $(OF_$*) > $(VENV)/tests-$*.log 2>&1; status=$$?; \
+		echo "== pytest: $*"; cat $(VENV)/tests-$*.log; exit $$status
+
+fetch:
+	@$(BIN)/python -m chronoline_bench.servers.jars || echo "== tests that need jars are skipped"
+	@$(BIN)/python -m chronoline_bench.servers.java || echo "== Spark starts more slowly"
 
 torture: setup ## Break processes at work and judge the history (SCENES=brokers SECONDS=600 SEED=1 KEEP=FOLDER)
 	@$(BIN)/python -m tests.torture $(SCENES) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep $(KEEP))

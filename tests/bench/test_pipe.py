@@ -13,6 +13,7 @@ from chronoline_bench.pipe.stage import Delays
 from chronoline_bench.registry import BENCHES
 from chronoline_bench.session import Session, run_bench
 from tests.bench.choosing import fail_one, fake_stage
+from tests.spark.environment import python_of_workers
 
 
 def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -44,8 +45,11 @@ def test_a_case_that_fails_does_not_take_the_others_along(
 
 
 @pytest.mark.timeout(600)
-def test_a_pipe_is_measured_beside_the_published_algorithm() -> None:
+def test_a_pipe_is_measured_beside_the_published_algorithm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Servers, Spark, load and watcher, once."""
+    monkeypatch.setenv("PYSPARK_PYTHON", python_of_workers(tmp_path))
     sizes = replace(
         QUICK,
         delays=Delays(shortest_ms=1_000, longest_ms=2_000),

@@ -10,6 +10,7 @@ from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.harness.agent import AgentProcess
 from chronoline_bench.pipe import jobs
+from tests.spark.environment import python_of_workers
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -53,10 +54,12 @@ def measured(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathF
         **{"store": coming, "topic": "coming", "rounds": 1},
         **{"start_ms": start_ms, "end_ms": start_ms + 5 * MINUTE_MS},
     }
-    with AgentProcess(jobs, folder / "log") as agent:
-        return Measured(
-            now_ms, own, raw, agent.ask("bulk", **bulk), agent.ask("forecast", **forecast)
-        )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", python_of_workers(folder))
+        with AgentProcess(jobs, folder / "log") as agent:
+            return Measured(
+                now_ms, own, raw, agent.ask("bulk", **bulk), agent.ask("forecast", **forecast)
+            )
 
 
 def test_a_frame_is_written_and_rows_are_copied(measured: Measured) -> None:

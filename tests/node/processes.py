@@ -1,16 +1,22 @@
-"""`chronoline` as a process, in a folder of its own, as a new user runs it."""
+"""`chronoline` in a folder of its own, as a new user runs it: as a process, or in this one."""
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from chronoline.cli import main
 
 COMMAND = (sys.executable, "-m", "chronoline")
 FREE = ("--grpc=127.0.0.1:0", "--http=127.0.0.1:0")
@@ -22,7 +28,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """A command, from its start to its end."""
+    """Runs a command as a process, from its start to its end."""
     return subprocess.run(
         [*COMMAND, *arguments],
         cwd=folder,
@@ -34,9 +40,47 @@ def run(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProces
     )
 
 
+def call(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command in this process, which spares the start of another."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with (
+        chdir(folder),
+        patch.dict(os.environ, environment(**env), clear=True),
+        patch.object(sys, "argv", ["chronoline", *arguments]),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        _logging_kept(),
+    ):
+        try:
+            main.run()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        else:
+            code = 0
+    said, told = (each.buffer.getvalue().decode() for each in (out, err))
+    return subprocess.CompletedProcess(arguments, code, said, told)
+
+
+@contextmanager
+def _logging_kept() -> Iterator[None]:
+    """A node sets up the logs of its process: afterwards they are as they were."""
+    root, own = logging.getLogger(), logging.getLogger("chronoline")
+    before, level, own_level = root.handlers[:], root.level, own.level
+    # Else the node would close them.
+    root.handlers = []
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        logging.captureWarnings(False)
+        root.handlers = before
+        root.setLevel(level)
+        own.setLevel(own_level)
+
+
 def refusal(folder: Path, *arguments: str, **env: str) -> str:
     """What is said of a command that cannot do what it is asked for."""
-    done = run(folder, *arguments, **env)
+    done = call(folder, *arguments, **env)
     assert (done.returncode, done.stdout) == (1, ""), done
     assert done.stderr.startswith("chronoline: ")
     return done.stderr.removeprefix("chronoline: ").removesuffix("\n")

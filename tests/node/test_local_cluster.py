@@ -21,7 +21,7 @@ from chronoline.node.process import run_node
 from chronoline.node.settings import NodeSettings
 from tests.certificates import make_certificate
 from tests.cli.command import Command
-from tests.node.processes import COMMAND, environment, run, started
+from tests.node.processes import COMMAND, call, environment, started
 from tests.node.several import Several, free_in_a_row, make, several
 from tests.waiting import run_scene, until
 
@@ -62,7 +62,7 @@ def test_the_first_five_minutes(tmp_path: Path) -> None:
             receiver.send_signal(signal.SIGINT)
             assert receiver.wait(60) == 0
         # A token is needed from now on.
-        command.token = run(tmp_path, "token", "create", "me").stdout.strip()
+        command.token = call(tmp_path, "token", "create", "me").stdout.strip()
         assert command.json("timers", "list") == []
         command.token = ""
         assert "--token-file or in CHRONOLINE_TOKEN" in command.refusal("timers", "list")
@@ -70,15 +70,25 @@ def test_the_first_five_minutes(tmp_path: Path) -> None:
         assert node.wait(60) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_that_comes_while_they_start_ends_none(tmp_path: Path, number: int) -> None:
+def test_what_the_banner_of_several_says(cluster: Several, command: Command) -> None:
+    assert cluster.banner.startswith("3 nodes for timers. Ctrl-C stops them all.\n")
+    for address in cluster.addresses:
+        assert re.search(rf"  timers  http://{address}   process [0-9]+\n", cluster.banner)
+        socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))).close()
+    assert f"chronoline timers nodes --address {cluster.addresses[0]}\n" in cluster.banner
+    assert f"  list    {cluster.nodes.nodes_file}\n" in cluster.banner
+    assert "  calls   the public internet, and 127.0.0.0/8, ::1/128\n" in cluster.banner
+
+
+def test_signals_that_come_while_they_start_end_none(tmp_path: Path) -> None:
     (address,) = free_addresses(1)
     options = ["--roles=timers", "--nodes=1", f"--timers={address}", "--data=here"]
     with started(tmp_path, *options) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while not children.read_text():
             assert process.poll() is None
-        process.send_signal(number)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGUSR1)
         assert process.stdout
         assert process.stdout.readline() == "1 node for timers. Ctrl-C stops it.\n"
         process.send_signal(signal.SIGTERM)
@@ -122,8 +132,11 @@ def _has_ended(stat: Path) -> bool:
         return True
 
 
-def test_one_that_dies_is_told_of_and_the_others_go_on(tmp_path: Path) -> None:
-    with several(tmp_path) as cluster:
+def test_one_that_dies_is_told_and_ctrl_c_ends_the_others_well(tmp_path: Path) -> None:
+    """A terminal sends it to everybody. What was set for one goes for each of them."""
+    (tmp_path / "node.toml").write_text('[tags]\nRack_1 = "x"\n[callbacks]\nattempts = 9\n')
+    given = ["--config=node.toml", "--set=replication.most_timers=3", "--insecure"]
+    with several(tmp_path, *given) as cluster:
         pids = [int(each) for each in re.findall(r"process ([0-9]+)", cluster.banner)]
         assert len(pids) == len(cluster.addresses)
         os.kill(pids[1], signal.SIGKILL)
@@ -132,23 +145,13 @@ def test_one_that_dies_is_told_of_and_the_others_go_on(tmp_path: Path) -> None:
         ended = f"node {cluster.addresses[1]} ended with -9; the others go on\n"
         assert ended in lines
         cluster.make(0)
-        cluster.process.send_signal(signal.SIGTERM)
+        with pytest.raises(HTTPError, match="503"):
+            _fill(cluster)
+        os.killpg(cluster.process.pid, signal.SIGINT)
         _, rest = cluster.process.communicate(timeout=60)
         assert cluster.process.returncode == 0
         ports = {each.rpartition(":")[2] for each in cluster.addresses}
         assert {re.split(r"[\[\]]", line)[1] for line in rest.splitlines()} <= ports, rest
-
-
-def test_ctrl_c_stops_them_all_and_they_end_well(tmp_path: Path) -> None:
-    """A terminal sends it to everybody. What was set for one goes for each of them."""
-    (tmp_path / "node.toml").write_text('[tags]\nRack_1 = "x"\n[callbacks]\nattempts = 9\n')
-    given = ["--config=node.toml", "--set=replication.most_timers=3", "--insecure"]
-    with several(tmp_path, *given) as cluster:
-        with pytest.raises(HTTPError, match="503"):
-            _fill(cluster)
-        os.killpg(cluster.process.pid, signal.SIGINT)
-        cluster.process.communicate(timeout=60)
-        assert cluster.process.returncode == 0
         for address in cluster.addresses:
             socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))).close()
 
@@ -232,31 +235,27 @@ def test_what_lies_in_the_folder_and_would_not_pop_is_said(tmp_path: Path) -> No
             _run(_settings(folder.parent if folder.name == "node-12" else folder, first), 1)
 
 
-def test_a_folder_of_nodes_that_run_is_left_alone(tmp_path: Path) -> None:
-    with several(tmp_path) as cluster:
-        listed = cluster.nodes.nodes_file.read_text()
-        again = run(
-            tmp_path,
-            "up",
-            *("--roles=timers", "--nodes=3", "--data=here"),
-            f"--timers=127.0.0.1:{free_in_a_row(3)}",
-        )
-        assert again.returncode == 1
-        assert "another process has" in again.stderr
-        assert cluster.nodes.nodes_file.read_text() == listed
+def test_a_folder_of_nodes_that_run_is_left_alone(cluster: Several) -> None:
+    listed = cluster.nodes.nodes_file.read_text()
+    data = cluster.nodes.nodes_file.parent
+    timers = f"--timers=127.0.0.1:{free_in_a_row(3)}"
+    again = call(data, "up", "--roles=timers", "--nodes=3", f"--data={data}", timers)
+    assert again.returncode == 1
+    assert "another process has" in again.stderr
+    assert cluster.nodes.nodes_file.read_text() == listed
 
 
 def test_a_folder_that_is_none_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in ("file", "file/below"):
         for command in (["up", "--roles=timers"], ["token", "create", "x"]):
-            refused = run(tmp_path, *command, f"--data={folder}")
+            refused = call(tmp_path, *command, f"--data={folder}")
             assert refused.returncode == 1
             assert "must be a folder" in refused.stderr
             assert "Traceback" not in refused.stderr
 
 
 def test_several_nodes_have_no_tokens(tmp_path: Path) -> None:
-    assert run(tmp_path, "token", "create", "me", "--data=.").returncode == 0
+    assert call(tmp_path, "token", "create", "me", "--data=.").returncode == 0
     first = {"timers": free_addresses(1)[0]}
     assert "tokens.json has tokens" in _refused(tmp_path, 1, first)

@@ -15,7 +15,7 @@ import pytest
 from chronoline import __version__
 from chronoline.client import Client
 from tests.certificates import make_certificate
-from tests.node.processes import FREE, refusal, run, started, up
+from tests.node.processes import FREE, call, refusal, run, started, up
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
@@ -62,11 +62,11 @@ def test_the_first_five_minutes(tmp_path: Path) -> None:
 
 def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
     with up(tmp_path) as node:
-        run(tmp_path, "topic", "create", "t", CHRONOLINE_ADDRESS=node.grpc)
-        run(tmp_path, "send", "t", "--body=hello", CHRONOLINE_ADDRESS=node.grpc)
+        call(tmp_path, "topic", "create", "t", CHRONOLINE_ADDRESS=node.grpc)
+        call(tmp_path, "send", "t", "--body=hello", CHRONOLINE_ADDRESS=node.grpc)
         node.process.kill()
     with up(tmp_path) as node:
-        got = run(tmp_path, "receive", "t", "--ack", CHRONOLINE_ADDRESS=node.grpc)
+        got = call(tmp_path, "receive", "t", "--ack", CHRONOLINE_ADDRESS=node.grpc)
         assert got.stdout == "hello\n"
 
 
@@ -115,11 +115,6 @@ def test_it_answers_http_too(tmp_path: Path) -> None:
     assert 'network_broker_tcp_connections_total{cluster="c1",rack="r1"}' in text
 
 
-def test_without_http_there_is_none(tmp_path: Path) -> None:
-    with up(tmp_path, "--http=") as node:
-        assert "http" not in node.started
-
-
 # What keeps it from starting
 
 
@@ -165,23 +160,24 @@ def test_an_address_that_others_can_reach_needs_tls_and_a_token(tmp_path: Path) 
             tmp_path, *given
         )
         assert "needs a token (chronoline token create NAME)" in refusal(tmp_path, *given, *tls)
-    with up(tmp_path, "--grpc=0.0.0.0:0", "--insecure") as node:
+    with up(tmp_path, "--grpc=0.0.0.0:0", "--insecure", "--http=") as node:
         assert node.grpc.startswith("0.0.0.0:")
+        assert "http" not in node.started
 
 
 def test_behind_tls_and_a_token_and_when_the_last_one_is_revoked(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
-    token = run(tmp_path, "token", "create", "me").stdout
+    token = call(tmp_path, "token", "create", "me").stdout
     (tmp_path / "token").write_text(token)
     tls = [f"--tls-certificate={certificate}", f"--tls-key={key}"]
     with up(tmp_path, "--grpc=0.0.0.0:0", *tls) as node:
         assert node.http.startswith("https://")
         ask = ["topic", "list", f"--address=127.0.0.1:{node.grpc.rpartition(':')[2]}"]
         ask += [f"--ca={certificate}"]
-        shown = run(tmp_path, *ask, "--token-file=token")
+        shown = call(tmp_path, *ask, "--token-file=token")
         assert (shown.returncode, shown.stderr) == (0, "")
         assert "asks for a token" in refusal(tmp_path, *ask)
-        assert run(tmp_path, "token", "revoke", "me").returncode == 0
+        assert call(tmp_path, "token", "revoke", "me").returncode == 0
         assert "asks for a token" in refusal(tmp_path, *ask)
         assert "does not know this token" in refusal(tmp_path, *ask, "--token-file=token")
         code, lines = node.end(signal.SIGTERM)

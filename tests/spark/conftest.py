@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from chronoline.core.errors import MissingExtra
 from chronoline_bench.servers import jars
 from tests.conftest import miss
-from tests.spark import daemon
 from tests.spark.environment import environment, python_of_workers
 
 
@@ -31,8 +30,10 @@ def spark(spark_folder: Path) -> Iterator[SparkSession]:
         # Slots for two pipes, whose lanes wait most of the time; a task that is killed runs again.
         "spark.master": "local[8,4]",
         "spark.jars": ",".join(map(str, connector.iterdir())),
+        # For the test that starts a server of Spark Connect: any port.
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": 0,
         "spark.log.level": "ERROR",
-        "spark.python.daemon.module": daemon.__name__,
         "spark.sql.leafNodeDefaultParallelism": 2,
         "spark.sql.shuffle.partitions": 2,
         "spark.sql.warehouse.dir": str(spark_folder / "warehouse"),

@@ -1,9 +1,10 @@
-"""The process that forks the Python workers of the shared session, which come and go by dozens.
+"""The process that forks the Python workers of the shared session.
 
-What starts no thread is imported before they are forked. And pyarrow imports pandas, if it is there, with the
-first array that it makes: a second of work in each worker, of which nothing here has any use.
+They come and go by dozens, and share the modules that it imports before it forks them. A worker does without
+pandas, which pyarrow imports with the first array if it is installed: that takes a second.
 """
 
+import gc
 import importlib
 import sys
 from collections.abc import Sequence
@@ -12,12 +13,9 @@ from types import ModuleType
 
 from pyspark.daemon import manager
 
-import chronoline.log
-import chronoline.stores.factory  # noqa: F401 - so that workers have it
-
 
 class WithoutPandas(MetaPathFinder):
-    """As if it were not installed."""
+    """Hides pandas, as if it were not installed."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -26,7 +24,19 @@ class WithoutPandas(MetaPathFinder):
             raise ModuleNotFoundError("workers of tests do without pandas", name=name)
 
 
+_SHARED = (
+    "chronoline.log",
+    "chronoline.pipe.spark.enqueue",
+    "chronoline.pipe.spark.lane_query",
+    "chronoline.spark.log",
+    "chronoline.pipe.spark.workers",
+    "chronoline.stores.factory",
+    "pyspark_chronoline",
+)
+
 if __name__ == "__main__":
     sys.meta_path.insert(0, WithoutPandas())
-    importlib.import_module(sys.argv[1])
+    for name in (sys.argv[1], *_SHARED):
+        importlib.import_module(name)
+    gc.freeze()  # a collection in a worker copies no page of theirs
     manager()

@@ -29,11 +29,17 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 def python_of_workers(folder: Path) -> str:
     """For `PYSPARK_PYTHON`: our Python, which reads pyspark where it is installed.
 
-    Spark's own path begins with a copy of it in a zip file: each process would compile that anew.
+    Spark's own path begins with a copy of it in a zip file: each process would compile that anew. Workers are
+    forked by `tests.spark.daemon`, also those that plan for a data source, for which Spark has no setting.
     """
     program = folder / "python"
+    if program.exists():  # perhaps it is being started
+        return str(program)
     program.write_text(
-        f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} "$@"\n'
+        "#!/bin/sh\n"
+        f"export PYTHONPATH={shlex.quote(str(ROOT))} OPENBLAS_NUM_THREADS=1\n"
+        'if [ "$1 $2" = "-m pyspark.daemon" ]; then shift 2; set -- -m tests.spark.daemon "$@"; fi\n'
+        f'exec {shlex.quote(sys.executable)} "$@"\n'
     )
     program.chmod(0o755)
     return str(program)

@@ -1,5 +1,7 @@
 """A stale holder is refused, whatever became of its message, its id or its topic meanwhile."""
 
+from itertools import product
+
 import pytest
 
 from chronoline.core.errors import TopicNotFound
@@ -53,13 +55,13 @@ def test_a_holder_after_its_id_was_created_again(
 ) -> None:
     line = make_line(dedupe_ms=dedupe_ms, max_attempts=2)
     line.put("a")
-    stale = run_ahead(line, line.take("c"))
+    stale = run_ahead(line, line.take("c"), times=10)
     delete(line, stale[-1], end)
     line.now += dedupe_ms
     if purged:
         line.purge()
     line.put("a", due=NOW)
-    live = run_ahead(line, line.take("c"))
+    live = run_ahead(line, line.take("c"), times=10)
     assert {each.version for each in stale}.isdisjoint(each.version for each in live)
     assert_fenced(line, [*stale, *live[:-1]], live[-1])
 
@@ -81,71 +83,65 @@ def test_a_holder_of_a_purged_dead_letter_that_nobody_keeps(
     assert_fenced(line, [*stale, *live[:-1]], live[-1])
 
 
-@pytest.mark.parametrize("behind_ms", [70, 900, SETTLED_AFTER_MS])
-@pytest.mark.parametrize("waited_ms", [0, 60, SETTLED_AFTER_MS + 3, SETTLED_AFTER_MS + 4])
 @pytest.mark.parametrize("dedupe_ms", [0, 30])
 @pytest.mark.parametrize("end", ["ack", "cancel", "discard", "purge"])
 def test_a_holder_after_its_id_was_created_again_by_a_clock_that_is_behind(
-    make_line: MakeLine,
-    other_store: Store,
-    *,
-    end: str,
-    dedupe_ms: int,
-    waited_ms: int,
-    behind_ms: int,
+    make_line: MakeLine, other_store: Store, end: str, dedupe_ms: int
 ) -> None:
-    line = make_line(dedupe_ms=dedupe_ms, max_attempts=1, dead_letters=end != "purge")
-    line.put("a")
-    stale = run_ahead(line, line.take("c"), times=2, lease_ms=60_000)
-    line.now += waited_ms
-    if end in ("ack", "cancel"):
-        delete(line, stale[-1], end)
-    else:
-        assert line.retry(stale[-1], line.now + 10) == "done"
-    if end == "discard":
-        assert line.discard("a") == ["done"]
-    line.now += dedupe_ms
-    line.purge()
-    slow = Line(other_store, line.topic, line.now - behind_ms)
-    slow.discard("a")  # where the dead letter had to stay, because its version is not settled
-    while slow.create(new("a", due=0)) == ["exists"]:
-        assert dedupe_ms
-        slow.now += 10
-    live = slow.take("c")
-    assert live.version > stale[-1].version
-    assert_fenced(slow, stale, live)
+    for waited_ms, behind_ms in product(
+        (0, 60, SETTLED_AFTER_MS + 3, SETTLED_AFTER_MS + 4), (70, 900, SETTLED_AFTER_MS)
+    ):
+        line = make_line(dedupe_ms=dedupe_ms, max_attempts=1, dead_letters=end != "purge")
+        line.put("a")
+        stale = run_ahead(line, line.take("c"), times=2, lease_ms=60_000)
+        line.now += waited_ms
+        if end in ("ack", "cancel"):
+            delete(line, stale[-1], end)
+        else:
+            assert line.retry(stale[-1], line.now + 10) == "done"
+        if end == "discard":
+            assert line.discard("a") == ["done"]
+        line.now += dedupe_ms
+        line.purge()
+        slow = Line(other_store, line.topic, line.now - behind_ms)
+        slow.discard("a")  # where the dead letter had to stay, because its version is not settled
+        while slow.create(new("a", due=0)) == ["exists"]:
+            assert dedupe_ms
+            slow.now += 10
+        live = slow.take("c")
+        assert live.version > stale[-1].version, (waited_ms, behind_ms)
+        assert_fenced(slow, stale, live)
 
 
-@pytest.mark.parametrize("back_ms", [10_000, 3_600_000])
-@pytest.mark.parametrize("dedupe_ms", [0, 30])
 @pytest.mark.parametrize("how", ["remove", "purge"])
 @pytest.mark.parametrize("end", ["ack", "cancel", "discard", "dead"])
 def test_a_holder_after_the_clock_was_set_back(
-    make_line: MakeLine, other_store: Store, *, end: str, how: str, dedupe_ms: int, back_ms: int
+    make_line: MakeLine, other_store: Store, end: str, how: str
 ) -> None:
-    line = make_line(dedupe_ms=dedupe_ms, max_attempts=1, dead_letters=end != "dead")
-    line.put("a", "b")
-    line.cancel("b")
-    line.now += 60_000
-    stale = line.take("c", lease_ms=60_000)
-    if how == "remove":
-        line.purge()  # raises the floor, so that what follows may need no mark
-    if end in ("ack", "cancel"):
-        delete(line, stale, end)
-    else:
-        assert line.retry(stale, line.now + 10) == "done"
-    if end == "discard":
-        assert line.discard("a") == ["done"]
-    if how == "purge":
+    for dedupe_ms, back_ms in product((0, 30), (10_000, 3_600_000)):
+        line = make_line(dedupe_ms=dedupe_ms, max_attempts=1, dead_letters=end != "dead")
+        line.put("a", "b")
+        line.cancel("b")
         line.now += 60_000
-        line.purge()
-    slow = Line(other_store, line.topic, line.now - back_ms)
-    slow.discard("a")  # where the dead letter had to stay
-    if_exists: IfExists = "replace" if how == "remove" else "refuse"  # a mark may keep the id
-    assert slow.create(new("a", due=0), if_exists=if_exists) == ["done"]
-    live = slow.take("c")
-    assert live.version > stale.version
-    assert_fenced(slow, [stale], live)
+        stale = line.take("c", lease_ms=60_000)
+        if how == "remove":
+            line.purge()  # raises the floor, so that what follows may need no mark
+        if end in ("ack", "cancel"):
+            delete(line, stale, end)
+        else:
+            assert line.retry(stale, line.now + 10) == "done"
+        if end == "discard":
+            assert line.discard("a") == ["done"]
+        if how == "purge":
+            line.now += 60_000
+            line.purge()
+        slow = Line(other_store, line.topic, line.now - back_ms)
+        slow.discard("a")  # where the dead letter had to stay
+        if_exists: IfExists = "replace" if how == "remove" else "refuse"  # a mark may keep the id
+        assert slow.create(new("a", due=0), if_exists=if_exists) == ["done"]
+        live = slow.take("c")
+        assert live.version > stale.version, (dedupe_ms, back_ms)
+        assert_fenced(slow, [stale], live)
 
 
 def test_a_floor_does_not_sink_with_the_clock(make_line: MakeLine) -> None:

@@ -1,7 +1,8 @@
 """Jobs on both formats; those with a Spark of their own are programs.
 
 `python -m tests.spark.formats.jobs NAME LOG STORE TOPIC …` works on a log with the topics `in` and `out` and
-on timelines (store and topic of each), and prints what it saw as one line of JSON.
+on timelines (store and topic of each), and prints what it saw as one line of JSON. The job over Spark Connect
+also takes the address of its server.
 """
 
 import json
@@ -57,9 +58,9 @@ def attempt(job: Callable[[], object]) -> str:
     return "done"
 
 
-def connected(log: str, store: str, topic: str) -> object:
+def connected(log: str, store: str, topic: str, server: str) -> object:
     """The formats over Spark Connect."""
-    spark = SparkSession.builder.remote("local[2]").config(map=SETTINGS).getOrCreate()
+    spark = SparkSession.builder.remote(server).config(BATCHES, BATCH_ROWS).getOrCreate()
     register(spark)
     append(events(spark, 10), log, "in")
     stream = spark.readStream.format("chronoline_log").options(log=log, topic="in")

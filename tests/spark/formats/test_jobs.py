@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,9 +35,10 @@ def log_url(tmp_path: Path) -> str:
     return url
 
 
-def run(job: str, folder: Path, log_url: str, *timelines: Timeline) -> Any:
-    """With a Spark of its own."""
+def run(job: str, folder: Path, log_url: str, *timelines: Timeline, server: str = "") -> Any:
+    """Runs a job as a process, with a Spark of its own unless it is given a server."""
     places = [part for each in timelines for part in (each.url, each.topic.name)]
+    places += [server] if server else []
     done = subprocess.run(
         [sys.executable, "-m", jobs.__name__, job, log_url, *places],
         cwd=folder,
@@ -85,12 +88,16 @@ def test_executors_reach_a_server_and_are_refused_a_file_or_a_folder(
     assert len(spark_postgres_timeline.ids()) == 10
 
 
-def test_over_spark_connect(timeline: Timeline, log_url: str, tmp_path: Path) -> None:
+def test_over_spark_connect(
+    spark: SparkSession, timeline: Timeline, log_url: str, tmp_path: Path
+) -> None:
     missing = [name for name in CONNECT_NEEDS if not _is_installed(name)]
     if missing:
         what = f"pip install 'pyspark[connect]' ({', '.join(missing)})"
         miss("Spark Connect", MissingExtra(what))
-    assert run("connected", tmp_path, log_url, timeline) == {
+    with connect_server(spark) as server:
+        found = run("connected", tmp_path, log_url, timeline, server=server)
+    assert found == {
         "session": "pyspark.sql.connect.session",
         "read": 1_000,
         "ended": True,
@@ -98,6 +105,20 @@ def test_over_spark_connect(timeline: Timeline, log_url: str, tmp_path: Path) ->
         "messages": 1_000,
         "forecast": 60,
     }
+
+
+@contextmanager
+def connect_server(spark: SparkSession) -> Iterator[str]:
+    """The address of a Spark Connect server in the JVM of the shared session."""
+    context: Any = spark.sparkContext
+    nothing = context._jvm.scala.Option.empty()
+    package = context._jvm.org.apache.spark.sql.connect.service
+    service = getattr(getattr(package, "SparkConnectService$"), "MODULE$")
+    service.start(context._jsc.sc())
+    try:
+        yield f"sc://127.0.0.1:{service.localPort()}"
+    finally:
+        service.stop(nothing, nothing)
 
 
 def _is_installed(name: str) -> bool:

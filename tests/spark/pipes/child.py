@@ -15,7 +15,7 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from chronoline.core.closing import Closing
 from chronoline.runtime.process_family import dismiss_guard, kill_family, start_guard
-from tests.spark.environment import environment
+from tests.spark.environment import environment, python_of_workers
 from tests.spark.pipes.places import PATIENCE_S, numbers
 from tests.spark.pipes.scene import until
 
@@ -32,7 +32,9 @@ class Child(Closing):
                 stdout=words,
                 stderr=words,
                 cwd=cwd or folder,
-                env=environment(folder, COLUMNS="200", **env),
+                env=environment(
+                    folder, COLUMNS="200", PYSPARK_PYTHON=python_of_workers(folder), **env
+                ),
             )
         self._guard = start_guard(self._process.pid)
         self._family: list[psutil.Process] = []

@@ -92,15 +92,7 @@ def test_a_pipe_that_stands_still_leaves_its_input_to_others_and_hears_of_a_stop
         assert pipe.failed is None
 
 
-def test_a_pipe_whose_timeline_is_dropped_ends(embedded: Embedded, spark: SparkSession) -> None:
-    """Else it would show that it lives for ever, where nobody finds it by its name."""
-    with Scene(embedded) as scene, Pipe(scene.settings(), spark) as pipe:
-        scene.store.drop_topic(pipe.topic.uid, now_ms=now_ms())
-        until(pipe.stopped.is_set, "it ends")
-        assert pipe.failed == f"its timeline {scene.name!r} was dropped"
-
-
-def test_a_pipe_whose_supervisor_is_busy_lives_and_keeps_its_input(
+def test_a_busy_supervisor_keeps_its_input_and_a_dropped_timeline_ends_it(
     embedded: Embedded,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
@@ -136,7 +128,11 @@ def test_a_pipe_whose_supervisor_is_busy_lives_and_keeps_its_input(
         go_on.set()
         until(lambda: all(lane._seen > seen[lane] for lane in seen), "the supervisor looks again")
         assert fences() == held
-    assert "no heartbeat" not in caplog.text
+        assert "no heartbeat" not in caplog.text
+        # Else it would show that it lives for ever, where nobody finds it by its name.
+        scene.store.drop_topic(pipe.topic.uid, now_ms=now_ms())
+        until(pipe.stopped.is_set, "it ends")
+        assert pipe.failed == f"its timeline {scene.name!r} was dropped"
 
 
 def test_a_pipe_that_gets_no_thread_leaves_nothing_behind(

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from chronoline.cli.pipe import app
 from chronoline.core.errors import InvalidInput
 from chronoline.log import Log, NewEvent
+from chronoline.pipe.kafka import KafkaTopic
 from chronoline.runtime.child_process import Server
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
@@ -130,8 +131,9 @@ def test_a_pipe_is_stopped_by_its_name_and_store_alone(tmp_path: Path) -> None:
 
 
 def test_a_check_says_everything_that_is_wrong_and_what_to_do(
-    tmp_path: Path, postgres_server: PostgresServer
+    tmp_path: Path, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(KafkaTopic.__init__, "__kwdefaults__", {"timeout_s": 1.0})
     with Log((tmp_path / "log").as_uri()) as log:
         log.create_topic("in", partitions=3)
     database = postgres_server.url("nowhere")
@@ -139,9 +141,9 @@ def test_a_check_says_everything_that_is_wrong_and_what_to_do(
         *("--name=p", f"--store={database}", f"--input=in@{tmp_path}/log"),
         *(f"--output=out@{tmp_path}/log", "--dead-letters=kafka://127.0.0.1:1/dead"),
     ]
-    with Child(tmp_path, "check", *settings, JAVA_HOME=str(tmp_path)) as child:
-        assert child.wait() == 1, child.words
-        lines = child.words.splitlines()
+    checked = pipe("check", *settings, JAVA_HOME=str(tmp_path))
+    assert checked.exit_code == 1, checked.output
+    lines = checked.stdout.splitlines()
     assert lines[0] == "p: in (log) → postgresql → out (log)"
     assert lines[1].startswith("✗ store: ")
     assert lines[2] == "✓ input: 'in' has 3 partitions"

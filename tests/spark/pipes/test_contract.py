@@ -20,7 +20,7 @@ from chronoline.pipe.kafka import KafkaTopic
 from chronoline.pipe.receipts import DDL
 from chronoline.pipe.spark.pipe import Pipe
 from tests.spark.pipes.places import OnServers, Place, Record
-from tests.spark.pipes.scene import HOUR_MS, Scene, now_ms, until
+from tests.spark.pipes.scene import HOUR_MS, Scene, now_ms, over, spread, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -246,6 +246,16 @@ def test_receipts_are_parquet_and_name_the_node(running: Running, spark: SparkSe
     assert node == running.pipe.node
     assert late_ms >= 0
     assert not redelivered
+
+
+def test_what_waits_is_what_was_sent_and_is_not_due(running: Running) -> None:
+    """1,000 a second come and go, and leave nothing behind; what is due much later stays."""
+    scene = running.scene
+    scene.account()
+    before = set(scene.waiting())
+    far = scene.send_all(spread(scene, "far", [now_ms() + HOUR_MS] * 500))
+    scene.wait_out(scene.send_all(spread(scene, "near", over(3_000, 3_000))))
+    until(lambda: set(scene.waiting()) == before | set(far), "what was fired is deleted")
 
 
 def test_metrics_and_status_agree_with_what_was_sent(running: Running) -> None:

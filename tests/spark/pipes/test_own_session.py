@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.environment import environment
+from tests.spark.environment import environment, python_of_workers
 from tests.spark.pipes.places import PATIENCE_S, Embedded
 from tests.spark.pipes.scene import Scene
 
@@ -37,7 +37,7 @@ def seen(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
         capture_output=True,
         text=True,
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder, PYSPARK_PYTHON=python_of_workers(folder)),
         timeout=2 * PATIENCE_S,
     )
     assert ended.returncode == 0, ended.stderr[-3_000:]
