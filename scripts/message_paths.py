@@ -30,6 +30,7 @@ from chronoline.core.message import NewMessage
 from chronoline.core.topic import TopicSettings
 from chronoline.delivery.lane_settings import LaneSettings
 from chronoline.log import Log
+from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.pipe.intake import Taker
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.places import Place
@@ -37,7 +38,6 @@ from chronoline.pipe.warm import close_all
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
 from chronoline.testing.broker import LocalBroker
-from chronoline.timers.service import ServiceOptions, TimerService
 
 _ROOT = Path(chronoline.__file__).parent
 _GENERATED = "_pb2.py"

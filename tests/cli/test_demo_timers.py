@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.cli.timers import demo
+from chronoline.cli import demo_timers as demo
 from tests.node.processes import call, run
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 
-from chronoline.broker.node import Node
-
+from chronoline.node.broker_service import BrokerService
 from chronoline.runtime.gc_tuning import search_seldom
 from chronoline.stores.factory import open_store
 from chronoline_bench.harness.agent import Figures
@@ -15,11 +14,11 @@ from chronoline_bench.harness.agent import Figures
 class Agent:
     def __init__(self) -> None:
         self._store = ExitStack()
-        self._node: Node | None = None
+        self._node: BrokerService | None = None
 
     async def serve(self, url: str) -> Figures:
         """Start a broker on a store; its port and its process."""
-        self._node = Node(self._store.enter_context(open_store(url)))
+        self._node = BrokerService(self._store.enter_context(open_store(url)))
         await self._node.start("127.0.0.1", 0)
         search_seldom()  # as `chronoline up` does
         assert self._node.grpc is not None
