@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -13,62 +12,37 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from chronoline.client.connection import Connection
 from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.client.leases import AsyncLease
-from chronoline.client.messages import Headers, ToSend, sendings
+from chronoline.client.messages import (
+    DeadLetter,
+    Forecast,
+    Headers,
+    Message,
+    Outcomes,
+    ToSend,
+    sendings,
+)
 from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.renewal import renew
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import id_problem, name_problem
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, DeadLetter, Message
-from chronoline.core.outcome import Outcome, raise_for_refused
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP
+from chronoline.core.outcome import raise_for_refused
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.clock import to_ms
-from chronoline.wire.codec import (
-    letter_from_wire,
-    message_from_wire,
-    outcomes_from_wire,
-    settings_to_wire,
-    topic_from_wire,
-)
+from chronoline.wire.codec import outcomes_from_wire, settings_to_wire, topic_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["AsyncClient", "Forecast", "Headers", "Outcomes", "ToSend"]
+__all__ = ["AsyncClient", "DeadLetter", "Forecast", "Headers", "Message", "Outcomes", "ToSend"]
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_PREFETCH = 16
 _PAGE_IDS = 1_000
 
 Result = TypeVar("Result")
-
-
-class Outcomes(list[Outcome]):
-    """An outcome for each message, in their order."""
-
-    def raise_for_refused(self) -> Self:
-        """Raises `Refused` if any was refused; else answers itself."""
-        raise_for_refused(self)
-        return self
-
-    @property
-    def refused(self) -> list[Outcome]:
-        return [each for each in self if not each.done]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """How many messages lie on the timeline from `start_ms` until the next step."""
-
-    start_ms: int
-    available: int
-    processing: int
-    waiting: int
-
-    @property
-    def total(self) -> int:
-        return self.available + self.processing + self.waiting
 
 
 class AsyncClient:
@@ -245,7 +219,7 @@ class AsyncClient:
             lambda uid: pb.LookupRequest(topic_uid=uid, ids=[id]),
             pb.Found,
         )
-        return next((message_from_wire(each) for each in found.messages), None)
+        return next((Message.from_wire(each) for each in found.messages), None)
 
     async def body(self, topic: str, id: str) -> bytes | None:
         """The body of a message of the own group. Raises `Refused`."""
@@ -272,7 +246,7 @@ class AsyncClient:
             lambda uid: pb.CountRequest(topic_uid=uid, start_ms=start_ms, end_ms=end_ms),
             pb.Counts,
         )
-        return _forecast(start_ms, counts)
+        return Forecast.from_wire(start_ms, counts)
 
     async def forecast(
         self, topic: str, start: datetime, end: datetime, step: Delay
@@ -288,7 +262,7 @@ class AsyncClient:
             ),
             pb.ForecastSteps,
         )
-        return [_forecast(each.start_ms, each.counts) for each in found.steps]
+        return [Forecast.from_wire(each.start_ms, each.counts) for each in found.steps]
 
     # Dead letters
 
@@ -300,11 +274,11 @@ class AsyncClient:
         def asked(uid: int) -> pb.DeadLettersRequest:
             page = pb.DeadLettersRequest(topic_uid=uid, limit=limit)
             if after is not None:
-                page.after_id, page.after_died_ms = after.message.id, after.died
+                page.after_id, page.after_died_ms = after.message.id, to_ms(after.died)
             return page
 
         found = await self._ask_of(topic, "Carrier/DeadLetters", asked, pb.DeadLetterPage)
-        return [letter_from_wire(each) for each in found.letters]
+        return [DeadLetter.from_wire(each) for each in found.letters]
 
     async def redrive(
         self,
@@ -480,12 +454,3 @@ def _check_ids(ids: Iterable[object]) -> None:
     for each in ids:
         if problem := id_problem(each):
             raise InvalidInput(problem)
-
-
-def _forecast(start_ms: int, counts: pb.Counts) -> Forecast:
-    return Forecast(
-        start_ms=start_ms,
-        available=counts.available,
-        processing=counts.processing,
-        waiting=counts.waiting,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chronoline.client.times import Delay, When, lease_length_ms, when
@@ -18,6 +18,7 @@ from chronoline.core.errors import (
 from chronoline.core.limits import reason_problem
 from chronoline.core.message import Header
 from chronoline.core.outcome import LEASE_IS_OVER, Outcome, Refusal
+from chronoline.runtime.timestamps import from_ms
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -92,20 +93,13 @@ class AsyncLease:
 
     @property
     def due(self) -> datetime:
-        return _moment(self._delivery.due_ms)
-
-    @property
-    def due_ms(self) -> int:
-        return self._delivery.due_ms
+        """When the message is meant to fire, in UTC."""
+        return from_ms(self._delivery.due_ms)
 
     @property
     def until(self) -> datetime:
-        """When the lease is over, by the broker's clock."""
-        return _moment(self._until_ms)
-
-    @property
-    def until_ms(self) -> int:
-        return self._until_ms
+        """When the lease is over, by the broker's clock, in UTC."""
+        return from_ms(self._until_ms)
 
     @property
     def attempts(self) -> int:
@@ -140,7 +134,9 @@ class AsyncLease:
     @property
     def late_ms(self) -> float:
         """How late it was handed over, by the broker's clock as far as it is known here."""
-        return 0.0 if self.handed_over_us is None else self.handed_over_us / 1000 - self.due_ms
+        if self.handed_over_us is None:
+            return 0.0
+        return self.handed_over_us / 1000 - self._delivery.due_ms
 
     def json(self) -> Any:
         """The body as JSON. Raises `InvalidInput` if it is none."""
@@ -273,10 +269,6 @@ class AsyncLease:
     @property
     def is_settled(self) -> bool:
         return self._said is not None
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 Settled = tuple[Outcome, int]

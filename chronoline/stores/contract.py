@@ -139,7 +139,7 @@ class Watch(Closing):
 
 
 class Store(Inputs, Members, Closing):
-    """Durable messages with a due time. Obtained from `chronoline.open_store(url)`."""
+    """Durable messages with a due time. Obtained from `chronoline.store.open_store(url)`."""
 
     capabilities: Capabilities
 

@@ -99,22 +99,6 @@ def message_to_wire(message: Message) -> pb.Message:
     )
 
 
-def message_from_wire(wire: pb.Message) -> Message:
-    return Message(
-        id=wire.id,
-        ts=wire.ts_ms,
-        due=wire.due_ms,
-        bucket=wire.bucket,
-        producer_group=wire.producer_group,
-        lock_consumer=wire.lock_consumer if wire.HasField("lock_consumer") else None,
-        version=wire.version,
-        attempts=wire.attempts,
-        expires=wire.expires_ms if wire.HasField("expires_ms") else None,
-        key=wire.key if wire.HasField("key") else None,
-        headers=headers_from_wire(wire.headers),
-    )
-
-
 def delivery_to_wire(leased: LeasedMessage) -> pb.Delivery:
     message = leased.message
     wire = pb.Delivery(
@@ -174,12 +158,6 @@ def _refusal(name: str) -> Refusal:
 def letter_to_wire(letter: DeadLetter) -> pb.DeadLetter:
     return pb.DeadLetter(
         message=message_to_wire(letter.message), reason=letter.reason, died_ms=letter.died
-    )
-
-
-def letter_from_wire(wire: pb.DeadLetter) -> DeadLetter:
-    return DeadLetter(
-        message=message_from_wire(wire.message), reason=wire.reason, died=wire.died_ms
     )
 
 

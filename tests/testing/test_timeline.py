@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chronoline import NewMessage, Topic, TopicSettings, raise_for_refused
 from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
+from chronoline.store import NewMessage, Topic, TopicSettings, raise_for_refused
 from chronoline.testing import (
     ManualClock,
     MemoryStore,

@@ -15,11 +15,10 @@ from chronoline.cli.progress import showing
 from chronoline.cli.quantities import count_of
 from chronoline.cli.rendering import json_bytes, printable, tell
 from chronoline.core.errors import ChronolineError, InvalidInput
-from chronoline.core.message import DeadLetter
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
-    from chronoline.client.aio import Outcomes
+    from chronoline.client.messages import DeadLetter, Outcomes
     from chronoline.client.sync import Client
 
 app = typer.Typer(

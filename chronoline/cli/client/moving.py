@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,10 +24,12 @@ from chronoline.cli.client.options import (
 )
 from chronoline.cli.rendering import json_bytes, printable, shown_bytes
 from chronoline.core.errors import ChronolineError, InvalidInput
-from chronoline.core.message import Message
 from chronoline.core.status import Status, status_of
-from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.clock import SystemClock, to_ms
 from chronoline.runtime.timestamps import show_moment
+
+if TYPE_CHECKING:
+    from chronoline.client.messages import Message
 
 
 @asks_a_broker
@@ -122,7 +124,7 @@ def _as_json(message: Message) -> dict[str, Any]:
 
 def _status(message: Message) -> Status:
     """By this machine's clock; the broker's decides."""
-    return status_of(message.ts, message.lock_consumer is not None, SystemClock().now_ms())
+    return status_of(to_ms(message.ts), message.lock_consumer is not None, SystemClock().now_ms())
 
 
 def _table(message: Message) -> Table:
