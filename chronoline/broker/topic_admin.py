@@ -25,7 +25,7 @@ async def create_topic(
     return topic
 
 
-async def drop_topic(parts: Parts, uid: int) -> bool:
+async def delete_topic(parts: Parts, uid: int) -> bool:
     """False if it was gone already. Raises `TopicNotFound`."""
     topic = await parts.topics.get(uid)
     with parts.metrics.topic_command("delete", topic.name):

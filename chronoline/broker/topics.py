@@ -75,7 +75,7 @@ class Topics:
     async def drop(self, uid: int) -> bool:
         now_ms = self._clock.now_ms()
         dropped = await self._access.look(
-            "drop_topic", lambda store: store.drop_topic(uid, now_ms=now_ms), changes=True
+            "drop_topic", lambda store: store.delete_topic(uid, now_ms=now_ms), changes=True
         )
         self.forget(uid)
         return dropped

@@ -132,8 +132,8 @@ class AsyncClient:
         found = await self._ask("Overseer/ListTopics", pb.ListTopicsRequest(), pb.Topics)
         return [topic_from_wire(each) for each in found.topics]
 
-    async def drop_topic(self, name: str) -> bool:
-        """From now on the topic and everything on it is gone; false if it was already."""
+    async def delete_topic(self, name: str) -> bool:
+        """Deletes a topic and everything on it; false if it was deleted already."""
         topic = await self.topic(name)
         self._uids.pop(name, None)
         asked = pb.TopicRef(uid=topic.uid)
@@ -204,7 +204,7 @@ class AsyncClient:
         )
 
     async def cancel(self, topic: str, id: str) -> None:
-        """Deletes a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        """Cancels a message of the own group. Raises `Refused` if it is leased, or not ours."""
         _check_ids([id])
         raise_for_refused(await self._on_topic(topic, lambda uid: self._producer.cancel(uid, [id])))
 
@@ -432,7 +432,7 @@ class AsyncClient:
         return known.uid if known is not None else (await self.topic(name)).uid
 
     async def _on_topic(self, name: str, work: Callable[[int], Awaitable[Result]]) -> Result:
-        """A topic that was dropped may have been made anew: then it is the one that was named."""
+        """Works on the topic of that name, also if it was deleted and created again since the last time."""
         _check_name("topic", name)
         known = name in self._uids
         uid = await self._uid(name)

@@ -120,7 +120,7 @@ class ConsumerStream(Stream):
     async def next(self) -> AsyncLease:
         """The next message that is due, when it is.
 
-        Raises `TopicNotFound` when a topic was dropped, and `ConsumerReplaced` when another process has
+        Raises `TopicNotFound` when a topic was deleted, and `ConsumerReplaced` when another process has
         connected under this consumer's name.
         """
         while True:

@@ -49,7 +49,7 @@ class Request:
     def refuse(self, error: ChronolineError) -> None:
         """Fails with the refusal, or as unknown if another part or an earlier attempt may have been done.
 
-        No refusal tells what became of an earlier attempt: since then the topic may have been dropped, the
+        No refusal tells what became of an earlier attempt: since then the topic may have been deleted, the
         token revoked, or another broker with other limits may have answered.
         """
         if not self.sent and not self.again:

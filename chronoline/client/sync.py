@@ -230,9 +230,9 @@ class Client(Closing):
         """All of them, by name."""
         return self._run(self._inner.topics())
 
-    def drop_topic(self, name: str) -> bool:
-        """From now on the topic and everything on it is gone; false if it was already."""
-        return self._run(self._inner.drop_topic(name))
+    def delete_topic(self, name: str) -> bool:
+        """Deletes a topic and everything on it; false if it was deleted already."""
+        return self._run(self._inner.delete_topic(name))
 
     def send(
         self,
@@ -286,7 +286,7 @@ class Client(Closing):
         return self._run(self._inner.reschedule(topic, id, due=due, delay=delay))
 
     def cancel(self, topic: str, id: str) -> None:
-        """Deletes a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        """Cancels a message of the own group. Raises `Refused` if it is leased, or not ours."""
         return self._run(self._inner.cancel(topic, id))
 
     def lookup(self, topic: str, id: str) -> Message | None:

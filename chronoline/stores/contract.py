@@ -176,7 +176,7 @@ class Store(Inputs, Members, Closing):
         """All live topics, by name."""
 
     @abstractmethod
-    def drop_topic(self, uid: int, *, now_ms: int) -> bool:
+    def delete_topic(self, uid: int, *, now_ms: int) -> bool:
         """From now on the topic is gone for everybody; false if it was already.
 
         Its messages are removed by `purge`, and its name is taken until that is done.

@@ -75,7 +75,7 @@ class KnowsTopics(Primitives, Store):
     def find_topic(self, name: str) -> Topic | None:
         return self._find_topic(name) if name_problem("topic name", name) is None else None
 
-    def drop_topic(self, uid: int, *, now_ms: int) -> bool:
+    def delete_topic(self, uid: int, *, now_ms: int) -> bool:
         check_time("now_ms", now_ms)
         check_uid(uid)
         return self._drop_topic(uid, now_ms) if 0 <= uid <= MAX_UID else False

@@ -63,7 +63,7 @@ def fill(line: Line) -> None:
 def test_every_method_that_takes_a_topic_is_called_here() -> None:
     public = {name for name in vars(Store) if not name.startswith("_")}
     without_topic = {
-        *("create_topic", "ensure_topic", "find_topic", "list_topics", "drop_topic"),
+        *("create_topic", "ensure_topic", "find_topic", "list_topics", "delete_topic"),
         *("together", "purge", "watch", "clock_ms", "close"),
     }
     assert set(CALLS) - {"replace"} == public - without_topic
@@ -84,7 +84,7 @@ def test_calls_on_a_topic_that_another_store_dropped_and_purged(
 ) -> None:
     line = make_line(max_attempts=1)
     fill(line)
-    other_store.drop_topic(line.uid, now_ms=NOW)
+    other_store.delete_topic(line.uid, now_ms=NOW)
     while other_store.purge(now_ms=NOW):
         pass
     with pytest.raises(TopicNotFound):

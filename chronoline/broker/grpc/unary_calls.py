@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from chronoline.broker.context import Parts
 from chronoline.broker.letter_pages import letter_place
 from chronoline.broker.limits import check_batch
-from chronoline.broker.topic_admin import create_topic, drop_topic
+from chronoline.broker.topic_admin import create_topic, delete_topic
 from chronoline.core.errors import TooMuch
 from chronoline.core.permissions import Actor, Consumer, Producer
 from chronoline.stores.contract import Counts
@@ -84,7 +84,7 @@ class Answering:
 
     async def DropTopic(self, asked: pb.TopicRef) -> pb.Dropped:
         with self._command("drop_topic"):
-            return pb.Dropped(dropped=await drop_topic(self._parts, asked.uid))
+            return pb.Dropped(dropped=await delete_topic(self._parts, asked.uid))
 
     async def GetTopic(self, asked: pb.GetTopicRequest) -> pb.Topic:
         with self._command("get_topic"):

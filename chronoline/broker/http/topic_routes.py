@@ -20,7 +20,7 @@ from chronoline.broker.http.router import (
     problems,
 )
 from chronoline.broker.http.topic_finder import Finder
-from chronoline.broker.topic_admin import create_topic, drop_topic
+from chronoline.broker.topic_admin import create_topic, delete_topic
 
 
 class TopicRoutes:
@@ -72,7 +72,7 @@ class TopicRoutes:
         """Drop a topic, and everything on it."""
         with self._command("drop_topic"):
             found = await self._finder.find(topic)
-            return DroppedTold(dropped=await drop_topic(self._parts, found.uid))
+            return DroppedTold(dropped=await delete_topic(self._parts, found.uid))
 
     async def list_topics(self) -> TopicsTold:
         """List all topics, by name."""

@@ -200,7 +200,7 @@ def test_a_topic_that_was_made_anew_is_the_one_that_is_meant(tmp_path: Path) -> 
         async with serving(tmp_path) as served, served.client() as client:
             await served.create_topic()
             await served.put("m", delay_ms=60_000)
-            await client.drop_topic("t")
+            await client.delete_topic("t")
             gone = await served.http.put("/v1/topics/t/messages/n", json={})
             assert (gone.status_code, gone.json()["code"]) == (404, "topic_not_found")
             await _create_when_purged(served)

@@ -95,7 +95,7 @@ def test_a_pipe_that_stands_still_leaves_its_input_to_others_and_hears_of_a_stop
 def test_a_pipe_whose_timeline_is_dropped_ends(embedded: Embedded, spark: SparkSession) -> None:
     """Else it would show that it lives for ever, where nobody finds it by its name."""
     with Scene(embedded) as scene, Pipe(scene.settings(), spark) as pipe:
-        scene.store.drop_topic(pipe.topic.uid, now_ms=now_ms())
+        scene.store.delete_topic(pipe.topic.uid, now_ms=now_ms())
         until(pipe.stopped.is_set, "it ends")
         assert pipe.failed == f"its timeline {scene.name!r} was dropped"
 
