@@ -21,7 +21,7 @@ from chronoline.broker.limits import Limits
 from chronoline.broker.metrics import FAMILIES
 from chronoline.broker.subscription import MAX_CREDIT
 from chronoline.callbacks.address_guard import LOOPBACK
-from chronoline.core.addresses import is_loopback
+from chronoline.core.addresses import check_address, is_loopback
 from chronoline.core.limits import name_problem
 from chronoline.core.urls import url_problem
 from chronoline.runtime.descriptors import Shares, share_out
@@ -35,7 +35,6 @@ from chronoline.runtime.settings.types import (
     Secret,
     SizeBytes,
     Whole,
-    check_address,
     file_store,
     lasting_store,
     scheme_of,

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,7 @@ from chronoline.log import Event, Log, NewEvent
 from chronoline.pipe.settings import PipeSettings
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.control import Control
+from chronoline.runtime.extras import needs
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.percentiles import Lateness
 from chronoline.stores.contract import Counts
@@ -106,6 +108,8 @@ def demo(
     if timers:
         if (messages, seconds) != (_MESSAGES, _SECONDS):
             raise InvalidInput("--messages and --seconds are not for --timers: leave them out")
+        with needs("the demo of timers", "server"):
+            import_module("chronoline.timers.service")  # its nodes are processes of their own
         show_timers()
         return
     try:

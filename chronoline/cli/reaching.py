@@ -9,9 +9,8 @@ from typing import Any
 import typer
 
 from chronoline.cli.sharing import default
-from chronoline.core.addresses import INSECURE_VARIABLE
+from chronoline.core.addresses import INSECURE_VARIABLE, check_address
 from chronoline.core.errors import InvalidInput
-from chronoline.runtime.settings.types import check_address
 
 
 def address_option(example: str, *, variable: str, panel: str) -> Any:

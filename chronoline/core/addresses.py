@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 
 from chronoline.core.errors import InvalidInput
@@ -10,6 +11,19 @@ from chronoline.core.errors import InvalidInput
 INSECURE_VARIABLE = "CHRONOLINE_INSECURE"
 """In the environment of clients: 1 allows tokens to travel without TLS."""
 _LOCAL_SCHEMES = ("unix:", "unix-abstract:")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_LAST_PORT = 65_535
+_MOST_SHOWN = 40
+
+
+def check_address(text: str, *, example: str, least_port: int = 1) -> str:
+    """Raises `ValueError` unless it is host:port; IPv6 in brackets."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not least_port <= int(match[2]) <= _LAST_PORT:
+        shown = repr(text)
+        shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+        raise ValueError(f"{shown} is no address; write host:port, such as {example}")
+    return text
 
 
 def is_loopback(host: str) -> bool:

@@ -1,24 +1,23 @@
 """For tests of code that uses the SDK: a broker in this process.
 
-pytest imports this module in every project that has Chronoline installed, like `testing.plugin`: what is
-slow to import waits until a broker is wanted.
+The pytest plugin imports this module in every project that has Chronoline installed: slow imports wait until
+a broker starts.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import pytest
+from chronoline.runtime.extras import needs
 
 if TYPE_CHECKING:
     import asyncio
 
     from chronoline.broker.node import Node
     from chronoline.stores.contract import Store
-    from chronoline.testing import MemoryStore
 
 Result = TypeVar("Result")
 
@@ -47,7 +46,8 @@ class LocalBroker:
         return self
 
     async def _start(self) -> None:
-        from chronoline.broker.node import Node  # noqa: PLC0415 - see above
+        with needs("a broker", "server"):
+            from chronoline.broker.node import Node  # noqa: PLC0415 - see above
 
         node = Node(self._store, **self._options)
         await node.start("127.0.0.1", self._port)
@@ -65,17 +65,6 @@ class LocalBroker:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-@pytest.fixture
-def chronoline_broker(
-    chronoline_store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """The address of a broker in this process, on `chronoline_store`. CHRONOLINE_ADDRESS names it too."""
-    with LocalBroker(chronoline_store) as broker:
-        monkeypatch.setenv("CHRONOLINE_ADDRESS", broker.address)
-        monkeypatch.delenv("CHRONOLINE_TOKEN", raising=False)
-        yield broker.address
 
 
 @cache

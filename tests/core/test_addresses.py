@@ -1,10 +1,15 @@
-"""Tokens travel to other machines by TLS alone, unless that is allowed."""
+"""Addresses are host:port; tokens travel to other machines by TLS alone, unless that is allowed."""
 
 from __future__ import annotations
 
 import pytest
 
-from chronoline.core.addresses import check_token_in_clear, is_insecure_allowed, is_loopback
+from chronoline.core.addresses import (
+    check_address,
+    check_token_in_clear,
+    is_insecure_allowed,
+    is_loopback,
+)
 from chronoline.core.errors import InvalidInput
 
 
@@ -29,3 +34,20 @@ def test_the_environment_can_allow_it() -> None:
     assert is_insecure_allowed({"CHRONOLINE_INSECURE": "true"})
     assert not is_insecure_allowed({"CHRONOLINE_INSECURE": "0"})
     assert not is_insecure_allowed({})
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:7400", "[::1]:7400", "host-1.example:65535"])
+def test_host_and_port_are_an_address(text: str) -> None:
+    assert check_address(text, example="x:1") == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", ":1", "host:0", "host:65536", "::1:80", "a b:1"]
+)
+def test_other_text_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address; write host:port, such as x:1"):
+        check_address(text, example="x:1")
+
+
+def test_port_0_stands_for_any_free_port() -> None:
+    assert check_address("host:0", example="x:1", least_port=0) == "host:0"
