@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Literal
+from typing import Any, Literal
 
 from chronoline.broker.loader_registry import Loaders
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import Result, StoreAccess
 from chronoline.broker.topics import Topics
+from chronoline.core.change import LEASE_OPERATIONS, Change, lease_change
 from chronoline.core.errors import StoreError, TopicNotFound
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.core.message import DeadLetter, Lease, LeaseTime, Message, NewMessage
+from chronoline.core.message import (
+    After,
+    DeadLetter,
+    Lease,
+    LeaseTime,
+    Message,
+    NewMessage,
+)
 from chronoline.core.outcome import Outcome
-from chronoline.core.permissions import Actor
+from chronoline.core.permissions import Actor, Operation
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageLanes
 from chronoline.runtime.clock import Clock
@@ -58,6 +66,51 @@ class Carrier:
             ),
         )
 
+    async def change(
+        self,
+        topic_uid: int,
+        operation: Operation,
+        changes: Sequence[Change],
+        *,
+        again: bool = False,
+    ) -> list[Outcome]:
+        """Make changes of one operation. With `again` an earlier attempt of the call was not answered.
+
+        The outcome of a change that sets a time says which it is.
+        """
+        if not changes:
+            return []
+        leases: list[Lease] = []
+        if operation is Operation.RESCHEDULE:
+            changes = self._with_dues(changes)
+        elif operation in LEASE_OPERATIONS:
+            leases = [each.lease for each in changes]
+            named = self._loaders.with_sessions(topic_uid, leases)
+            changes = [
+                each._replace(session=lease.session)
+                for each, lease in zip(changes, named, strict=True)
+            ]
+        outcomes = await self._change(
+            operation, topic_uid, lambda lanes: _submit(lanes, topic_uid, changes, again=again)
+        )
+        if operation is Operation.EXTEND:
+            self._loaders.extended(topic_uid, leases, outcomes)
+        elif leases:
+            self._loaders.settled(topic_uid, leases, outcomes)
+        if operation is Operation.UNRESERVE:
+            self._loaders.noticed([Notice(topic_uid=topic_uid)])  # no store tells of it
+        return outcomes
+
+    def _with_dues(self, changes: Sequence[Change]) -> list[Change]:
+        """The changes with absolute times, by the clock of the store's writes."""
+        now_ms = self._access.clock.now_ms()
+        return [
+            each._replace(to=now_ms + each.to.delay_ms) if isinstance(each.to, After) else each
+            for each in changes
+        ]
+
+    # The same by name, for those who have ids or leases in hand
+
     async def reschedule(
         self,
         topic_uid: int,
@@ -66,34 +119,22 @@ class Carrier:
         producer_group: str,
         again: bool = False,
     ) -> list[Outcome]:
-        return await self._change(
-            "reschedule",
-            topic_uid,
-            lambda lanes: lanes.reschedule(
-                topic_uid, moves, producer_group=producer_group, again=again
-            ),
-        )
+        changes = [
+            Change(Operation.RESCHEDULE, each, producer_group, to=due) for each, due in moves
+        ]
+        return await self.change(topic_uid, Operation.RESCHEDULE, changes, again=again)
 
     async def cancel(
         self, topic_uid: int, ids: Sequence[str], *, producer_group: str, again: bool = False
     ) -> list[Outcome]:
-        return await self._change(
-            "cancel",
-            topic_uid,
-            lambda lanes: lanes.cancel(topic_uid, ids, producer_group=producer_group, again=again),
-        )
-
-    # Consumers. With `again` an earlier attempt of the same call was not answered.
+        changes = [Change(Operation.CANCEL, each, producer_group) for each in ids]
+        return await self.change(topic_uid, Operation.CANCEL, changes, again=again)
 
     async def ack(
         self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
     ) -> list[Outcome]:
-        named = self._loaders.with_sessions(topic_uid, leases)
-        outcomes = await self._change(
-            "ack", topic_uid, lambda lanes: lanes.ack(topic_uid, named, again=again)
-        )
-        self._loaders.settled(topic_uid, leases, outcomes)
-        return outcomes
+        changes = [lease_change(Operation.ACK, each) for each in leases]
+        return await self.change(topic_uid, Operation.ACK, changes, again=again)
 
     async def move(
         self,
@@ -103,43 +144,21 @@ class Carrier:
         *,
         again: bool = False,
     ) -> list[Outcome]:
-        """Extends leases to a time, or gives messages back to be due at it. Outcomes say which it was."""
-        leases = [lease for lease, _ in moves]
-        named = self._loaders.with_sessions(topic_uid, leases)
-        timed = [(lease, to) for lease, (_, to) in zip(named, moves, strict=True)]
-        outcomes = await self._change(
-            move, topic_uid, lambda lanes: getattr(lanes, move)(topic_uid, timed, again=again)
-        )
-        if move == "extend":
-            self._loaders.extended(topic_uid, leases, outcomes)
-        else:
-            self._loaders.settled(topic_uid, leases, outcomes)
-        return outcomes
+        operation = Operation(move)
+        changes = [lease_change(operation, lease, to) for lease, to in moves]
+        return await self.change(topic_uid, operation, changes, again=again)
 
     async def bury(
         self, topic_uid: int, burials: Sequence[tuple[Lease, str]], *, again: bool = False
     ) -> list[Outcome]:
-        """Sends messages to the dead letters, each for a reason."""
-        leases = [lease for lease, _ in burials]
-        named = self._loaders.with_sessions(topic_uid, leases)
-        reasoned = [(lease, reason) for lease, (_, reason) in zip(named, burials, strict=True)]
-        outcomes = await self._change(
-            "bury", topic_uid, lambda lanes: lanes.bury(topic_uid, reasoned, again=again)
-        )
-        self._loaders.settled(topic_uid, leases, outcomes)
-        return outcomes
+        changes = [lease_change(Operation.BURY, each, reason=reason) for each, reason in burials]
+        return await self.change(topic_uid, Operation.BURY, changes, again=again)
 
     async def unreserve(
         self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
     ) -> list[Outcome]:
-        """Gives messages back that were not begun: as if they had never been taken."""
-        named = self._loaders.with_sessions(topic_uid, leases)
-        outcomes = await self._change(
-            "unreserve", topic_uid, lambda lanes: lanes.unreserve(topic_uid, named, again=again)
-        )
-        self._loaders.settled(topic_uid, leases, outcomes)
-        self._loaders.noticed([Notice(topic_uid=topic_uid)])  # no store tells of it
-        return outcomes
+        changes = [lease_change(Operation.UNRESERVE, each) for each in leases]
+        return await self.change(topic_uid, Operation.UNRESERVE, changes, again=again)
 
     # Looking
 
@@ -240,3 +259,28 @@ class Carrier:
         topic: Topic = await self._topics.get(topic_uid)
         with self._metrics.command(command, topic.name):
             return await self._access.look(command, read, topic=topic.name, changes=changes)
+
+
+_ITEMS: dict[Operation, Callable[[Change], Any]] = {
+    Operation.RESCHEDULE: lambda change: (change.id, change.to),
+    Operation.CANCEL: lambda change: change.id,
+    Operation.ACK: lambda change: change.lease,
+    Operation.UNRESERVE: lambda change: change.lease,
+    Operation.EXTEND: lambda change: (change.lease, change.to),
+    Operation.RELEASE: lambda change: (change.lease, change.to),
+    Operation.RETRY: lambda change: (change.lease, change.to),
+    Operation.BURY: lambda change: (change.lease, change.reason),
+}
+"""A change as the storage lanes take it."""
+
+
+def _submit(
+    lanes: StorageLanes, topic_uid: int, changes: Sequence[Change], *, again: bool
+) -> Future[list[Outcome]]:
+    operation = changes[0].operation
+    owner = {} if operation in LEASE_OPERATIONS else {"producer_group": changes[0].name}
+    items = [_ITEMS[operation](each) for each in changes]
+    answer: Future[list[Outcome]] = getattr(lanes, operation)(
+        topic_uid, items, again=again, **owner
+    )
+    return answer

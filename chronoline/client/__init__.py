@@ -3,8 +3,7 @@
 From the outside inwards: users call `aio`, and `sync` is generated from it; `worker` calls their handlers.
 `messages` holds the values that users give and get, `leases` the messages that they are handed. Below,
 `producer_stream` and `consumer_stream` are the two kinds of `stream` on one `connection`. `requests` holds
-requests until they are answered, `settlement` writes changes of leases, `renewal` extends leases, and
-`broker_time` knows the broker's clock.
+requests until they are answered, `renewal` extends leases, and `broker_time` knows the broker's clock.
 
 All names are imported at their first use: gRPC is slow to import.
 """

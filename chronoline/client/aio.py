@@ -24,10 +24,12 @@ from chronoline.client.messages import (
 from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.renewal import renew
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
+from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import id_problem, name_problem
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP
-from chronoline.core.outcome import raise_for_refused
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After
+from chronoline.core.outcome import Outcome, raise_for_refused
+from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.clock import to_ms
 from chronoline.wire.codec import outcomes_from_wire, settings_to_wire, topic_from_wire
@@ -198,15 +200,15 @@ class AsyncClient:
     ) -> None:
         """Moves a message of the own group. Raises `Refused` if it is leased, or not ours."""
         _check_ids([id])
-        move = (id, when(due, delay))
-        raise_for_refused(
-            await self._on_topic(topic, lambda uid: self._producer.reschedule(uid, [move]))
-        )
+        change = Change(Operation.RESCHEDULE, id, self._producer.name, to=when(due, delay))
+        raise_for_refused(await self._change(topic, [change]))
 
     async def cancel(self, topic: str, id: str) -> None:
         """Cancels a message of the own group. Raises `Refused` if it is leased, or not ours."""
         _check_ids([id])
-        raise_for_refused(await self._on_topic(topic, lambda uid: self._producer.cancel(uid, [id])))
+        raise_for_refused(
+            await self._change(topic, [Change(Operation.CANCEL, id, self._producer.name)])
+        )
 
     # Looking
 
@@ -295,7 +297,10 @@ class AsyncClient:
             "Carrier/Redrive",
             ids,
             lambda uid, page: pb.RedriveRequest(
-                topic_uid=uid, ids=page, due_ms=at.at_ms, delay_ms=at.delay_ms
+                topic_uid=uid,
+                ids=page,
+                due_ms=None if isinstance(at, After) else at,
+                delay_ms=at.delay_ms if isinstance(at, After) else None,
             ),
         )
 
@@ -426,6 +431,9 @@ class AsyncClient:
             )
             outcomes += outcomes_from_wire(found.outcomes)
         return outcomes
+
+    async def _change(self, topic: str, changes: Sequence[Change]) -> list[Outcome]:
+        return await self._on_topic(topic, lambda uid: self._producer.change(uid, changes))
 
     async def _uid(self, name: str) -> int:
         known = self._uids.get(name)

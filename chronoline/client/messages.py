@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from chronoline.client.producer_stream import Sending
-from chronoline.client.times import Delay, When, when
+from chronoline.client.times import Delay, when
 from chronoline.client.trace_context import traced
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BODY_BYTES, message_problem
-from chronoline.core.message import Header, NewMessage
+from chronoline.core.message import After, Header, NewMessage
 from chronoline.core.outcome import Outcome, raise_for_refused
 from chronoline.runtime.clock import to_ms
 from chronoline.runtime.message_ids import new_id
@@ -143,10 +143,10 @@ def sendings(messages: Iterable[ToSend]) -> list[Sending]:
 def _sending(message: ToSend) -> Sending:
     if not isinstance(message, ToSend):
         raise InvalidInput(f"each message must be a ToSend, not {type(message).__name__}")
-    at: When = when(message.due, message.delay)
+    at = when(message.due, message.delay)
     new = NewMessage(
         id=new_id() if message.id is None else message.id,
-        due=at.at_ms or 0,
+        due=0 if isinstance(at, After) else at,
         body=_body(message.body, message.json),
         key=message.key,
         headers=_headers(message.headers),
@@ -154,7 +154,7 @@ def _sending(message: ToSend) -> Sending:
     )
     if problem := message_problem(new, MAX_BODY_BYTES):
         raise InvalidInput(problem if message.id is None else f"message {message.id!r}: {problem}")
-    return Sending(new, at.delay_ms, message.id is None)
+    return Sending(new, at.delay_ms if isinstance(at, After) else None, message.id is None)
 
 
 def _body(body: bytes | str | BaseModel | None, json: Any) -> bytes | None:

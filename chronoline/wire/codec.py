@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
+from chronoline.core.change import Change
+from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_HEADERS
 from chronoline.core.message import (
+    After,
     DeadLetter,
     Header,
-    Lease,
     LeasedMessage,
     Message,
     NewMessage,
 )
 from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -161,11 +164,151 @@ def letter_to_wire(letter: DeadLetter) -> pb.DeadLetter:
     )
 
 
-def leases_from_wire(
-    refs: Sequence[pb.LeaseRef | pb.LeaseMove], consumer: str, *, session: str
-) -> list[Lease]:
-    """A lease is named by id, consumer and version; its end is the store's to know."""
+# Changes
+
+
+class _Form(NamedTuple):
+    """How changes of one operation travel: as which batch of a frame, and as which items of it."""
+
+    batch: str
+    items: str
+    write: Callable[[Change], Any]
+    read: Callable[[Operation, Any, str, str], Change]
+    kind: int = 0
+    """Of a batch that several operations share."""
+
+
+class ChangeBatch(NamedTuple):
+    """The changes that a frame asks for, all of one operation."""
+
+    operation: Operation
+    topic_uid: int
+    again: bool
+    """An earlier attempt was not answered."""
+    items: Sequence[Any]
+
+    def changes(self, name: str, session: str = "") -> list[Change]:
+        """The changes, on behalf of the consumer or the producer group of this name."""
+        read = _FORMS[self.operation].read
+        return [read(self.operation, item, name, session) for item in self.items]
+
+
+def write_changes(
+    frame: pb.ProducerFrame | pb.ConsumerFrame,
+    topic_uid: int,
+    changes: Sequence[Change],
+    *,
+    again: bool,
+) -> None:
+    """Puts changes of one operation into a frame. `again`: an earlier attempt was not answered."""
+    form = _FORMS[changes[0].operation]
+    batch = getattr(frame, form.batch)
+    batch.topic_uid, batch.again = topic_uid, again
+    if form.kind:
+        batch.kind = form.kind
+    getattr(batch, form.items).extend(map(form.write, changes))
+
+
+def read_changes(frame: pb.ProducerFrame | pb.ConsumerFrame) -> ChangeBatch:
+    """The changes that a frame asks for. Raises `InvalidInput` for a frame that asks for none."""
+    name = frame.WhichOneof("what") or ""
+    batch = getattr(frame, name, None)
+    operation = _OPERATIONS.get((name, getattr(batch, "kind", 0)))
+    if operation is None and name == "move":
+        raise InvalidInput("a move has to be of a kind: extend, release, retry, bury or unreserve")
+    if operation is None or batch is None:
+        raise InvalidInput("the frame asks for nothing that this broker knows")
+    items = getattr(batch, _FORMS[operation].items)
+    return ChangeBatch(operation, batch.topic_uid, batch.again, items)
+
+
+def write_answer(
+    reply: pb.ProducerReply | pb.ConsumerReply, operation: Operation, outcomes: Sequence[Outcome]
+) -> None:
+    """Puts the outcomes of changes into a reply; of moves with the times from which they hold."""
+    if _FORMS[operation].batch == "move":
+        reply.moved.outcomes.extend(outcomes_to_wire(outcomes))  # type: ignore[union-attr]  # a consumer's
+        reply.moved.at_ms.extend(each.at if each.done else 0 for each in outcomes)  # type: ignore[union-attr]  # as above
+    else:
+        reply.outcomes.outcomes.extend(outcomes_to_wire(outcomes))
+
+
+def read_answer(reply: pb.ProducerReply | pb.ConsumerReply) -> list[Outcome]:
+    """The outcomes of changes; `at` is the time from which a move holds."""
+    if reply.WhichOneof("what") != "moved":
+        return outcomes_from_wire(reply.outcomes.outcomes)
+    moved = reply.moved  # type: ignore[union-attr]  # a consumer's
     return [
-        Lease(id=each.id, consumer=consumer, version=each.version, until=0, session=session)
-        for each in refs
+        replace(outcome, at=at_ms)
+        for outcome, at_ms in zip(outcomes_from_wire(moved.outcomes), moved.at_ms, strict=True)
     ]
+
+
+def _write_id(change: Change) -> str:
+    return change.id
+
+
+def _read_id(operation: Operation, item: str, name: str, session: str) -> Change:
+    return Change(operation, item, name)
+
+
+def _write_due(change: Change) -> pb.Move:
+    if isinstance(change.to, After):
+        return pb.Move(id=change.id, delay_ms=change.to.delay_ms)
+    return pb.Move(id=change.id, due_ms=change.to)
+
+
+def _read_due(operation: Operation, item: pb.Move, name: str, session: str) -> Change:
+    to = item.due_ms if item.HasField("due_ms") else After(item.delay_ms)
+    return Change(operation, item.id, name, to=to)
+
+
+def _write_lease(change: Change) -> pb.LeaseRef:
+    return pb.LeaseRef(id=change.id, version=change.version)
+
+
+def _read_lease(
+    operation: Operation, item: pb.LeaseRef | pb.LeaseMove, name: str, session: str
+) -> Change:
+    """The end of the lease is the store's to know."""
+    return Change(operation, item.id, name, item.version, session=session)
+
+
+def _write_given_back(change: Change) -> pb.LeaseMove:
+    return pb.LeaseMove(id=change.id, version=change.version)
+
+
+def _write_moved(change: Change) -> pb.LeaseMove:
+    if isinstance(change.to, After):
+        delay_ms = change.to.delay_ms
+        return pb.LeaseMove(id=change.id, version=change.version, delay_ms=delay_ms)
+    return pb.LeaseMove(id=change.id, version=change.version, at_ms=change.to)
+
+
+def _read_moved(operation: Operation, item: pb.LeaseMove, name: str, session: str) -> Change:
+    to = item.at_ms if item.HasField("at_ms") else After(item.delay_ms)
+    return Change(operation, item.id, name, item.version, to, session=session)
+
+
+def _write_buried(change: Change) -> pb.LeaseMove:
+    return pb.LeaseMove(id=change.id, version=change.version, reason=change.reason)
+
+
+def _read_buried(operation: Operation, item: pb.LeaseMove, name: str, session: str) -> Change:
+    return Change(operation, item.id, name, item.version, reason=item.reason, session=session)
+
+
+_MOVES = pb.MoveBatch
+_FORMS: dict[Operation, _Form] = {
+    Operation.RESCHEDULE: _Form("reschedule", "moves", _write_due, _read_due),
+    Operation.CANCEL: _Form("cancel", "ids", _write_id, _read_id),
+    Operation.ACK: _Form("ack", "leases", _write_lease, _read_lease),
+    Operation.EXTEND: _Form("move", "moves", _write_moved, _read_moved, _MOVES.KIND_EXTEND),
+    Operation.RELEASE: _Form("move", "moves", _write_moved, _read_moved, _MOVES.KIND_RELEASE),
+    Operation.RETRY: _Form("move", "moves", _write_moved, _read_moved, _MOVES.KIND_RETRY),
+    Operation.BURY: _Form("move", "moves", _write_buried, _read_buried, _MOVES.KIND_BURY),
+    Operation.UNRESERVE: _Form(
+        "move", "moves", _write_given_back, _read_lease, _MOVES.KIND_UNRESERVE
+    ),
+}
+_OPERATIONS = {(form.batch, form.kind): operation for operation, form in _FORMS.items()}
