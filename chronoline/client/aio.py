@@ -205,10 +205,13 @@ class AsyncClient:
 
     async def cancel(self, topic: str, id: str) -> None:
         """Cancels a message of the own group. Raises `Refused` if it is leased, or not ours."""
-        _check_ids([id])
-        raise_for_refused(
-            await self._change(topic, [Change(Operation.CANCEL, id, self._producer.name)])
-        )
+        (await self.cancel_many(topic, [id])).raise_for_refused()
+
+    async def cancel_many(self, topic: str, ids: Sequence[str]) -> Outcomes:
+        """Cancels messages of the own group; an outcome for each. They are not one transaction."""
+        _check_ids(ids)
+        changes = [Change(Operation.CANCEL, each, self._producer.name) for each in ids]
+        return Outcomes(await self._change(topic, changes))
 
     # Looking
 
@@ -416,8 +419,6 @@ class AsyncClient:
         asked: Callable[[int, Sequence[str]], Any],
     ) -> Outcomes:
         """A change of dead letters, so many at a time."""
-        if isinstance(ids, str):
-            raise InvalidInput("ids must be a list of ids")
         _check_ids(ids)
         outcomes = Outcomes()
         for begin in range(0, len(ids), _PAGE_IDS):
@@ -433,6 +434,8 @@ class AsyncClient:
         return outcomes
 
     async def _change(self, topic: str, changes: Sequence[Change]) -> list[Outcome]:
+        if not changes:
+            return []
         return await self._on_topic(topic, lambda uid: self._producer.change(uid, changes))
 
     async def _uid(self, name: str) -> int:
@@ -459,6 +462,8 @@ def _check_name(what: str, name: object) -> None:
 
 
 def _check_ids(ids: Iterable[object]) -> None:
+    if isinstance(ids, str):
+        raise InvalidInput("ids must be a list of ids")
     for each in ids:
         if problem := id_problem(each):
             raise InvalidInput(problem)

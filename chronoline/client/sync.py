@@ -289,6 +289,10 @@ class Client(Closing):
         """Cancels a message of the own group. Raises `Refused` if it is leased, or not ours."""
         return self._run(self._inner.cancel(topic, id))
 
+    def cancel_many(self, topic: str, ids: Sequence[str]) -> Outcomes:
+        """Cancels messages of the own group; an outcome for each. They are not one transaction."""
+        return self._run(self._inner.cancel_many(topic, ids))
+
     def lookup(self, topic: str, id: str) -> Message | None:
         """A message without its body; None if there is none, or it is deleted or dead."""
         return self._run(self._inner.lookup(topic, id))

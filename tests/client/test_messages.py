@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 
-from chronoline.client import DeadLetter, Forecast, Message
+from chronoline.client import DeadLetter, Forecast, Message, ToSend
 from chronoline.client.sync import Client
 
 DUE = datetime(2035, 1, 1, 12, 0, 0, 1_000, tzinfo=UTC)
@@ -65,3 +65,15 @@ def test_lease_shows_due_and_end_as_datetimes(chronoline_broker: str) -> None:
 def test_no_value_of_the_sdk_names_milliseconds() -> None:
     for value in (Message, DeadLetter, Forecast):
         assert [each.name for each in fields(value) if each.name.endswith("_ms")] == []
+
+
+def test_cancel_many_answers_an_outcome_for_each(chronoline_broker: str) -> None:
+    ids = [f"m{number}" for number in range(3_000)]
+    with Client(chronoline_broker) as client:
+        client.create_topic("t")
+        client.send_many("t", [ToSend(id=each, delay=3_600) for each in ids]).raise_for_refused()
+        outcomes = client.cancel_many("t", [*ids, "missing"])
+        assert [each.id for each in outcomes] == [*ids, "missing"]
+        assert [each.refusal for each in outcomes.refused] == ["not_found"]
+        assert client.count("t").total == 0
+        assert client.cancel_many("t", []) == []

@@ -10,7 +10,13 @@ from fastapi import APIRouter, Query
 
 from chronoline.broker.context import Parts
 from chronoline.broker.http.fields import MessageId, ProducerGroup, TopicName
-from chronoline.broker.http.requests import AskedBatch, AskedCreate, AskedNew, AskedReschedule
+from chronoline.broker.http.requests import (
+    AskedBatch,
+    AskedCancel,
+    AskedCreate,
+    AskedNew,
+    AskedReschedule,
+)
 from chronoline.broker.http.responses import OutcomesTold, OutcomeTold
 from chronoline.broker.http.router import (
     OF_A_CHANGE,
@@ -25,9 +31,11 @@ from chronoline.broker.http.router import (
 from chronoline.broker.http.slices import checked, in_slices
 from chronoline.broker.http.topic_finder import Finder
 from chronoline.broker.limits import check_batch
+from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
 from chronoline.core.outcome import Outcome
+from chronoline.core.permissions import Operation
 
 
 class Producing:
@@ -60,6 +68,11 @@ class Producing:
             responses=problems(OF_A_TOPIC, OF_A_CHANGE, OF_ONE_MESSAGE),
             response_model_exclude_none=True,
         )(self.cancel_message)
+        router.post(
+            "/topics/{topic}/cancel",
+            responses=problems(WITH_A_BODY, OF_A_TOPIC, OF_A_CHANGE),
+            response_model_exclude_none=True,
+        )(self.cancel_messages)
         return router
 
     async def create_message(
@@ -112,7 +125,7 @@ class Producing:
         id: MessageId,
         producer_group: Annotated[ProducerGroup, Query()] = DEFAULT_PRODUCER_GROUP,
     ) -> OutcomeTold:
-        """Delete a message of the own producer group."""
+        """Cancel a message of the own producer group."""
         outcomes = await self._finder.on(
             topic,
             lambda found: self._parts.carrier.cancel(
@@ -120,3 +133,15 @@ class Producing:
             ),
         )
         return OutcomeTold.of(only(outcomes))
+
+    async def cancel_messages(self, topic: TopicName, asked: AskedCancel) -> OutcomesTold:
+        """Cancel messages of the own producer group, each with an outcome of its own."""
+        check_batch(len(asked.ids), self._parts.limits)
+        changes = [Change(Operation.CANCEL, each, asked.producer_group) for each in asked.ids]
+        outcomes = await self._finder.on(
+            topic,
+            lambda found: self._parts.carrier.change(
+                found.uid, Operation.CANCEL, changes, again=asked.again
+            ),
+        )
+        return await told(outcomes)

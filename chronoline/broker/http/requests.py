@@ -228,6 +228,19 @@ class AskedReschedule(AskedWhen):
     producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
 
 
+class AskedCancel(Asked):
+    """Messages to cancel."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["u1", "u2"]}]})
+
+    ids: list[Id]
+    producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
+    again: bool = Field(
+        default=False,
+        description="An earlier request for the same was not answered, or its outcome was unknown.",
+    )
+
+
 # Consumers
 
 

@@ -34,15 +34,23 @@ if TYPE_CHECKING:
 
 @asks_a_broker
 def cancel(
-    broker: Broker, topic: TopicName, message_id: MessageId, *, group: Group = DEFAULT_GROUP
+    broker: Broker,
+    topic: TopicName,
+    message_ids: Annotated[list[str], typer.Argument(metavar="ID…", show_default=False)],
+    *,
+    group: Group = DEFAULT_GROUP,
 ) -> None:
-    """Cancel a message that waits: nobody gets it any more.
+    """Cancel messages that wait: nobody gets them any more.
 
     chronoline cancel reminders ada-1
+    chronoline cancel reminders ada-1 ada-2
     """
     with broker.client(group=group) as client:
-        client.cancel(topic, message_id)
-    print(f"cancelled {message_id!r}")
+        outcomes = client.cancel_many(topic, message_ids)
+    for each in outcomes:
+        if each.done:
+            print(f"cancelled {each.id!r}")
+    outcomes.raise_for_refused()
 
 
 @asks_a_broker

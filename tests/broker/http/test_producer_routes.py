@@ -183,6 +183,27 @@ def test_a_message_is_rescheduled_and_cancelled_by_its_group(tmp_path: Path) -> 
     asyncio.run(play())
 
 
+def test_batch_of_messages_is_cancelled_by_its_group(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            for each in ("a", "b"):
+                await served.put(each, delay_ms=60_000, producer_group="g")
+            batch = {"ids": ["a", "missing", "b"], "producer_group": "g"}
+            other = await served.http.post("/v1/topics/t/cancel", json={"ids": ["a"]})
+            assert other.json()["outcomes"][0]["refusal"] == "not_owner"
+            done = await served.http.post("/v1/topics/t/cancel", json=batch)
+            assert done.status_code == 200
+            told = [(each["id"], each["done"]) for each in done.json()["outcomes"]]
+            assert told == [("a", True), ("missing", False), ("b", True)]
+            again = await served.http.post("/v1/topics/t/cancel", json={**batch, "again": True})
+            assert [each["done"] for each in again.json()["outcomes"]] == [True, False, True]
+            none = await served.http.post("/v1/topics/t/cancel", json={"ids": []})
+            assert none.json() == {"outcomes": []}
+
+    asyncio.run(play())
+
+
 def test_a_leased_message_is_nobody_elses_to_move(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:

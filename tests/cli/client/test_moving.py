@@ -13,6 +13,18 @@ def test_a_message_is_cancelled_by_its_group(command: Command, client: Client, t
     assert "there is no message with this id" in command.refusal("cancel", topic, "j")
 
 
+def test_several_messages_are_cancelled_at_once(
+    command: Command, client: Client, topic: str
+) -> None:
+    for each in "abc":
+        client.send(topic, id=each, delay=3_600)
+    assert command("cancel", topic, "a", "b") == "cancelled 'a'\ncancelled 'b'\n"
+    failed = command.failed("cancel", topic, "missing", "c")
+    assert failed.stdout == "cancelled 'c'\n"
+    assert str(failed.exception) == "refused: 'missing': there is no message with this id"
+    assert client.count(topic).total == 0
+
+
 def test_a_message_is_moved_to_a_moment_or_by_a_duration(
     command: Command, client: Client, topic: str
 ) -> None:
