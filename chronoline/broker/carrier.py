@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from operator import attrgetter
 from typing import Any, Literal
 
 from chronoline.broker.loader_registry import Loaders
@@ -67,49 +68,58 @@ class Carrier:
         )
 
     async def change(
-        self,
-        topic_uid: int,
-        operation: Operation,
-        changes: Sequence[Change],
-        *,
-        again: bool = False,
+        self, topic_uid: int, changes: Sequence[Change], *, again: bool = False
     ) -> list[Outcome]:
-        """Make changes of one operation. With `again` an earlier attempt of the call was not answered.
+        """Make changes, all of one operation. With `again` an earlier attempt was not answered.
 
         The outcome of a change that sets a time says which it is.
         """
         if not changes:
             return []
-        leases: list[Lease] = []
+        operation = changes[0].operation
+        if operation in LEASE_OPERATIONS:
+            return await self._change_leases(operation, topic_uid, changes, again=again)
+        group = changes[0].name
+        items: list[Any] = [each.id for each in changes]
         if operation is Operation.RESCHEDULE:
-            changes = self._with_dues(changes)
-        elif operation in LEASE_OPERATIONS:
-            leases = [each.lease for each in changes]
-            named = self._loaders.with_sessions(topic_uid, leases)
-            changes = [
-                each._replace(session=lease.session)
-                for each, lease in zip(changes, named, strict=True)
-            ]
+            items = list(zip(items, self._dues(changes), strict=True))
+        return await self._change(
+            operation,
+            topic_uid,
+            lambda lanes: getattr(lanes, operation)(
+                topic_uid, items, producer_group=group, again=again
+            ),
+        )
+
+    async def _change_leases(
+        self, operation: Operation, topic_uid: int, changes: Sequence[Change], *, again: bool
+    ) -> list[Outcome]:
+        leases = [each.lease for each in changes]
+        items: list[Any] = self._loaders.with_sessions(topic_uid, leases)
+        detail = _DETAILS.get(operation)
+        if detail is not None:
+            items = list(zip(items, map(detail, changes), strict=True))
         outcomes = await self._change(
-            operation, topic_uid, lambda lanes: _submit(lanes, topic_uid, changes, again=again)
+            operation,
+            topic_uid,
+            lambda lanes: getattr(lanes, operation)(topic_uid, items, again=again),
         )
         if operation is Operation.EXTEND:
             self._loaders.extended(topic_uid, leases, outcomes)
-        elif leases:
+        else:
             self._loaders.settled(topic_uid, leases, outcomes)
         if operation is Operation.UNRESERVE:
             self._loaders.noticed([Notice(topic_uid=topic_uid)])  # no store tells of it
         return outcomes
 
-    def _with_dues(self, changes: Sequence[Change]) -> list[Change]:
-        """The changes with absolute times, by the clock of the store's writes."""
+    def _dues(self, changes: Sequence[Change]) -> list[int]:
+        """Their new times; delays begin at the clock of the store's writes."""
         now_ms = self._access.clock.now_ms()
         return [
-            each._replace(to=now_ms + each.to.delay_ms) if isinstance(each.to, After) else each
-            for each in changes
+            now_ms + each.to.delay_ms if isinstance(each.to, After) else each.to for each in changes
         ]
 
-    # The same by name, for those who have ids or leases in hand
+    # The same by name, as HTTP asks for it
 
     async def reschedule(
         self,
@@ -122,19 +132,19 @@ class Carrier:
         changes = [
             Change(Operation.RESCHEDULE, each, producer_group, to=due) for each, due in moves
         ]
-        return await self.change(topic_uid, Operation.RESCHEDULE, changes, again=again)
+        return await self.change(topic_uid, changes, again=again)
 
     async def cancel(
         self, topic_uid: int, ids: Sequence[str], *, producer_group: str, again: bool = False
     ) -> list[Outcome]:
         changes = [Change(Operation.CANCEL, each, producer_group) for each in ids]
-        return await self.change(topic_uid, Operation.CANCEL, changes, again=again)
+        return await self.change(topic_uid, changes, again=again)
 
     async def ack(
         self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
     ) -> list[Outcome]:
         changes = [lease_change(Operation.ACK, each) for each in leases]
-        return await self.change(topic_uid, Operation.ACK, changes, again=again)
+        return await self.change(topic_uid, changes, again=again)
 
     async def move(
         self,
@@ -144,21 +154,14 @@ class Carrier:
         *,
         again: bool = False,
     ) -> list[Outcome]:
-        operation = Operation(move)
-        changes = [lease_change(operation, lease, to) for lease, to in moves]
-        return await self.change(topic_uid, operation, changes, again=again)
+        changes = [lease_change(Operation(move), lease, to) for lease, to in moves]
+        return await self.change(topic_uid, changes, again=again)
 
     async def bury(
         self, topic_uid: int, burials: Sequence[tuple[Lease, str]], *, again: bool = False
     ) -> list[Outcome]:
         changes = [lease_change(Operation.BURY, each, reason=reason) for each, reason in burials]
-        return await self.change(topic_uid, Operation.BURY, changes, again=again)
-
-    async def unreserve(
-        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
-    ) -> list[Outcome]:
-        changes = [lease_change(Operation.UNRESERVE, each) for each in leases]
-        return await self.change(topic_uid, Operation.UNRESERVE, changes, again=again)
+        return await self.change(topic_uid, changes, again=again)
 
     # Looking
 
@@ -261,26 +264,10 @@ class Carrier:
             return await self._access.look(command, read, topic=topic.name, changes=changes)
 
 
-_ITEMS: dict[Operation, Callable[[Change], Any]] = {
-    Operation.RESCHEDULE: lambda change: (change.id, change.to),
-    Operation.CANCEL: lambda change: change.id,
-    Operation.ACK: lambda change: change.lease,
-    Operation.UNRESERVE: lambda change: change.lease,
-    Operation.EXTEND: lambda change: (change.lease, change.to),
-    Operation.RELEASE: lambda change: (change.lease, change.to),
-    Operation.RETRY: lambda change: (change.lease, change.to),
-    Operation.BURY: lambda change: (change.lease, change.reason),
+_DETAILS: dict[Operation, Callable[[Change], LeaseTime | str]] = {
+    Operation.EXTEND: attrgetter("to"),
+    Operation.RELEASE: attrgetter("to"),
+    Operation.RETRY: attrgetter("to"),
+    Operation.BURY: attrgetter("reason"),
 }
-"""A change as the storage lanes take it."""
-
-
-def _submit(
-    lanes: StorageLanes, topic_uid: int, changes: Sequence[Change], *, again: bool
-) -> Future[list[Outcome]]:
-    operation = changes[0].operation
-    owner = {} if operation in LEASE_OPERATIONS else {"producer_group": changes[0].name}
-    items = [_ITEMS[operation](each) for each in changes]
-    answer: Future[list[Outcome]] = getattr(lanes, operation)(
-        topic_uid, items, again=again, **owner
-    )
-    return answer
+"""The part of a change that the store takes beside the lease."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from chronoline.core.change import Change
+from chronoline.core.change import LEASE_OPERATIONS, Change
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_HEADERS
 from chronoline.core.message import (
@@ -15,6 +15,7 @@ from chronoline.core.message import (
     DeadLetter,
     Header,
     LeasedMessage,
+    LeaseTime,
     Message,
     NewMessage,
 )
@@ -172,10 +173,69 @@ class _Form(NamedTuple):
 
     batch: str
     items: str
-    write: Callable[[Change], Any]
-    read: Callable[[Operation, Any, str, str], Change]
+    ids_alone: bool = False
+    """An item is the id, and not a message."""
+    time: str = ""
+    """The field of a new time that is absolute; a relative one is `delay_ms`."""
+    has_reason: bool = False
     kind: int = 0
     """Of a batch that several operations share."""
+
+    def write(self, items: Any, changes: Iterable[Change]) -> None:
+        if self.ids_alone:
+            items.extend(change.id for change in changes)
+            return
+        for change in changes:
+            item = items.add()
+            item.id = change.id
+            if change.version:
+                item.version = change.version
+            if self.time:
+                self._write_time(item, change.to)
+            if self.has_reason:
+                item.reason = change.reason
+
+    def read(
+        self, operation: Operation, items: Iterable[Any], name: str, session: str
+    ) -> list[Change]:
+        if self.ids_alone:
+            return [Change(operation, each, name) for each in items]
+        leased = operation in LEASE_OPERATIONS
+        return [
+            Change(
+                operation,
+                each.id,
+                name,
+                each.version if leased else 0,
+                self._read_time(each) if self.time else 0,
+                0,
+                each.reason if self.has_reason else "",
+                session,
+            )
+            for each in items
+        ]
+
+    def _write_time(self, item: Any, to: LeaseTime) -> None:
+        if isinstance(to, After):
+            item.delay_ms = to.delay_ms
+        else:
+            setattr(item, self.time, to)
+
+    def _read_time(self, item: Any) -> LeaseTime:
+        return getattr(item, self.time) if item.HasField(self.time) else After(item.delay_ms)
+
+
+_FORMS: dict[Operation, _Form] = {
+    Operation.RESCHEDULE: _Form("reschedule", "moves", time="due_ms"),
+    Operation.CANCEL: _Form("cancel", "ids", ids_alone=True),
+    Operation.ACK: _Form("ack", "leases"),
+    Operation.EXTEND: _Form("move", "moves", time="at_ms", kind=pb.MoveBatch.KIND_EXTEND),
+    Operation.RELEASE: _Form("move", "moves", time="at_ms", kind=pb.MoveBatch.KIND_RELEASE),
+    Operation.RETRY: _Form("move", "moves", time="at_ms", kind=pb.MoveBatch.KIND_RETRY),
+    Operation.BURY: _Form("move", "moves", has_reason=True, kind=pb.MoveBatch.KIND_BURY),
+    Operation.UNRESERVE: _Form("move", "moves", kind=pb.MoveBatch.KIND_UNRESERVE),
+}
+_OPERATIONS = {(form.batch, form.kind): operation for operation, form in _FORMS.items()}
 
 
 class ChangeBatch(NamedTuple):
@@ -189,8 +249,7 @@ class ChangeBatch(NamedTuple):
 
     def changes(self, name: str, session: str = "") -> list[Change]:
         """The changes, on behalf of the consumer or the producer group of this name."""
-        read = _FORMS[self.operation].read
-        return [read(self.operation, item, name, session) for item in self.items]
+        return _FORMS[self.operation].read(self.operation, self.items, name, session)
 
 
 def write_changes(
@@ -206,7 +265,7 @@ def write_changes(
     batch.topic_uid, batch.again = topic_uid, again
     if form.kind:
         batch.kind = form.kind
-    getattr(batch, form.items).extend(map(form.write, changes))
+    form.write(getattr(batch, form.items), changes)
 
 
 def read_changes(frame: pb.ProducerFrame | pb.ConsumerFrame) -> ChangeBatch:
@@ -242,73 +301,3 @@ def read_answer(reply: pb.ProducerReply | pb.ConsumerReply) -> list[Outcome]:
         replace(outcome, at=at_ms)
         for outcome, at_ms in zip(outcomes_from_wire(moved.outcomes), moved.at_ms, strict=True)
     ]
-
-
-def _write_id(change: Change) -> str:
-    return change.id
-
-
-def _read_id(operation: Operation, item: str, name: str, session: str) -> Change:
-    return Change(operation, item, name)
-
-
-def _write_due(change: Change) -> pb.Move:
-    if isinstance(change.to, After):
-        return pb.Move(id=change.id, delay_ms=change.to.delay_ms)
-    return pb.Move(id=change.id, due_ms=change.to)
-
-
-def _read_due(operation: Operation, item: pb.Move, name: str, session: str) -> Change:
-    to = item.due_ms if item.HasField("due_ms") else After(item.delay_ms)
-    return Change(operation, item.id, name, to=to)
-
-
-def _write_lease(change: Change) -> pb.LeaseRef:
-    return pb.LeaseRef(id=change.id, version=change.version)
-
-
-def _read_lease(
-    operation: Operation, item: pb.LeaseRef | pb.LeaseMove, name: str, session: str
-) -> Change:
-    """The end of the lease is the store's to know."""
-    return Change(operation, item.id, name, item.version, session=session)
-
-
-def _write_given_back(change: Change) -> pb.LeaseMove:
-    return pb.LeaseMove(id=change.id, version=change.version)
-
-
-def _write_moved(change: Change) -> pb.LeaseMove:
-    if isinstance(change.to, After):
-        delay_ms = change.to.delay_ms
-        return pb.LeaseMove(id=change.id, version=change.version, delay_ms=delay_ms)
-    return pb.LeaseMove(id=change.id, version=change.version, at_ms=change.to)
-
-
-def _read_moved(operation: Operation, item: pb.LeaseMove, name: str, session: str) -> Change:
-    to = item.at_ms if item.HasField("at_ms") else After(item.delay_ms)
-    return Change(operation, item.id, name, item.version, to, session=session)
-
-
-def _write_buried(change: Change) -> pb.LeaseMove:
-    return pb.LeaseMove(id=change.id, version=change.version, reason=change.reason)
-
-
-def _read_buried(operation: Operation, item: pb.LeaseMove, name: str, session: str) -> Change:
-    return Change(operation, item.id, name, item.version, reason=item.reason, session=session)
-
-
-_MOVES = pb.MoveBatch
-_FORMS: dict[Operation, _Form] = {
-    Operation.RESCHEDULE: _Form("reschedule", "moves", _write_due, _read_due),
-    Operation.CANCEL: _Form("cancel", "ids", _write_id, _read_id),
-    Operation.ACK: _Form("ack", "leases", _write_lease, _read_lease),
-    Operation.EXTEND: _Form("move", "moves", _write_moved, _read_moved, _MOVES.KIND_EXTEND),
-    Operation.RELEASE: _Form("move", "moves", _write_moved, _read_moved, _MOVES.KIND_RELEASE),
-    Operation.RETRY: _Form("move", "moves", _write_moved, _read_moved, _MOVES.KIND_RETRY),
-    Operation.BURY: _Form("move", "moves", _write_buried, _read_buried, _MOVES.KIND_BURY),
-    Operation.UNRESERVE: _Form(
-        "move", "moves", _write_given_back, _read_lease, _MOVES.KIND_UNRESERVE
-    ),
-}
-_OPERATIONS = {(form.batch, form.kind): operation for operation, form in _FORMS.items()}

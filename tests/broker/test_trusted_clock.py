@@ -18,9 +18,10 @@ from chronoline.broker.clock_offsets import Timekeeper
 from chronoline.broker.context import Parts
 from chronoline.broker.trusted_clock import TrustedClock
 from chronoline.client.aio import AsyncClient
+from chronoline.core.change import lease_change
 from chronoline.core.errors import BrokerUnavailable, Refused, StoreUnavailable
 from chronoline.core.message import Lease, LeasedMessage, NewMessage
-from chronoline.core.permissions import Producer
+from chronoline.core.permissions import Operation, Producer
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.clock import to_ms
@@ -306,7 +307,7 @@ def _changes(parts: Parts, topic: Topic) -> list[Awaitable[Any]]:
         carrier.move("release", uid, [(lease, 1)]),
         carrier.move("retry", uid, [(lease, 1)]),
         carrier.bury(uid, [(lease, "why")]),
-        carrier.unreserve(uid, [lease]),
+        carrier.change(uid, [lease_change(Operation.UNRESERVE, lease)]),
         carrier.redrive(uid, ["a"], 1),
         carrier.discard(uid, ["a"]),
         parts.topics.create("another", _QUICK, if_missing=True),

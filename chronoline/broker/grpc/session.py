@@ -87,9 +87,7 @@ class Session(ABC, Generic[Frame, Reply]):
         batch = read_changes(frame)
         check_batch(len(batch.items), self._parts.limits)
         changes = batch.changes(self.name, session)
-        outcomes = await self._parts.carrier.change(
-            batch.topic_uid, batch.operation, changes, again=batch.again
-        )
+        outcomes = await self._parts.carrier.change(batch.topic_uid, changes, again=batch.again)
         write_answer(reply, batch.operation, outcomes)
         self.outbox.put(reply)
 

@@ -140,8 +140,6 @@ class Producing:
         changes = [Change(Operation.CANCEL, each, asked.producer_group) for each in asked.ids]
         outcomes = await self._finder.on(
             topic,
-            lambda found: self._parts.carrier.change(
-                found.uid, Operation.CANCEL, changes, again=asked.again
-            ),
+            lambda found: self._parts.carrier.change(found.uid, changes, again=asked.again),
         )
         return await told(outcomes)
