@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel
 
-from chronoline import Client, Worker
-from chronoline.client import Lease
+from chronoline import Client, Lease, Worker
 
 worker = Worker()
 reminded = 0

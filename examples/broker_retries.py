@@ -5,8 +5,7 @@ Start a broker first: `chronoline up`. Another one is named by CHRONOLINE_ADDRES
 
 import logging
 
-from chronoline import Client, Retry, Worker
-from chronoline.client import Lease
+from chronoline import Client, Lease, Retry, Worker
 
 # A worker logs every failure with its traceback; here they are the example.
 logging.getLogger("chronoline").setLevel(logging.CRITICAL)

@@ -1,6 +1,6 @@
 """What can be done to a message, by hand: time is an argument, so nothing has to wait."""
 
-from chronoline import NewMessage, TopicSettings, open_store
+from chronoline.store import NewMessage, TopicSettings, open_store
 
 HOUR = 3_600_000
 now = 1_800_000_000_000  # 2027-01-15, in UTC milliseconds

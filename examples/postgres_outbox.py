@@ -7,7 +7,7 @@ import sys
 
 import psycopg
 
-from chronoline import NewMessage, SystemClock
+from chronoline.store import NewMessage, SystemClock
 from chronoline.stores.postgres import PostgresStore
 
 if len(sys.argv) != 2:

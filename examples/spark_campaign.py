@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import chronoline.spark
-from chronoline import open_store
 from chronoline.runtime.clock import SystemClock
+from chronoline.store import open_store
 
 STORE = sys.argv[1] if len(sys.argv) > 1 else "sqlite:///campaign.db"
 

@@ -24,20 +24,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from chronoline.client.aio import (
-    DEFAULT_PREFETCH,
-    DEFAULT_TIMEOUT_S,
-    AsyncClient,
+from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
+from chronoline.client.event_loop import Home, run_in
+from chronoline.client.leases import AsyncLease
+from chronoline.client.messages import (
+    DeadLetter,
     Forecast,
     Headers,
+    Message,
     Outcomes,
     ToSend,
 )
-from chronoline.client.event_loop import Home, run_in
-from chronoline.client.leases import AsyncLease
 from chronoline.client.times import Delay
 from chronoline.core.closing import Closing
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, DeadLetter, Header, Message
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.core.topic import Topic, TopicSettings
 
 if TYPE_CHECKING:

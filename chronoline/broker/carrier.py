@@ -9,17 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal
 
 from chronoline.broker.loader_registry import Loaders
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.store_access import Result, StoreAccess
 from chronoline.broker.topics import Topics
+from chronoline.core.change import LEASE_OPERATIONS, Change, lease_change
 from chronoline.core.errors import StoreError, TopicNotFound
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.core.message import DeadLetter, Lease, LeaseTime, Message, NewMessage
+from chronoline.core.message import (
+    After,
+    DeadLetter,
+    Lease,
+    LeaseTime,
+    Message,
+    NewMessage,
+)
 from chronoline.core.outcome import Outcome
-from chronoline.core.permissions import Actor
+from chronoline.core.permissions import Actor, Operation
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.clock import Clock
@@ -60,6 +69,60 @@ class Carrier:
         self._loaders.created(topic_uid, messages, outcomes)
         return outcomes
 
+    async def change(
+        self, topic_uid: int, changes: Sequence[Change], *, again: bool = False
+    ) -> list[Outcome]:
+        """Make changes, all of one operation. With `again` an earlier attempt was not answered.
+
+        The outcome of a change that sets a time says which it is.
+        """
+        if not changes:
+            return []
+        operation = changes[0].operation
+        if operation in LEASE_OPERATIONS:
+            return await self._change_leases(operation, topic_uid, changes, again=again)
+        group = changes[0].name
+        items: list[Any] = [each.id for each in changes]
+        if operation is Operation.RESCHEDULE:
+            items = list(zip(items, self._dues(changes), strict=True))
+        return await self._change(
+            operation,
+            topic_uid,
+            lambda lanes: getattr(lanes, operation)(
+                topic_uid, items, producer_group=group, again=again
+            ),
+        )
+
+    async def _change_leases(
+        self, operation: Operation, topic_uid: int, changes: Sequence[Change], *, again: bool
+    ) -> list[Outcome]:
+        leases = [each.lease for each in changes]
+        items: list[Any] = self._loaders.with_sessions(topic_uid, leases)
+        detail = _DETAILS.get(operation)
+        if detail is not None:
+            items = list(zip(items, map(detail, changes), strict=True))
+        outcomes = await self._change(
+            operation,
+            topic_uid,
+            lambda lanes: getattr(lanes, operation)(topic_uid, items, again=again),
+        )
+        if operation is Operation.EXTEND:
+            self._loaders.extended(topic_uid, leases, outcomes)
+        else:
+            self._loaders.settled(topic_uid, leases, outcomes)
+        if operation is Operation.UNRESERVE:
+            self._loaders.noticed([Notice(topic_uid=topic_uid)])  # no store tells of it
+        return outcomes
+
+    def _dues(self, changes: Sequence[Change]) -> list[int]:
+        """Their new times; delays begin at the clock of the store's writes."""
+        now_ms = self._access.clock.now_ms()
+        return [
+            now_ms + each.to.delay_ms if isinstance(each.to, After) else each.to for each in changes
+        ]
+
+    # The same by name, as HTTP asks for it
+
     async def reschedule(
         self,
         topic_uid: int,
@@ -68,36 +131,22 @@ class Carrier:
         producer_group: str,
         again: bool = False,
     ) -> list[Outcome]:
-        return await self._change(
-            "reschedule",
-            topic_uid,
-            lambda threads: threads.reschedule(
-                topic_uid, moves, producer_group=producer_group, again=again
-            ),
-        )
+        changes = [
+            Change(Operation.RESCHEDULE, each, producer_group, to=due) for each, due in moves
+        ]
+        return await self.change(topic_uid, changes, again=again)
 
     async def cancel(
         self, topic_uid: int, ids: Sequence[str], *, producer_group: str, again: bool = False
     ) -> list[Outcome]:
-        return await self._change(
-            "cancel",
-            topic_uid,
-            lambda threads: threads.cancel(
-                topic_uid, ids, producer_group=producer_group, again=again
-            ),
-        )
-
-    # Consumers. With `again` an earlier attempt of the same call was not answered.
+        changes = [Change(Operation.CANCEL, each, producer_group) for each in ids]
+        return await self.change(topic_uid, changes, again=again)
 
     async def ack(
         self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
     ) -> list[Outcome]:
-        named = self._loaders.with_sessions(topic_uid, leases)
-        outcomes = await self._change(
-            "ack", topic_uid, lambda threads: threads.ack(topic_uid, named, again=again)
-        )
-        self._loaders.settled(topic_uid, leases, outcomes)
-        return outcomes
+        changes = [lease_change(Operation.ACK, each) for each in leases]
+        return await self.change(topic_uid, changes, again=again)
 
     async def move(
         self,
@@ -107,43 +156,14 @@ class Carrier:
         *,
         again: bool = False,
     ) -> list[Outcome]:
-        """Extends leases to a time, or gives messages back to be due at it. Outcomes say which it was."""
-        leases = [lease for lease, _ in moves]
-        named = self._loaders.with_sessions(topic_uid, leases)
-        timed = [(lease, to) for lease, (_, to) in zip(named, moves, strict=True)]
-        outcomes = await self._change(
-            move, topic_uid, lambda threads: getattr(threads, move)(topic_uid, timed, again=again)
-        )
-        if move == "extend":
-            self._loaders.extended(topic_uid, leases, outcomes)
-        else:
-            self._loaders.settled(topic_uid, leases, outcomes)
-        return outcomes
+        changes = [lease_change(Operation(move), lease, to) for lease, to in moves]
+        return await self.change(topic_uid, changes, again=again)
 
     async def bury(
         self, topic_uid: int, burials: Sequence[tuple[Lease, str]], *, again: bool = False
     ) -> list[Outcome]:
-        """Sends messages to the dead letters, each for a reason."""
-        leases = [lease for lease, _ in burials]
-        named = self._loaders.with_sessions(topic_uid, leases)
-        reasoned = [(lease, reason) for lease, (_, reason) in zip(named, burials, strict=True)]
-        outcomes = await self._change(
-            "bury", topic_uid, lambda threads: threads.bury(topic_uid, reasoned, again=again)
-        )
-        self._loaders.settled(topic_uid, leases, outcomes)
-        return outcomes
-
-    async def unreserve(
-        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
-    ) -> list[Outcome]:
-        """Gives messages back that were not begun: as if they had never been taken."""
-        named = self._loaders.with_sessions(topic_uid, leases)
-        outcomes = await self._change(
-            "unreserve", topic_uid, lambda threads: threads.unreserve(topic_uid, named, again=again)
-        )
-        self._loaders.settled(topic_uid, leases, outcomes)
-        self._loaders.noticed([Notice(topic_uid=topic_uid)])  # no store tells of it
-        return outcomes
+        changes = [lease_change(Operation.BURY, each, reason=reason) for each, reason in burials]
+        return await self.change(topic_uid, changes, again=again)
 
     # Looking
 
@@ -244,3 +264,12 @@ class Carrier:
         topic: Topic = await self._topics.get(topic_uid)
         with self._metrics.command(command, topic.name):
             return await self._access.look(command, read, topic=topic.name, changes=changes)
+
+
+_DETAILS: dict[Operation, Callable[[Change], LeaseTime | str]] = {
+    Operation.EXTEND: attrgetter("to"),
+    Operation.RELEASE: attrgetter("to"),
+    Operation.RETRY: attrgetter("to"),
+    Operation.BURY: attrgetter("reason"),
+}
+"""The part of a change that the store takes beside the lease."""

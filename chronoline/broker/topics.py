@@ -100,7 +100,7 @@ class Topics:
         with self._metrics.topic_command("delete", topic.name):
             now_ms = self._clock.now_ms()
             dropped = await self._access.look(
-                "drop_topic", lambda store: store.drop_topic(uid, now_ms=now_ms), changes=True
+                "drop_topic", lambda store: store.delete_topic(uid, now_ms=now_ms), changes=True
             )
             self.forget(uid)
         if dropped:

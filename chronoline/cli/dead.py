@@ -13,12 +13,11 @@ from chronoline.cli.options import AsJson, Due, In, TopicName, Yes, confirm, whe
 from chronoline.cli.output import count_of, printable, quiet_when_nobody_reads, tell
 from chronoline.cli.progress import showing
 from chronoline.core.errors import ChronolineError, InvalidInput
-from chronoline.core.message import DeadLetter
 from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
-    from chronoline.client.aio import Outcomes
+    from chronoline.client.messages import DeadLetter, Outcomes
     from chronoline.client.sync import Client
 
 app = typer.Typer(

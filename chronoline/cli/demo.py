@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ from chronoline.log import Event, Log, NewEvent
 from chronoline.pipe.settings import PipeSettings
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.control import Control
+from chronoline.runtime.extras import needs
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.percentiles import Lateness
 from chronoline.stores.contract import Counts
@@ -107,6 +109,8 @@ def demo(
             raise InvalidInput("--messages and --seconds are not for --timers: leave them out")
         from chronoline.cli.demo_timers import show_timers  # noqa: PLC0415 - of this option alone
 
+        with needs("the demo of timers", "server"):
+            import_module("chronoline.node.timer_service")  # its nodes are processes of their own
         show_timers()
         return
     try:

@@ -17,7 +17,7 @@ from chronoline.cli.output import count_of, quiet_when_nobody_reads
 from chronoline.cli.topics import counts_json
 from chronoline.core.errors import InvalidInput
 from chronoline.core.quantities import parse_duration_ms
-from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.clock import SystemClock, to_ms
 from chronoline.runtime.timestamps import from_ms, parse_when_ms, show_moment
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def forecast(
 
 
 def _as_json(step: Forecast) -> dict[str, object]:
-    return {"start": show_moment(step.start_ms), **counts_json(step)}
+    return {"start": show_moment(step.start), **counts_json(step)}
 
 
 def _title(topic: str, steps: Sequence[Forecast], start_ms: int, end_ms: int) -> Text:
@@ -107,15 +107,15 @@ def _labels(steps: Sequence[Forecast], step_ms: int) -> list[str]:
     """As short as tells them apart."""
     if not steps:
         return []
-    long = steps[-1].start_ms - steps[0].start_ms >= _DAY_MS
-    fine = step_ms % _MINUTE_MS or steps[0].start_ms % _MINUTE_MS
+    starts_ms = [to_ms(each.start) for each in steps]
+    long = starts_ms[-1] - starts_ms[0] >= _DAY_MS
+    fine = step_ms % _MINUTE_MS or starts_ms[0] % _MINUTE_MS
     finest = step_ms % _SECOND_MS
     clock = "%H:%M:%S" if fine else "%H:%M"
     pattern = f"%Y-%m-%d {clock}" if long else clock
     return [
-        from_ms(each.start_ms).strftime(pattern)
-        + (f".{each.start_ms % _SECOND_MS:03}" if finest else "")
-        for each in steps
+        from_ms(each).strftime(pattern) + (f".{each % _SECOND_MS:03}" if finest else "")
+        for each in starts_ms
     ]
 
 

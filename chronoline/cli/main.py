@@ -4,43 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from chronoline import __version__
-from chronoline.cli.config import app as config
 from chronoline.cli.dead import app as dead
-from chronoline.cli.demo import demo
 from chronoline.cli.forecast import forecast
 from chronoline.cli.log import app as log
 from chronoline.cli.messages import cancel, reschedule, send, show
-from chronoline.cli.node import up
-from chronoline.cli.pipe import app as pipe
 from chronoline.cli.receive import receive
 from chronoline.cli.status import status
 from chronoline.cli.timers import app as timers
-from chronoline.cli.tokens import app as token
 from chronoline.cli.topics import app as topic
 from chronoline.core.errors import ChronolineError, MissingExtra
-
-
-def bench(context: typer.Context) -> None:
-    """Measure Chronoline on this machine, beside references. Needs the package chronoline-bench."""
-    raise MissingExtra("`chronoline bench` is a package of its own: pip install chronoline-bench")
-
-
-def _commands_of_others() -> None:
-    """Add the commands that other distributions register, and say how to get `bench` if it is missing."""
-    found = {entry.name: entry for entry in entry_points(group="chronoline.commands")}
-    if "bench" not in found:
-        ignored = {"allow_extra_args": True, "ignore_unknown_options": True}
-        app.command(context_settings=ignored)(bench)
-    for name, entry in found.items():
-        app.command(name)(entry.load())
-
 
 app = typer.Typer(
     name="chronoline",
@@ -51,15 +32,49 @@ app = typer.Typer(
 )
 _BROKER = "A broker, and its settings"
 _MESSAGES = "Messages on timelines, through a broker"
-app.command()(demo)
-_commands_of_others()
+
+
+def _add(name: str, load: Callable[[], Any], install: str, panel: str | None = None) -> None:
+    """Add a command or a group; where its libraries are missing, one that says how to install them."""
+
+    def missing(context: typer.Context) -> None:
+        raise MissingExtra(f"`chronoline {name}` needs: pip install {install}")
+
+    try:
+        found = load()
+    except ImportError as error:
+        if not isinstance(error, MissingExtra) and (error.name or "").startswith("chronoline."):
+            raise  # a defect of ours
+        missing.__doc__ = f"Needs: pip install {install}"
+        ignored = {"allow_extra_args": True, "ignore_unknown_options": True}
+        app.command(name, rich_help_panel=panel, context_settings=ignored)(missing)
+        return
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, rich_help_panel=panel)
+    else:
+        app.command(name, rich_help_panel=panel)(found)
+
+
+def _part(place: str, name: str) -> Callable[[], Any]:
+    """A function that imports a command, or a group of commands, of this package."""
+    return lambda: getattr(import_module(f"chronoline.cli.{place}"), name)
+
+
+_SERVER = "'chronoline[server]'"
+_SPARK = "'chronoline[spark]'"
+_add("demo", _part("demo", "demo"), _SPARK)
+# Commands of other distributions: `bench`, which is known also where it is not installed.
+_others = {each.name: each.load for each in entry_points(group="chronoline.commands")}
+_others.setdefault("bench", lambda: import_module("chronoline_bench"))
+for _name, _load in _others.items():
+    _add(_name, _load, f"chronoline-{_name}")
 app.add_typer(log)
-app.add_typer(pipe)
+_add("pipe", _part("pipe", "app"), _SPARK)
 app.add_typer(timers)
-app.command(rich_help_panel=_BROKER)(up)
+_add("up", _part("node", "up"), _SERVER, _BROKER)
 app.command(rich_help_panel=_BROKER)(status)
-app.add_typer(config, rich_help_panel=_BROKER)
-app.add_typer(token, rich_help_panel=_BROKER)
+_add("config", _part("config", "app"), _SERVER, _BROKER)
+_add("token", _part("tokens", "app"), _SERVER, _BROKER)
 app.add_typer(topic, rich_help_panel=_MESSAGES)
 for command in (send, receive, show, reschedule, cancel, forecast):
     app.command(rich_help_panel=_MESSAGES)(command)

@@ -39,16 +39,17 @@ from chronoline.cli.output import (
 )
 from chronoline.cli.progress import Advance, showing
 from chronoline.core.errors import ChronolineError, InvalidInput
-from chronoline.core.message import Header, Message
+from chronoline.core.message import Header
 from chronoline.core.outcome import Refusal
 from chronoline.core.status import Status, status_of
-from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.clock import SystemClock, to_ms
 from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.signals import exit_on_sigterm
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Outcomes, ToSend
+    from chronoline.client.messages import Message
     from chronoline.client.sync import Client
 
 _BATCH_LINES = 1_000
@@ -249,15 +250,23 @@ def _print_json(**fields: object) -> None:
 
 @asks_a_broker
 def cancel(
-    broker: Broker, topic: TopicName, message_id: MessageId, *, group: Group = DEFAULT_GROUP
+    broker: Broker,
+    topic: TopicName,
+    message_ids: Annotated[list[str], typer.Argument(metavar="ID…", show_default=False)],
+    *,
+    group: Group = DEFAULT_GROUP,
 ) -> None:
-    """Cancel a message that waits: nobody gets it any more.
+    """Cancel messages that wait: no consumer gets them.
 
     chronoline cancel reminders ada-1
+    chronoline cancel reminders ada-1 ada-2
     """
     with broker.client(group=group) as client:
-        client.cancel(topic, message_id)
-    print(f"cancelled {message_id!r}")
+        outcomes = client.cancel_many(topic, message_ids)
+    for each in outcomes:
+        if each.done:
+            print(f"cancelled {each.id!r}")
+    outcomes.raise_for_refused()
 
 
 @asks_a_broker
@@ -339,7 +348,7 @@ def _as_json(message: Message) -> dict[str, Any]:
 
 def _status(message: Message) -> Status:
     """By this machine's clock; the broker's decides."""
-    return status_of(message.ts, message.lock_consumer is not None, SystemClock().now_ms())
+    return status_of(to_ms(message.ts), message.lock_consumer is not None, SystemClock().now_ms())
 
 
 def _table(message: Message) -> Table:

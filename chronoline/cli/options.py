@@ -12,11 +12,10 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypedDict, TypeVar
 
 import typer
 
-from chronoline.core.addresses import INSECURE_VARIABLE
+from chronoline.core.addresses import INSECURE_VARIABLE, check_address
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.core.quantities import parse_duration_ms
-from chronoline.runtime.settings.types import check_address
 from chronoline.runtime.timestamps import from_ms, parse_moment_ms
 
 Given = ParamSpec("Given")

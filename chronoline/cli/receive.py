@@ -233,7 +233,7 @@ def _body_line(lease: AsyncLease) -> bytes:
 def _detail(lease: AsyncLease) -> str:
     before = f", {count_of(lease.attempts, 'attempt')} before" if lease.attempts else ""
     again = ", redelivered" if lease.redelivered else ""
-    return f"  {printable(lease.id)}: due {show_moment(lease.due_ms)}, {_late(lease.late_ms)}{before}{again}"
+    return f"  {printable(lease.id)}: due {show_moment(lease.due)}, {_late(lease.late_ms)}{before}{again}"
 
 
 def _late(late_ms: float) -> str:
@@ -249,7 +249,7 @@ def _json_line(lease: AsyncLease) -> bytes:
     fields = {
         "topic": lease.topic,
         "id": lease.id,
-        "due": show_moment(lease.due_ms),
+        "due": show_moment(lease.due),
         "late_ms": round(lease.late_ms, 3),
         "attempts": lease.attempts,
         "redelivered": lease.redelivered,

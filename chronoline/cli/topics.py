@@ -160,7 +160,7 @@ def delete(broker: Broker, name: Name, yes: Yes = False) -> None:
         count = client.count(name).total
         what = f"topic {name!r} with {count_of(count, 'message')}"
         confirm(f"Delete {what} for good?", yes=yes)
-        client.drop_topic(name)
+        client.delete_topic(name)
     print(f"deleted {what}")
 
 

@@ -1,11 +1,11 @@
 """The SDK: `Client`, the same awaited as `AsyncClient`, and `Worker`. `docs/sdk.md` is its guide.
 
-From the outside inwards: `aio` is what users call, and `sync` is made from it; `worker` calls their handlers;
-`messages` is what they send and `leases` what they are handed. Below, `producing` and `consuming` are the two
-kinds of `streams`, on one `connection`; `requests` is what waits there to be answered, `settling` what is
-said of leases, `renewing` keeps them, and `timing` knows the broker's clock.
+From the outside inwards: users call `aio`, and `sync` is generated from it; `worker` calls their handlers.
+`messages` holds the values that users give and get, `leases` the messages that they are handed. Below,
+`producer_stream` and `consumer_stream` are the two kinds of `stream` on one `connection`. `requests` holds
+requests until they are answered, `renewal` extends leases, and `broker_time` knows the broker's clock.
 
-What is named here is imported when it is first used: gRPC is slow to import.
+All names are imported at their first use: gRPC is slow to import.
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chronoline.client.aio import AsyncClient, Forecast, Headers, Outcomes, ToSend
+    from chronoline.client.aio import AsyncClient
     from chronoline.client.leases import AsyncLease
+    from chronoline.client.messages import (
+        DeadLetter,
+        Forecast,
+        Headers,
+        Message,
+        Outcomes,
+        ToSend,
+    )
     from chronoline.client.sync import Client, Lease
     from chronoline.client.worker import Retry, Worker
 
@@ -24,9 +32,11 @@ __all__ = [
     "AsyncClient",
     "AsyncLease",
     "Client",
+    "DeadLetter",
     "Forecast",
     "Headers",
     "Lease",
+    "Message",
     "Outcomes",
     "Retry",
     "ToSend",
@@ -37,17 +47,19 @@ _PLACES = {
     "AsyncClient": "aio",
     "AsyncLease": "leases",
     "Client": "sync",
-    "Forecast": "aio",
-    "Headers": "aio",
+    "DeadLetter": "messages",
+    "Forecast": "messages",
+    "Headers": "messages",
     "Lease": "sync",
-    "Outcomes": "aio",
+    "Message": "messages",
+    "Outcomes": "messages",
     "Retry": "worker",
-    "ToSend": "aio",
+    "ToSend": "messages",
     "Worker": "worker",
 }
 
 
-# Before gRPC is imported: that a broker goes away is told by us, and not by it on stderr.
+# Set before gRPC is imported: the SDK reports a lost broker itself, and gRPC would write to stderr too.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -13,62 +12,39 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from chronoline.client.connection import Connection
 from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.client.leases import AsyncLease
-from chronoline.client.messages import Headers, ToSend, sendings
+from chronoline.client.messages import (
+    DeadLetter,
+    Forecast,
+    Headers,
+    Message,
+    Outcomes,
+    ToSend,
+    sendings,
+)
 from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.renewal import renew
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
+from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import id_problem, name_problem
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, DeadLetter, Message
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After
 from chronoline.core.outcome import Outcome, raise_for_refused
+from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.clock import to_ms
-from chronoline.wire.codec import (
-    letter_from_wire,
-    message_from_wire,
-    outcomes_from_wire,
-    settings_to_wire,
-    topic_from_wire,
-)
+from chronoline.wire.codec import outcomes_from_wire, settings_to_wire, topic_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["AsyncClient", "Forecast", "Headers", "Outcomes", "ToSend"]
+__all__ = ["AsyncClient", "DeadLetter", "Forecast", "Headers", "Message", "Outcomes", "ToSend"]
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_PREFETCH = 16
 _PAGE_IDS = 1_000
 
 Result = TypeVar("Result")
-
-
-class Outcomes(list[Outcome]):
-    """An outcome for each message, in their order."""
-
-    def raise_for_refused(self) -> Self:
-        """Raises `Refused` if any was refused; else answers itself."""
-        raise_for_refused(self)
-        return self
-
-    @property
-    def refused(self) -> list[Outcome]:
-        return [each for each in self if not each.done]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """How many messages lie on the timeline from `start_ms` until the next step."""
-
-    start_ms: int
-    available: int
-    processing: int
-    waiting: int
-
-    @property
-    def total(self) -> int:
-        return self.available + self.processing + self.waiting
 
 
 class AsyncClient:
@@ -158,8 +134,8 @@ class AsyncClient:
         found = await self._ask("Overseer/ListTopics", pb.ListTopicsRequest(), pb.Topics)
         return [topic_from_wire(each) for each in found.topics]
 
-    async def drop_topic(self, name: str) -> bool:
-        """From now on the topic and everything on it is gone; false if it was already."""
+    async def delete_topic(self, name: str) -> bool:
+        """Deletes a topic and everything on it; false if it was deleted already."""
         topic = await self.topic(name)
         self._uids.pop(name, None)
         asked = pb.TopicRef(uid=topic.uid)
@@ -224,15 +200,18 @@ class AsyncClient:
     ) -> None:
         """Moves a message of the own group. Raises `Refused` if it is leased, or not ours."""
         _check_ids([id])
-        move = (id, when(due, delay))
-        raise_for_refused(
-            await self._on_topic(topic, lambda uid: self._producer.reschedule(uid, [move]))
-        )
+        change = Change(Operation.RESCHEDULE, id, self._producer.name, to=when(due, delay))
+        raise_for_refused(await self._change(topic, [change]))
 
     async def cancel(self, topic: str, id: str) -> None:
-        """Deletes a message of the own group. Raises `Refused` if it is leased, or not ours."""
-        _check_ids([id])
-        raise_for_refused(await self._on_topic(topic, lambda uid: self._producer.cancel(uid, [id])))
+        """Cancels a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        (await self.cancel_many(topic, [id])).raise_for_refused()
+
+    async def cancel_many(self, topic: str, ids: Sequence[str]) -> Outcomes:
+        """Cancels messages of the own group; an outcome for each. They are not one transaction."""
+        _check_ids(ids)
+        changes = [Change(Operation.CANCEL, each, self._producer.name) for each in ids]
+        return Outcomes(await self._change(topic, changes))
 
     # Looking
 
@@ -245,7 +224,7 @@ class AsyncClient:
             lambda uid: pb.LookupRequest(topic_uid=uid, ids=[id]),
             pb.Found,
         )
-        return next((message_from_wire(each) for each in found.messages), None)
+        return next((Message.from_wire(each) for each in found.messages), None)
 
     async def body(self, topic: str, id: str) -> bytes | None:
         """The body of a message of the own group. Raises `Refused`."""
@@ -272,7 +251,7 @@ class AsyncClient:
             lambda uid: pb.CountRequest(topic_uid=uid, start_ms=start_ms, end_ms=end_ms),
             pb.Counts,
         )
-        return _forecast(start_ms, counts)
+        return Forecast.from_wire(start_ms, counts)
 
     async def forecast(
         self, topic: str, start: datetime, end: datetime, step: Delay
@@ -288,7 +267,7 @@ class AsyncClient:
             ),
             pb.ForecastSteps,
         )
-        return [_forecast(each.start_ms, each.counts) for each in found.steps]
+        return [Forecast.from_wire(each.start_ms, each.counts) for each in found.steps]
 
     # Dead letters
 
@@ -300,11 +279,11 @@ class AsyncClient:
         def asked(uid: int) -> pb.DeadLettersRequest:
             page = pb.DeadLettersRequest(topic_uid=uid, limit=limit)
             if after is not None:
-                page.after_id, page.after_died_ms = after.message.id, after.died
+                page.after_id, page.after_died_ms = after.message.id, to_ms(after.died)
             return page
 
         found = await self._ask_of(topic, "Carrier/DeadLetters", asked, pb.DeadLetterPage)
-        return [letter_from_wire(each) for each in found.letters]
+        return [DeadLetter.from_wire(each) for each in found.letters]
 
     async def redrive(
         self,
@@ -321,7 +300,10 @@ class AsyncClient:
             "Carrier/Redrive",
             ids,
             lambda uid, page: pb.RedriveRequest(
-                topic_uid=uid, ids=page, due_ms=at.at_ms, delay_ms=at.delay_ms
+                topic_uid=uid,
+                ids=page,
+                due_ms=None if isinstance(at, After) else at,
+                delay_ms=at.delay_ms if isinstance(at, After) else None,
             ),
         )
 
@@ -437,8 +419,6 @@ class AsyncClient:
         asked: Callable[[int, Sequence[str]], Any],
     ) -> Outcomes:
         """A change of dead letters, so many at a time."""
-        if isinstance(ids, str):
-            raise InvalidInput("ids must be a list of ids")
         _check_ids(ids)
         outcomes = Outcomes()
         for begin in range(0, len(ids), _PAGE_IDS):
@@ -453,12 +433,17 @@ class AsyncClient:
             outcomes += outcomes_from_wire(found.outcomes)
         return outcomes
 
+    async def _change(self, topic: str, changes: Sequence[Change]) -> list[Outcome]:
+        if not changes:
+            return []
+        return await self._on_topic(topic, lambda uid: self._producer.change(uid, changes))
+
     async def _uid(self, name: str) -> int:
         known = self._uids.get(name)
         return known.uid if known is not None else (await self.topic(name)).uid
 
     async def _on_topic(self, name: str, work: Callable[[int], Awaitable[Result]]) -> Result:
-        """A topic that was dropped may have been made anew: then it is the one that was named."""
+        """Works on the topic of that name, also if it was deleted and created again since the last time."""
         _check_name("topic", name)
         known = name in self._uids
         uid = await self._uid(name)
@@ -477,15 +462,8 @@ def _check_name(what: str, name: object) -> None:
 
 
 def _check_ids(ids: Iterable[object]) -> None:
+    if isinstance(ids, str):
+        raise InvalidInput("ids must be a list of ids")
     for each in ids:
         if problem := id_problem(each):
             raise InvalidInput(problem)
-
-
-def _forecast(start_ms: int, counts: pb.Counts) -> Forecast:
-    return Forecast(
-        start_ms=start_ms,
-        available=counts.available,
-        processing=counts.processing,
-        waiting=counts.waiting,
-    )

@@ -12,16 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chronoline.client.connection import Connection
-from chronoline.client.leases import AsyncLease, Settled
-from chronoline.client.requests import Part
-from chronoline.client.settlement import (
-    Settling,
-    settling_answers,
-    settling_bytes,
-    settling_frame,
-)
+from chronoline.client.leases import AsyncLease
+from chronoline.client.requests import Kind, Part, change_bytes
 from chronoline.client.stream import Stream
-from chronoline.client.times import When
+from chronoline.core.change import Change
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
@@ -34,7 +28,9 @@ from chronoline.core.errors import (
 from chronoline.core.outcome import Outcome
 from chronoline.core.topic import Topic
 from chronoline.runtime.alarm import PreciseAlarm
-from chronoline.wire.codes import Kind, error_of
+from chronoline.wire.codec import read_answer, write_changes
+from chronoline.wire.codes import Kind as FailureKind
+from chronoline.wire.codes import error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -120,7 +116,7 @@ class ConsumerStream(Stream):
     async def next(self) -> AsyncLease:
         """The next message that is due, when it is.
 
-        Raises `TopicNotFound` when a topic was dropped, and `ConsumerReplaced` when another process has
+        Raises `TopicNotFound` when a topic was deleted, and `ConsumerReplaced` when another process has
         connected under this consumer's name.
         """
         while True:
@@ -155,19 +151,19 @@ class ConsumerStream(Stream):
         """Everything that is not settled."""
         return [each for one in self._subscriptions.values() for each in one.held.values()]
 
-    async def settle(
-        self, what: str, lease: AsyncLease, said: When | str | None = None, *, again: bool = False
-    ) -> Settled:
-        """Says what is to become of a lease. Raises `OutcomeUnknown` also if the store cannot tell it.
+    async def settle(self, lease: AsyncLease, change: Change, *, again: bool = False) -> Outcome:
+        """Asks for a change of a lease. Raises `OutcomeUnknown` also if the store cannot tell its outcome.
 
-        `said` is the new time of an extension, a release or a retry, or the reason of a burial.
+        The change leaves with the version that the lease has at that moment.
         """
-        kind = Settling(what, lease.topic_uid)
-        (answer,) = await self.request(kind, [(lease, said)], again=again)
-        outcome: Outcome = answer[0]
+        kind = Kind(change.operation, lease.topic_uid)
+        outcome: Outcome
+        (outcome,) = await self.request(kind, [(lease, change)], again=again)
         if outcome.unknown:
-            raise OutcomeUnknown(f"the {what} of message {lease.id!r}: {outcome.reason}")
-        return answer  # type: ignore[no-any-return]  # what `_answers` made
+            raise OutcomeUnknown(
+                f"the {change.operation} of message {lease.id!r}: {outcome.reason}"
+            )
+        return outcome
 
     def done_with(self, lease: AsyncLease) -> None:
         """It is settled: there is room for another."""
@@ -287,15 +283,18 @@ class ConsumerStream(Stream):
         return pb.ConsumerFrame(**fields)
 
     def _request_frame(
-        self, kind: Settling, items: Sequence[Any], seq: int, *, again: bool
+        self, kind: Kind, items: Sequence[Any], seq: int, *, again: bool
     ) -> pb.ConsumerFrame:
-        return settling_frame(kind, items, seq, again=again)
+        frame = pb.ConsumerFrame(seq=seq)
+        changes = [change._replace(version=lease.version) for lease, change in items]
+        write_changes(frame, kind.topic_uid, changes, again=again)
+        return frame
 
-    def _size_bytes(self, kind: Settling, item: Any) -> int:
-        return settling_bytes(kind, item)
+    def _size_bytes(self, kind: Kind, item: tuple[AsyncLease, Change]) -> int:
+        return change_bytes(item[1])
 
-    def _answers(self, reply: pb.ConsumerReply, parts: Sequence[Part]) -> list[Any]:
-        return settling_answers(reply)
+    def _answers(self, reply: pb.ConsumerReply, parts: Sequence[Part]) -> list[Outcome]:
+        return read_answer(reply)
 
     async def _welcomed(self) -> None:
         """Subscribes again; what is held is told, and comes back under new versions.
@@ -397,7 +396,7 @@ class ConsumerStream(Stream):
         if subscription is None or subscription.subscribed.done():
             if not self._left(reply.seq):
                 logger.warning("the broker says: %s", error)
-        elif reply.failure.kind == Kind.REFUSED.value:
+        elif reply.failure.kind == FailureKind.REFUSED.value:
             self._end(subscription.topic.uid, error)
         else:
             self._last = error

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from chronoline.client.times import Delay, When, lease_length_ms, when
+from chronoline.client.times import Delay, lease_length_ms, when
+from chronoline.core.change import Change
 from chronoline.core.errors import (
     ChronolineError,
     ClientClosed,
@@ -16,8 +17,10 @@ from chronoline.core.errors import (
     Refused,
 )
 from chronoline.core.limits import reason_problem
-from chronoline.core.message import Header
+from chronoline.core.message import After, Header, LeaseTime
 from chronoline.core.outcome import LEASE_IS_OVER, Outcome, Refusal
+from chronoline.core.permissions import Operation
+from chronoline.runtime.timestamps import from_ms
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -51,8 +54,8 @@ class AsyncLease:
         self._until_ms = delivery.until_ms
         self.lost = asyncio.Event()
         """Set when it is known that the message is not ours any more."""
-        # The word that settles it, with its time or reason: asked for, or done.
-        self._said: tuple[object, ...] | None = None
+        # The change that settles it: asked for, or done.
+        self._said: Change | None = None
         # The answer to it, unless that leaves the lease as it was.
         self._outcome: Outcome | None = None
         # An extension gives the lease another version: what is said of it next has to wait for the answer.
@@ -92,20 +95,13 @@ class AsyncLease:
 
     @property
     def due(self) -> datetime:
-        return _moment(self._delivery.due_ms)
-
-    @property
-    def due_ms(self) -> int:
-        return self._delivery.due_ms
+        """When the message is meant to fire, in UTC."""
+        return from_ms(self._delivery.due_ms)
 
     @property
     def until(self) -> datetime:
-        """When the lease is over, by the broker's clock."""
-        return _moment(self._until_ms)
-
-    @property
-    def until_ms(self) -> int:
-        return self._until_ms
+        """When the lease is over, by the broker's clock, in UTC."""
+        return from_ms(self._until_ms)
 
     @property
     def attempts(self) -> int:
@@ -140,7 +136,9 @@ class AsyncLease:
     @property
     def late_ms(self) -> float:
         """How late it was handed over, by the broker's clock as far as it is known here."""
-        return 0.0 if self.handed_over_us is None else self.handed_over_us / 1000 - self.due_ms
+        if self.handed_over_us is None:
+            return 0.0
+        return self.handed_over_us / 1000 - self._delivery.due_ms
 
     def json(self) -> Any:
         """The body as JSON. Raises `InvalidInput` if it is none."""
@@ -173,21 +171,21 @@ class AsyncLease:
 
     async def ack(self) -> None:
         """Done: the message is deleted. Raises `Refused` if the lease was over."""
-        await self._settle("ack")
+        await self._settle(self._change(Operation.ACK))
 
     async def retry(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
         """Failed: to be tried again, at once if nothing is said, and counted as an attempt."""
-        await self._settle("retry", when(due, delay))
+        await self._settle(self._change(Operation.RETRY, when(due, delay)))
 
     async def release(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
         """Not now: to be served again, at once if nothing is said, and not counted."""
-        await self._settle("release", when(due, delay))
+        await self._settle(self._change(Operation.RELEASE, when(due, delay)))
 
     async def bury(self, reason: str) -> None:
         """Given up: the message goes to the dead letters, and is not tried again."""
         if problem := reason_problem(reason):
             raise InvalidInput(problem)
-        await self._settle("bury", reason)
+        await self._settle(self._change(Operation.BURY, reason=reason))
 
     async def extend(self, lease: Delay | None = None) -> None:
         """More time: the lease ends so much after now; as long as at first if nothing is said."""
@@ -201,8 +199,10 @@ class AsyncLease:
     async def _extend(self, lease_ms: int) -> None:
         self._extending = True
         try:
-            outcome, until_ms = await self._stream.settle(
-                "extend", self, When(None, lease_ms), again=self._extension_unknown
+            outcome = await self._stream.settle(
+                self,
+                self._change(Operation.EXTEND, After(lease_ms)),
+                again=self._extension_unknown,
             )
         except (OutcomeUnknown, asyncio.CancelledError):
             self._extension_unknown = True
@@ -213,7 +213,7 @@ class AsyncLease:
             if outcome.refusal in LEASE_IS_OVER:
                 self._stream.lose(self)
             raise Refused([outcome])
-        self.renewed(outcome.version, until_ms)
+        self.renewed(outcome.version, outcome.at)
 
     @property
     def held(self) -> pb.HeldLease:
@@ -231,23 +231,27 @@ class AsyncLease:
 
         The stream gives back what was not handed over; `chronoline receive` what it only showed.
         """
-        await self._settle("unreserve")
+        await self._settle(self._change(Operation.UNRESERVE))
 
-    async def _settle(self, *said: When | str) -> None:
-        """Says what is to become of it: ack, or retry with a time, and so on. The same twice is done."""
+    def _change(self, operation: Operation, to: LeaseTime = 0, reason: str = "") -> Change:
+        """The stream writes the version when the change leaves: an extension may have made another."""
+        return Change(operation, self.id, self.consumer, to=to, reason=reason)
+
+    async def _settle(self, said: Change) -> None:
+        """Settles the lease by a change. The same change twice is done once."""
         self._check_not_settled_but(said)
         self._said = said  # at once: from now on it is not renewed
         async with self._turn:
             self._check_not_settled_but(said)
             if self._outcome is None:
                 self._said = said
-                await self._ask(*said)
+                await self._ask(said)
 
-    async def _ask(self, what: Any, detail: When | str | None = None) -> None:
+    async def _ask(self, said: Change) -> None:
         try:
             if self._extension_unknown:  # it is settled first, since it says which version is ours
                 await self._extend(self._stream.lease_ms(self.topic_uid))
-            outcome, _ = await self._stream.settle(what, self, detail, again=self._settling_unknown)
+            outcome = await self._stream.settle(self, said, again=self._settling_unknown)
         except BaseException as error:
             self._said = None
             self._settling_unknown |= isinstance(error, OutcomeUnknown | asyncio.CancelledError)
@@ -263,20 +267,15 @@ class AsyncLease:
             self.lost.set()
             raise Refused([outcome])
 
-    def _check_not_settled_but(self, said: tuple[object, ...] | None = None) -> None:
+    def _check_not_settled_but(self, said: Change | None = None) -> None:
         """It may be settled by what is said again."""
         if self._outcome is not None and not self._outcome.done:
             raise Refused([self._outcome])
         if self._said is not None and self._said != said:
-            raise ChronolineError(f"message {self.id!r} was settled already, by {self._said[0]}")
+            raise ChronolineError(
+                f"message {self.id!r} was settled already, by {self._said.operation}"
+            )
 
     @property
     def is_settled(self) -> bool:
         return self._said is not None
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
-Settled = tuple[Outcome, int]

@@ -1,4 +1,4 @@
-"""What users say of a message that is to be sent, checked where they say it."""
+"""Messages as users of the SDK give and see them: with datetimes, checked where they are given."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import json as json_module
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from chronoline.client.producer_stream import Sending
-from chronoline.client.times import Delay, When, when
+from chronoline.client.times import Delay, when
 from chronoline.client.trace_context import traced
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BODY_BYTES, message_problem
-from chronoline.core.message import Header, NewMessage
+from chronoline.core.message import After, Header, NewMessage
+from chronoline.core.outcome import Outcome, raise_for_refused
 from chronoline.runtime.clock import to_ms
 from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.timestamps import from_ms
+from chronoline.wire.codec import headers_from_wire
+from chronoline.wire.v1 import chronoline_pb2 as pb
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -38,6 +42,97 @@ class ToSend:
     expires: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message on a timeline, without its body. Its moments are in UTC."""
+
+    id: str
+    due: datetime
+    """When it is meant to fire; a lease does not move it."""
+    ts: datetime
+    """Its position on the timeline: the due time, or the end of its lease."""
+    bucket: int
+    producer_group: str
+    lock_consumer: str | None
+    """The consumer that holds the lease, or held it when it lapsed."""
+    version: int
+    """Grows with every change."""
+    attempts: int
+    """Leases that lapsed, or ended by `retry` or `bury`."""
+    expires: datetime | None
+    """From this moment on it goes to the dead letters instead of to a handler."""
+    key: bytes | None
+    headers: tuple[Header, ...]
+
+    @classmethod
+    def from_wire(cls, wire: pb.Message) -> Self:
+        return cls(
+            id=wire.id,
+            due=from_ms(wire.due_ms),
+            ts=from_ms(wire.ts_ms),
+            bucket=wire.bucket,
+            producer_group=wire.producer_group,
+            lock_consumer=wire.lock_consumer if wire.HasField("lock_consumer") else None,
+            version=wire.version,
+            attempts=wire.attempts,
+            expires=from_ms(wire.expires_ms) if wire.HasField("expires_ms") else None,
+            key=wire.key if wire.HasField("key") else None,
+            headers=headers_from_wire(wire.headers),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that could not be delivered, kept until it is put back or discarded."""
+
+    message: Message
+    reason: str
+    """A `DeathReason`, or the reason that a consumer gave when it buried the message."""
+    died: datetime
+
+    @classmethod
+    def from_wire(cls, wire: pb.DeadLetter) -> Self:
+        return cls(
+            message=Message.from_wire(wire.message), reason=wire.reason, died=from_ms(wire.died_ms)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """The number of messages on the timeline from `start` until the next step, by status."""
+
+    start: datetime
+    available: int
+    processing: int
+    waiting: int
+
+    @classmethod
+    def from_wire(cls, start_ms: int, counts: pb.Counts) -> Self:
+        return cls(
+            start=from_ms(start_ms),
+            available=counts.available,
+            processing=counts.processing,
+            waiting=counts.waiting,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.available + self.processing + self.waiting
+
+
+class Outcomes(list[Outcome]):
+    """An outcome for each message, in their order."""
+
+    def raise_for_refused(self) -> Self:
+        """Raises `Refused` if any was refused; else answers itself."""
+        raise_for_refused(self)
+        return self
+
+    @property
+    def refused(self) -> list[Outcome]:
+        return [each for each in self if not each.done]
+
+
 def sendings(messages: Iterable[ToSend]) -> list[Sending]:
     """Ready to leave, each with its id. Raises `InvalidInput` for the first that makes no sense."""
     if isinstance(messages, ToSend | str | bytes | Mapping) or not isinstance(messages, Iterable):
@@ -48,10 +143,10 @@ def sendings(messages: Iterable[ToSend]) -> list[Sending]:
 def _sending(message: ToSend) -> Sending:
     if not isinstance(message, ToSend):
         raise InvalidInput(f"each message must be a ToSend, not {type(message).__name__}")
-    at: When = when(message.due, message.delay)
+    at = when(message.due, message.delay)
     new = NewMessage(
         id=new_id() if message.id is None else message.id,
-        due=at.at_ms or 0,
+        due=0 if isinstance(at, After) else at,
         body=_body(message.body, message.json),
         key=message.key,
         headers=_headers(message.headers),
@@ -59,7 +154,7 @@ def _sending(message: ToSend) -> Sending:
     )
     if problem := message_problem(new, MAX_BODY_BYTES):
         raise InvalidInput(problem if message.id is None else f"message {message.id!r}: {problem}")
-    return Sending(new, at.delay_ms, message.id is None)
+    return Sending(new, at.delay_ms if isinstance(at, After) else None, message.id is None)
 
 
 def _body(body: bytes | str | BaseModel | None, json: Any) -> bytes | None:

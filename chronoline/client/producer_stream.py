@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from chronoline.client.requests import Part
+from chronoline.client.requests import ITEM_BYTES, Kind, Part, change_bytes
 from chronoline.client.stream import Stream
-from chronoline.client.times import When
+from chronoline.core.change import Change
 from chronoline.core.message import NewMessage, content_bytes
 from chronoline.core.outcome import Outcome, Refusal
-from chronoline.wire.codec import new_to_wire, outcomes_from_wire
+from chronoline.core.permissions import Operation
+from chronoline.wire.codec import new_to_wire, read_answer, write_changes
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
-_ITEM_BYTES = 64
 _HEADER_BYTES = 16
-"""What the fields around them take."""
-
-
-class _Kind(NamedTuple):
-    what: str
-    topic_uid: int
-    replace: bool = False
+"""The size of the fields around a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,45 +38,36 @@ class ProducerStream(Stream):
     async def create(
         self, topic_uid: int, messages: Sequence[Sending], *, replace: bool
     ) -> list[Outcome]:
-        return await self.request(_Kind("create", topic_uid, replace), messages)
+        return await self.request(Kind(Operation.CREATE, topic_uid, replace), messages)
 
-    async def reschedule(self, topic_uid: int, moves: Sequence[tuple[str, When]]) -> list[Outcome]:
-        return await self.request(_Kind("reschedule", topic_uid), moves)
-
-    async def cancel(self, topic_uid: int, ids: Sequence[str]) -> list[Outcome]:
-        return await self.request(_Kind("cancel", topic_uid), ids)
+    async def change(self, topic_uid: int, changes: Sequence[Change]) -> list[Outcome]:
+        """Asks for changes, all of one operation."""
+        return await self.request(Kind(changes[0].operation, topic_uid), changes)
 
     def _frame(self, **fields: Any) -> pb.ProducerFrame:
         return pb.ProducerFrame(**fields)
 
     def _request_frame(
-        self, kind: _Kind, items: Sequence[Any], seq: int, *, again: bool
+        self, kind: Kind, items: Sequence[Any], seq: int, *, again: bool
     ) -> pb.ProducerFrame:
         frame = pb.ProducerFrame(seq=seq)
-        if kind.what == "create":
+        if kind.operation is Operation.CREATE:
             frame.create.topic_uid, frame.create.replace = kind.topic_uid, kind.replace
             frame.create.messages.extend(new_to_wire(each.message, each.delay_ms) for each in items)
-        elif kind.what == "reschedule":
-            frame.reschedule.topic_uid, frame.reschedule.again = kind.topic_uid, again
-            frame.reschedule.moves.extend(
-                pb.Move(id=each, due_ms=at.at_ms, delay_ms=at.delay_ms) for each, at in items
-            )
         else:
-            frame.cancel.topic_uid, frame.cancel.again = kind.topic_uid, again
-            frame.cancel.ids.extend(items)
+            write_changes(frame, kind.topic_uid, items, again=again)
         return frame
 
-    def _size_bytes(self, kind: _Kind, item: Any) -> int:
-        if kind.what == "create":
-            message: NewMessage = item.message
-            content = content_bytes(message.body, message.key, message.headers)
-            return content + len(message.id) + _ITEM_BYTES + _HEADER_BYTES * len(message.headers)
-        return _ITEM_BYTES + len(item if kind.what == "cancel" else item[0])
+    def _size_bytes(self, kind: Kind, item: Any) -> int:
+        if kind.operation is not Operation.CREATE:
+            return change_bytes(item)
+        message: NewMessage = item.message
+        content = content_bytes(message.body, message.key, message.headers)
+        return content + len(message.id) + ITEM_BYTES + _HEADER_BYTES * len(message.headers)
 
     def _can_repeat(self, part: Part) -> bool:
         """A second replacement would create anew what was delivered and acked meanwhile."""
-        kind: _Kind = part.request.kind
-        return not kind.replace
+        return not part.request.kind.replace
 
     async def _welcomed(self) -> None:
         """Nothing has to be said again but what was not answered."""
@@ -91,11 +76,11 @@ class ProducerStream(Stream):
         """An answer to what nobody waits for any more."""
 
     def _answers(self, reply: pb.ProducerReply, parts: Sequence[Part]) -> list[Any]:
-        outcomes = outcomes_from_wire(reply.outcomes.outcomes)
+        outcomes = read_answer(reply)
         begin = 0
         for part in parts:
             end = begin + part.end - part.begin
-            if part.sent > 1 and part.request.kind.what == "create":
+            if part.sent > 1 and part.request.kind.operation is Operation.CREATE:
                 outcomes[begin:end] = map(_settled, part.items, outcomes[begin:end])
             begin = end
         return outcomes

@@ -8,7 +8,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from chronoline.core.change import Change
 from chronoline.core.errors import ChronolineError, InvalidInput, OutcomeUnknown
+from chronoline.core.permissions import Operation
+
+ITEM_BYTES = 64
+"""The size of the fields around an id."""
+
+
+class Kind(NamedTuple):
+    """The operation of a request, and what all its items share."""
+
+    operation: Operation
+    topic_uid: int
+    replace: bool = False
+    """A create takes the place of a message with its id."""
+
+
+def change_bytes(change: Change) -> int:
+    """About the size of a change in a frame."""
+    return ITEM_BYTES + len(change.id) + len(change.reason)
 
 
 @dataclass(slots=True, eq=False)
@@ -16,7 +35,7 @@ class Request:
     """Some items of one kind, and who waits for their answers."""
 
     kind: Any
-    """Requests of one kind may share a frame."""
+    """A `Kind`: requests of one kind may share a frame."""
     items: Sequence[Any]
     sizes_bytes: Sequence[int]
     """Of each item, about."""
@@ -49,7 +68,7 @@ class Request:
     def refuse(self, error: ChronolineError) -> None:
         """Fails with the refusal, or as unknown if another part or an earlier attempt may have been done.
 
-        No refusal tells what became of an earlier attempt: since then the topic may have been dropped, the
+        No refusal tells what became of an earlier attempt: since then the topic may have been deleted, the
         token revoked, or another broker with other limits may have answered.
         """
         if not self.sent and not self.again:

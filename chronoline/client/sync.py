@@ -8,20 +8,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from chronoline.client.aio import (
-    DEFAULT_PREFETCH,
-    DEFAULT_TIMEOUT_S,
-    AsyncClient,
+from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
+from chronoline.client.event_loop import Home, run_in
+from chronoline.client.leases import AsyncLease
+from chronoline.client.messages import (
+    DeadLetter,
     Forecast,
     Headers,
+    Message,
     Outcomes,
     ToSend,
 )
-from chronoline.client.event_loop import Home, run_in
-from chronoline.client.leases import AsyncLease
 from chronoline.client.times import Delay
 from chronoline.core.closing import Closing
-from chronoline.core.message import DEFAULT_PRODUCER_GROUP, DeadLetter, Header, Message
+from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.core.topic import Topic, TopicSettings
 
 if TYPE_CHECKING:
@@ -87,20 +87,13 @@ class Lease:
 
     @property
     def due(self) -> datetime:
+        """When the message is meant to fire, in UTC."""
         return self._inner.due
 
     @property
-    def due_ms(self) -> int:
-        return self._inner.due_ms
-
-    @property
     def until(self) -> datetime:
-        """When the lease is over, by the broker's clock."""
+        """When the lease is over, by the broker's clock, in UTC."""
         return self._inner.until
-
-    @property
-    def until_ms(self) -> int:
-        return self._inner.until_ms
 
     @property
     def attempts(self) -> int:
@@ -237,9 +230,9 @@ class Client(Closing):
         """All of them, by name."""
         return self._run(self._inner.topics())
 
-    def drop_topic(self, name: str) -> bool:
-        """From now on the topic and everything on it is gone; false if it was already."""
-        return self._run(self._inner.drop_topic(name))
+    def delete_topic(self, name: str) -> bool:
+        """Deletes a topic and everything on it; false if it was deleted already."""
+        return self._run(self._inner.delete_topic(name))
 
     def send(
         self,
@@ -293,8 +286,12 @@ class Client(Closing):
         return self._run(self._inner.reschedule(topic, id, due=due, delay=delay))
 
     def cancel(self, topic: str, id: str) -> None:
-        """Deletes a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        """Cancels a message of the own group. Raises `Refused` if it is leased, or not ours."""
         return self._run(self._inner.cancel(topic, id))
+
+    def cancel_many(self, topic: str, ids: Sequence[str]) -> Outcomes:
+        """Cancels messages of the own group; an outcome for each. They are not one transaction."""
+        return self._run(self._inner.cancel_many(topic, ids))
 
     def lookup(self, topic: str, id: str) -> Message | None:
         """A message without its body; None if there is none, or it is deleted or dead."""

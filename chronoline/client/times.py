@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, time_problem
+from chronoline.core.message import After, LeaseTime
 from chronoline.runtime.clock import to_ms
 
 Delay = float | timedelta
 """Seconds, or a timedelta."""
 
 
-class When(NamedTuple):
-    """One of both; relative times are made absolute by the broker's clock."""
-
-    at_ms: int | None
-    delay_ms: int | None
-
-
-def when(due: datetime | None, delay: Delay | None, what: str = "due") -> When:
-    """Neither means at once. Raises `InvalidInput`."""
+def when(due: datetime | None, delay: Delay | None, what: str = "due") -> LeaseTime:
+    """A moment, or a delay from the broker's clock; neither means at once. Raises `InvalidInput`."""
     if due is not None and delay is not None:
         raise InvalidInput(f"give {what} or delay, not both")
     if due is not None:
         at_ms = to_ms(due, what)
         if problem := time_problem(what, at_ms):
             raise InvalidInput(problem)
-        return When(at_ms, None)
-    return When(None, 0 if delay is None else duration_ms(delay, "delay"))
+        return at_ms
+    return After(0 if delay is None else duration_ms(delay, "delay"))
 
 
 def duration_ms(duration: Delay, what: str) -> int:

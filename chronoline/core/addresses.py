@@ -15,6 +15,19 @@ _LOCAL_SCHEMES = ("unix:", "unix-abstract:")
 MAX_URL_CHARACTERS = 4_096
 _BRACKETED = re.compile(r"\[[^\]]*\](:[0-9]*)?")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_LAST_PORT = 65_535
+_MOST_SHOWN = 40
+
+
+def check_address(text: str, *, example: str, least_port: int = 1) -> str:
+    """Raises `ValueError` unless it is host:port; IPv6 in brackets."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not least_port <= int(match[2]) <= _LAST_PORT:
+        shown = repr(text)
+        shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+        raise ValueError(f"{shown} is no address; write host:port, such as {example}")
+    return text
 
 
 def is_loopback(host: str) -> bool:

@@ -60,6 +60,17 @@ class Change(NamedTuple):
         assert isinstance(self.to, int)
         return self.to
 
+    @property
+    def lease(self) -> Lease:
+        """The lease that is changed, as its holder knows it."""
+        return Lease(
+            id=self.id,
+            consumer=self.name,
+            version=self.version,
+            until=self.until,
+            session=self.session,
+        )
+
 
 def lease_changes(operation: Operation, leases: Sequence[Lease]) -> list[Change]:
     """The changes that the holders of leases ask for."""

@@ -28,11 +28,11 @@ class MissingExtra(ChronolineError, ImportError):
 
 
 class TopicNotFound(ChronolineError, LookupError):
-    """There is no such topic: it was never created, or it was dropped."""
+    """There is no such topic: it was never created, or it was deleted."""
 
 
 class TopicExists(ChronolineError):
-    """A topic of that name exists already, or is still being dropped."""
+    """A topic of that name exists already, or is still being deleted."""
 
 
 class TopicPiped(InvalidInput):

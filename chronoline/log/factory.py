@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -19,7 +19,6 @@ from uuid import uuid4
 from chronoline.core.errors import (
     ChronolineError,
     InvalidInput,
-    MissingExtra,
     StoreError,
     StoreUnavailable,
 )
@@ -27,6 +26,7 @@ from chronoline.log.contract import BucketMissing, Index, Objects
 from chronoline.log.objects.address import BucketAddress
 from chronoline.log.objects.cloudformation import bucket_resource
 from chronoline.log.pair_check import is_tied, tie
+from chronoline.runtime.extras import needs
 from chronoline.runtime.store_url import POSTGRES, join_url, scheme_of, split_url, sqlite_path
 
 OBJECTS = {
@@ -330,7 +330,7 @@ def _existing_index(place: _Place) -> Index | None:
         from chronoline.log.index.postgres import exists  # noqa: PLC0415 - chosen by URL
 
         return _open_index(place) if exists(place.index) else None
-    with _needing("DynamoDB", "aws", "boto"):
+    with needs("DynamoDB", "aws"):
         from chronoline.log.index.dynamodb import TableMissing  # noqa: PLC0415 - chosen by URL
     try:
         return _open_index(place)
@@ -362,7 +362,7 @@ def _open_objects(url: str) -> Objects:
         from chronoline.log.objects.local import LocalObjects  # noqa: PLC0415 - chosen by URL
 
         return LocalObjects(_folder(url) / "objects")
-    with _needing("a bucket", "aws", "obstore", "boto"):
+    with needs("a bucket", "aws"):
         from chronoline.log.objects.remote import RemoteObjects  # noqa: PLC0415 - chosen by URL
     return RemoteObjects(url)
 
@@ -374,7 +374,7 @@ def _open_index(place: _Place) -> Index:
         return SqliteIndex(str(_sqlite_file(place)))
     assert place.index is not None
     if scheme_of(place.index) == "dynamodb":
-        with _needing("DynamoDB", "aws", "boto"):
+        with needs("DynamoDB", "aws"):
             from chronoline.log.index.dynamodb import DynamoDbIndex  # noqa: PLC0415 - chosen by URL
         return DynamoDbIndex(place.index)
     from chronoline.log.index.postgres import PostgresIndex  # noqa: PLC0415 - chosen by URL
@@ -384,32 +384,32 @@ def _open_index(place: _Place) -> Index:
 
 def open_foreign_bucket(url: str) -> ForeignObjects:
     """A bucket with objects that are not a log's."""
-    with _needing("a bucket", "aws", "obstore", "boto"):
+    with needs("a bucket", "aws"):
         from chronoline.log.objects.remote import RemoteObjects  # noqa: PLC0415 - chosen by URL
     return RemoteObjects(url)
 
 
 def items_of_table(url: str) -> Iterator[dict[str, Any]]:
     """The items of a DynamoDB table that is not a log's."""
-    with _needing("DynamoDB", "aws", "boto"):
+    with needs("DynamoDB", "aws"):
         from chronoline.log.index.dynamodb import scan_table  # noqa: PLC0415 - chosen by URL
     return scan_table(url)
 
 
 def _make_bucket(url: str) -> bool:
-    with _needing("a bucket", "aws", "obstore", "boto"):
+    with needs("a bucket", "aws"):
         from chronoline.log.objects.aws import make_bucket  # noqa: PLC0415 - chosen by URL
     return make_bucket(BucketAddress.parse(url))
 
 
 def _make_table(url: str) -> bool:
-    with _needing("DynamoDB", "aws", "boto"):
+    with needs("DynamoDB", "aws"):
         from chronoline.log.index.dynamodb import create_table  # noqa: PLC0415 - chosen by URL
     return create_table(url)
 
 
 def _table_resource(url: str) -> dict[str, Any]:
-    with _needing("DynamoDB", "aws", "boto"):
+    with needs("DynamoDB", "aws"):
         from chronoline.log.index.dynamodb.schema import (  # noqa: PLC0415 - chosen by URL
             template_resource,
         )
@@ -417,24 +417,13 @@ def _table_resource(url: str) -> dict[str, Any]:
 
 
 def _region_of_the_environment() -> str | None:
-    with _needing("AWS", "aws", "boto"):
+    with needs("AWS", "aws"):
         from chronoline.log.objects.aws import open_session  # noqa: PLC0415 - chosen by URL
     return open_session().region_name
 
 
 def _region_without_any() -> str:
     """What a server that speaks S3 is told, where nobody names a region."""
-    with _needing("AWS", "aws", "boto"):
+    with needs("AWS", "aws"):
         from chronoline.log.objects.aws import DEFAULT_REGION  # noqa: PLC0415 - chosen by URL
     return DEFAULT_REGION
-
-
-@contextmanager
-def _needing(what: str, extra: str, *packages: str) -> Iterator[None]:
-    """Answers what is not installed with the command that installs it."""
-    try:
-        yield
-    except ImportError as error:
-        if error.name is None or not error.name.startswith(packages):
-            raise
-        raise MissingExtra(f"{what} needs a library: pip install 'chronoline[{extra}]'") from error

@@ -17,7 +17,7 @@ from chronoline.broker.limits import Limits
 from chronoline.broker.metrics import FAMILIES
 from chronoline.broker.subscription import MAX_CREDIT
 from chronoline.callbacks.address_guard import LOOPBACK
-from chronoline.core.addresses import is_loopback, url_problem
+from chronoline.core.addresses import check_address, is_loopback, url_problem
 from chronoline.core.limits import name_problem
 from chronoline.runtime.descriptors import Shares, share_out
 from chronoline.runtime.settings.loader import Rule, Settings, SettingsTable, Sources
@@ -28,7 +28,6 @@ from chronoline.runtime.settings.types import (
     Secret,
     SizeBytes,
     Whole,
-    check_address,
     shown,
 )
 from chronoline.runtime.store_url import file_store, lasting_store, scheme_of, without_password

@@ -21,9 +21,10 @@ def from_ms(moment_ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=min(moment_ms, MAX_TIME_MS))
 
 
-def show_moment(moment_ms: int) -> str:
-    """Such as 2026-01-31T12:00:00.000Z."""
-    return from_ms(moment_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def show_moment(moment: int | datetime) -> str:
+    """A moment as RFC 3339, such as 2026-01-31T12:00:00.000Z."""
+    utc = from_ms(moment) if isinstance(moment, int) else moment.astimezone(UTC)
+    return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_moment_ms(text: str, what: str) -> int:

@@ -150,7 +150,7 @@ class Watch(Closing):
 
 
 class Store(Closing):
-    """Durable messages with a due time. Obtained from `chronoline.open_store(url)`."""
+    """Durable messages with a due time. Obtained from `chronoline.store.open_store(url)`."""
 
     capabilities: Capabilities
 
@@ -187,7 +187,7 @@ class Store(Closing):
         """All live topics, by name."""
 
     @abstractmethod
-    def drop_topic(self, uid: int, *, now_ms: int) -> bool:
+    def delete_topic(self, uid: int, *, now_ms: int) -> bool:
         """Drops a topic, for every process at once; false if it was dropped before.
 
         `purge` removes its messages. Its name stays taken until that is done.

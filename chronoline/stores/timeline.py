@@ -108,7 +108,7 @@ class Timeline(Store):
     def list_topics(self) -> list[Topic]:
         return self.engine.list_topics()
 
-    def drop_topic(self, uid: int, *, now_ms: int) -> bool:
+    def delete_topic(self, uid: int, *, now_ms: int) -> bool:
         return self.topics.drop(uid, now_ms)
 
     # Changes

@@ -67,7 +67,7 @@ class TopicCatalog:
     def drop(self, uid: int, now_ms: int) -> bool:
         check_time("now_ms", now_ms)
         check_uid(uid)
-        return self._engine.drop_topic(uid, now_ms) if 0 <= uid <= MAX_UID else False
+        return self._engine.delete_topic(uid, now_ms) if 0 <= uid <= MAX_UID else False
 
     def get(self, uid: int, connection: Any = None) -> Topic:
         """The topic as the engine has it now; raises `TopicNotFound` if it was dropped."""

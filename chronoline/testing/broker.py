@@ -1,18 +1,17 @@
 """For tests of code that uses the SDK: a broker in this process.
 
-pytest imports this module in every project that has Chronoline installed, like `testing.plugin`: what is
-slow to import waits until a broker is wanted.
+The pytest plugin imports this module in every project that has Chronoline installed: slow imports wait until
+a broker starts.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pytest
-
+from chronoline.runtime.extras import needs
 from chronoline.runtime.service import Service
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from chronoline.node.broker_service import BrokerService
     from chronoline.stores.contract import Store
-    from chronoline.testing import MemoryStore
 
 Result = TypeVar("Result")
 
@@ -48,7 +46,10 @@ class LocalBroker(Service):
         _run(self._start())
 
     async def _start(self) -> None:
-        from chronoline.node.broker_service import BrokerService  # noqa: PLC0415 - see above
+        with needs("a broker", "server"):
+            from chronoline.node.broker_service import (  # noqa: PLC0415 - see above
+                BrokerService,
+            )
 
         node = BrokerService(self._store, **self._options)
         await node.start("127.0.0.1", self._port)
@@ -60,17 +61,6 @@ class LocalBroker(Service):
         node, self._node = self._node, None
         if node is not None:
             _run(node.stop())
-
-
-@pytest.fixture
-def chronoline_broker(
-    chronoline_store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """The address of a broker in this process, on `chronoline_store`. CHRONOLINE_ADDRESS names it too."""
-    with LocalBroker(chronoline_store) as broker:
-        monkeypatch.setenv("CHRONOLINE_ADDRESS", broker.address)
-        monkeypatch.delenv("CHRONOLINE_TOKEN", raising=False)
-        yield broker.address
 
 
 @cache

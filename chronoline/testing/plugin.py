@@ -1,6 +1,6 @@
 """The pytest plugin: fixtures for everybody who has Chronoline installed.
 
-pytest imports this module in every project of theirs, so it stays cheap: no driver, no server.
+pytest imports this module in each of their projects, so it stays cheap: no driver, no server.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from chronoline.testing import ManualClock, MemoryStore
-
-# By its name: the broker lies above this.
-pytest_plugins = ("chronoline.testing.broker",)
+from chronoline.testing.broker import LocalBroker
 
 
 @pytest.fixture
@@ -26,3 +24,14 @@ def chronoline_store() -> Iterator[MemoryStore]:
     """An empty store in memory, closed after the test."""
     with MemoryStore() as store:
         yield store
+
+
+@pytest.fixture
+def chronoline_broker(
+    chronoline_store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The address of a broker in this process, on `chronoline_store`. CHRONOLINE_ADDRESS names it too."""
+    with LocalBroker(chronoline_store) as broker:
+        monkeypatch.setenv("CHRONOLINE_ADDRESS", broker.address)
+        monkeypatch.delenv("CHRONOLINE_TOKEN", raising=False)
+        yield broker.address

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
+from chronoline.core.change import LEASE_OPERATIONS, Change
+from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_HEADERS
 from chronoline.core.message import (
+    After,
     DeadLetter,
     Header,
-    Lease,
     LeasedMessage,
+    LeaseTime,
     Message,
     NewMessage,
 )
 from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -99,22 +103,6 @@ def message_to_wire(message: Message) -> pb.Message:
     )
 
 
-def message_from_wire(wire: pb.Message) -> Message:
-    return Message(
-        id=wire.id,
-        ts=wire.ts_ms,
-        due=wire.due_ms,
-        bucket=wire.bucket,
-        producer_group=wire.producer_group,
-        lock_consumer=wire.lock_consumer if wire.HasField("lock_consumer") else None,
-        version=wire.version,
-        attempts=wire.attempts,
-        expires=wire.expires_ms if wire.HasField("expires_ms") else None,
-        key=wire.key if wire.HasField("key") else None,
-        headers=headers_from_wire(wire.headers),
-    )
-
-
 def delivery_to_wire(leased: LeasedMessage) -> pb.Delivery:
     message = leased.message
     wire = pb.Delivery(
@@ -177,17 +165,139 @@ def letter_to_wire(letter: DeadLetter) -> pb.DeadLetter:
     )
 
 
-def letter_from_wire(wire: pb.DeadLetter) -> DeadLetter:
-    return DeadLetter(
-        message=message_from_wire(wire.message), reason=wire.reason, died=wire.died_ms
-    )
+# Changes
 
 
-def leases_from_wire(
-    refs: Sequence[pb.LeaseRef | pb.LeaseMove], consumer: str, *, session: str
-) -> list[Lease]:
-    """A lease is named by id, consumer and version; its end is the store's to know."""
+class _Form(NamedTuple):
+    """How changes of one operation travel: as which batch of a frame, and as which items of it."""
+
+    batch: str
+    items: str
+    ids_alone: bool = False
+    """An item is the id, and not a message."""
+    time: str = ""
+    """The field of a new time that is absolute; a relative one is `delay_ms`."""
+    has_reason: bool = False
+    kind: int = 0
+    """Of a batch that several operations share."""
+
+    def write(self, items: Any, changes: Iterable[Change]) -> None:
+        if self.ids_alone:
+            items.extend(change.id for change in changes)
+            return
+        for change in changes:
+            item = items.add()
+            item.id = change.id
+            if change.version:
+                item.version = change.version
+            if self.time:
+                self._write_time(item, change.to)
+            if self.has_reason:
+                item.reason = change.reason
+
+    def read(
+        self, operation: Operation, items: Iterable[Any], name: str, session: str
+    ) -> list[Change]:
+        if self.ids_alone:
+            return [Change(operation, each, name) for each in items]
+        leased = operation in LEASE_OPERATIONS
+        return [
+            Change(
+                operation,
+                each.id,
+                name,
+                each.version if leased else 0,
+                self._read_time(each) if self.time else 0,
+                0,
+                each.reason if self.has_reason else "",
+                session,
+            )
+            for each in items
+        ]
+
+    def _write_time(self, item: Any, to: LeaseTime) -> None:
+        if isinstance(to, After):
+            item.delay_ms = to.delay_ms
+        else:
+            setattr(item, self.time, to)
+
+    def _read_time(self, item: Any) -> LeaseTime:
+        return getattr(item, self.time) if item.HasField(self.time) else After(item.delay_ms)
+
+
+_FORMS: dict[Operation, _Form] = {
+    Operation.RESCHEDULE: _Form("reschedule", "moves", time="due_ms"),
+    Operation.CANCEL: _Form("cancel", "ids", ids_alone=True),
+    Operation.ACK: _Form("ack", "leases"),
+    Operation.EXTEND: _Form("move", "moves", time="at_ms", kind=pb.MoveBatch.KIND_EXTEND),
+    Operation.RELEASE: _Form("move", "moves", time="at_ms", kind=pb.MoveBatch.KIND_RELEASE),
+    Operation.RETRY: _Form("move", "moves", time="at_ms", kind=pb.MoveBatch.KIND_RETRY),
+    Operation.BURY: _Form("move", "moves", has_reason=True, kind=pb.MoveBatch.KIND_BURY),
+    Operation.UNRESERVE: _Form("move", "moves", kind=pb.MoveBatch.KIND_UNRESERVE),
+}
+_OPERATIONS = {(form.batch, form.kind): operation for operation, form in _FORMS.items()}
+
+
+class ChangeBatch(NamedTuple):
+    """The changes that a frame asks for, all of one operation."""
+
+    operation: Operation
+    topic_uid: int
+    again: bool
+    """An earlier attempt was not answered."""
+    items: Sequence[Any]
+
+    def changes(self, name: str, session: str = "") -> list[Change]:
+        """The changes, on behalf of the consumer or the producer group of this name."""
+        return _FORMS[self.operation].read(self.operation, self.items, name, session)
+
+
+def write_changes(
+    frame: pb.ProducerFrame | pb.ConsumerFrame,
+    topic_uid: int,
+    changes: Sequence[Change],
+    *,
+    again: bool,
+) -> None:
+    """Puts changes of one operation into a frame. `again`: an earlier attempt was not answered."""
+    form = _FORMS[changes[0].operation]
+    batch = getattr(frame, form.batch)
+    batch.topic_uid, batch.again = topic_uid, again
+    if form.kind:
+        batch.kind = form.kind
+    form.write(getattr(batch, form.items), changes)
+
+
+def read_changes(frame: pb.ProducerFrame | pb.ConsumerFrame) -> ChangeBatch:
+    """The changes that a frame asks for. Raises `InvalidInput` for a frame that asks for none."""
+    name = frame.WhichOneof("what") or ""
+    batch = getattr(frame, name, None)
+    operation = _OPERATIONS.get((name, getattr(batch, "kind", 0)))
+    if operation is None and name == "move":
+        raise InvalidInput("a move has to be of a kind: extend, release, retry, bury or unreserve")
+    if operation is None or batch is None:
+        raise InvalidInput("the frame asks for nothing that this broker knows")
+    items = getattr(batch, _FORMS[operation].items)
+    return ChangeBatch(operation, batch.topic_uid, batch.again, items)
+
+
+def write_answer(
+    reply: pb.ProducerReply | pb.ConsumerReply, operation: Operation, outcomes: Sequence[Outcome]
+) -> None:
+    """Puts the outcomes of changes into a reply; of moves with the times from which they hold."""
+    if _FORMS[operation].batch == "move":
+        reply.moved.outcomes.extend(outcomes_to_wire(outcomes))  # type: ignore[union-attr]  # a consumer's
+        reply.moved.at_ms.extend(each.at if each.done else 0 for each in outcomes)  # type: ignore[union-attr]  # as above
+    else:
+        reply.outcomes.outcomes.extend(outcomes_to_wire(outcomes))
+
+
+def read_answer(reply: pb.ProducerReply | pb.ConsumerReply) -> list[Outcome]:
+    """The outcomes of changes; `at` is the time from which a move holds."""
+    if reply.WhichOneof("what") != "moved":
+        return outcomes_from_wire(reply.outcomes.outcomes)
+    moved = reply.moved  # type: ignore[union-attr]  # a consumer's
     return [
-        Lease(id=each.id, consumer=consumer, version=each.version, until=0, session=session)
-        for each in refs
+        replace(outcome, at=at_ms)
+        for outcome, at_ms in zip(outcomes_from_wire(moved.outcomes), moved.at_ms, strict=True)
     ]

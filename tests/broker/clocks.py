@@ -9,7 +9,7 @@ from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from tests.delivery.stores import CHANGES
 
-WRITES = CHANGES | {"resume", "purge", "redrive", "discard", "create_topic", "drop_topic"}
+WRITES = CHANGES | {"resume", "purge", "redrive", "discard", "create_topic", "delete_topic"}
 """What the store is told the time for, to write it or to go by it."""
 
 

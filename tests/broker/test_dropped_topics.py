@@ -30,7 +30,7 @@ async def _drop_under_consumers(dropper: Running, server: Running) -> None:
         held = [await anext(full), await anext(full)]
         await until(lambda: len(server.subscriptions) == 2)
         for topic in ("full", "idle"):
-            await client.drop_topic(topic)
+            await client.delete_topic(topic)
         for ended, topic in ((waiting, "idle"), (asyncio.ensure_future(anext(full)), "full")):
             with pytest.raises(TopicNotFound, match=f"^topic '{topic}' was dropped$"):
                 await asyncio.wait_for(ended, 20)

@@ -110,7 +110,7 @@ def test_a_topic_that_another_dropped_is_not_shown(tmp_path: Path) -> None:
             await used(served, "dropped")
             topic = store.find_topic("dropped")
             assert topic is not None
-            store.drop_topic(topic.uid, now_ms=SystemClock().now_ms())
+            store.delete_topic(topic.uid, now_ms=SystemClock().now_ms())
             await served.http.get("/v1/topics")  # looked at now, and every few seconds anyway
             await until(lambda: is_gone(served, "dropped"))
             assert await topics_shown(served) == {"kept"}
@@ -139,7 +139,7 @@ def test_a_topic_that_is_dropped_while_it_is_counted_hides_no_other(
 
         def count(self, uid: int, *args: Any, **named: Any) -> Any:
             if self._store.get_topic(uid).name == "first":
-                self._store.drop_topic(uid, now_ms=named["now_ms"])
+                self._store.delete_topic(uid, now_ms=named["now_ms"])
             return self._store.count(uid, *args, **named)
 
     async def play(store: Any) -> None:

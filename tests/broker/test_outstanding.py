@@ -151,7 +151,7 @@ async def _consume_and_drop(served: Served, client: Any, name: str) -> None:
     async with raw_consumer(served.address, "c", "1") as stream:
         await stream.subscribe(topic.uid, 1)
         await stream.hears("subscribed")
-        await client.drop_topic(name)
+        await client.delete_topic(name)
         await stream.hears("topic_ended")
 
 

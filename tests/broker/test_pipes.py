@@ -81,7 +81,7 @@ def test_a_pipe_of_a_dropped_topic_says_nothing_of_the_next_one(tmp_path: Path, 
     async def scene() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             pipe.beat(await client.create_topic("jobs", _QUICK))
-            await client.drop_topic("jobs")
+            await client.delete_topic("jobs")
             await until(lambda: _is_made_anew(client))
             await client.send("jobs", b"x", id="m")
             leases = client.consume("jobs")
@@ -195,7 +195,7 @@ def test_a_topic_that_is_dropped_while_a_pipe_fires_it_ends_for_its_consumers(
             await until(lambda: len(broker.subscriptions) == 1)
             pipe.beat(topic)
             await until(lambda: bool(broker.subscriptions[0].paused))
-            await client.drop_topic("jobs")
+            await client.delete_topic("jobs")
             with pytest.raises(TopicNotFound):
                 await waiting
 

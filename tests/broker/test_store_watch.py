@@ -120,7 +120,7 @@ def test_what_is_known_is_told_as_it_is() -> None:
 def test_a_dropped_topic_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         async with _noticing() as scene:
-            scene.store.drop_topic(scene.second.uid, now_ms=0)
+            scene.store.delete_topic(scene.second.uid, now_ms=0)
             scene.say([Notice()])
             assert await scene.next() == [
                 Notice(topic_uid=scene.first.uid, due=1_000),

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from chronoline.cli.forecast import draw
 from chronoline.client import Client, Forecast
+from chronoline.runtime.timestamps import from_ms
 from tests.cli.command import Command
 
 NOON_MS = 1_769_860_800_000
@@ -15,7 +16,9 @@ START = datetime(2100, 1, 1, tzinfo=UTC)
 
 def steps(*totals: int, step_ms: int = 60_000, start_ms: int = NOON_MS) -> list[Forecast]:
     return [
-        Forecast(start_ms=start_ms + number * step_ms, available=0, processing=0, waiting=total)
+        Forecast(
+            start=from_ms(start_ms + number * step_ms), available=0, processing=0, waiting=total
+        )
         for number, total in enumerate(totals)
     ]
 
@@ -62,7 +65,7 @@ def test_labels_are_as_short_as_tells_them_apart(step_ms: int, start_ms: int, la
 
 
 def test_the_parts_of_a_bar_have_the_colours_of_their_statuses() -> None:
-    mixed = Forecast(start_ms=NOON_MS, available=1, processing=2, waiting=5)
+    mixed = Forecast(start=from_ms(NOON_MS), available=1, processing=2, waiting=5)
     (line,) = draw([mixed], 60_000, len("12:00  8  ") + 8)
     assert isinstance(line, Text)
     parts = [(line.plain[span.start : span.end], str(span.style)) for span in line.spans]

@@ -32,7 +32,7 @@ def test_a_message_is_sent_and_its_id_printed(command: Command, client: Client, 
     assert sent == "i\n"
     message = client.lookup(topic, "i")
     assert message is not None
-    assert message.due == NEW_YEAR.timestamp() * 1000
+    assert message.due == NEW_YEAR
     assert (message.key, message.producer_group) == (b"k", "default")
     assert message.headers == (("a", b"1"), ("b", b"x=y"), ("a", b""))
     assert client.body(topic, "i") == "ä".encode()
@@ -245,6 +245,18 @@ def test_a_message_is_cancelled_by_its_group(command: Command, client: Client, t
     assert command("cancel", topic, "i") == "cancelled 'i'\n"
     assert client.lookup(topic, "i") is None
     assert "there is no message with this id" in command.refusal("cancel", topic, "j")
+
+
+def test_several_messages_are_cancelled_at_once(
+    command: Command, client: Client, topic: str
+) -> None:
+    for each in "abc":
+        client.send(topic, id=each, delay=3_600)
+    assert command("cancel", topic, "a", "b") == "cancelled 'a'\ncancelled 'b'\n"
+    failed = command.failed("cancel", topic, "missing", "c")
+    assert failed.stdout == "cancelled 'c'\n"
+    assert str(failed.exception) == "refused: 'missing': there is no message with this id"
+    assert client.count(topic).total == 0
 
 
 def test_a_message_is_moved_to_a_moment_or_by_a_duration(

@@ -207,7 +207,7 @@ def test_a_topic_that_is_deleted_meanwhile_ends_it(
     with receiving(address, topic, "--count=2", "--ack") as process:
         assert process.stdout
         assert process.stdout.readline() == b"hello\n"
-        client.drop_topic(topic)
+        client.delete_topic(topic)
         _, err = process.communicate()
         assert process.returncode == 1
     assert b"chronoline: " in err.splitlines()[-1]

@@ -54,7 +54,7 @@ def test_a_topic_that_was_made_anew_is_found_by_its_name(chronoline_broker: str)
     with Client(chronoline_broker) as one, Client(chronoline_broker) as other:
         one.create_topic("t")
         one.send("t", id="old", delay=60)
-        other.drop_topic("t")
+        other.delete_topic("t")
         while True:  # its name is taken until everything on it is gone
             try:
                 other.create_topic("t", if_missing=False)
@@ -171,7 +171,7 @@ def test_a_change_whose_connection_broke_is_unknown_and_not_repeated() -> None:
         overseer = _Overseer(_failing(1, ConnectionError(), pb.Dropped(dropped=True)))
         async with overseer as client:
             with pytest.raises(OutcomeUnknown, match="may have happened or not"):
-                await client.drop_topic("t")
+                await client.delete_topic("t")
             assert overseer.asked == ["GetTopic", "DropTopic"]
 
     asyncio.run(play())
@@ -182,7 +182,7 @@ def test_a_change_of_which_the_broker_does_not_know_is_unknown_and_not_repeated(
         overseer = _Overseer(_failing(1, OutcomeUnknown(), pb.Dropped(dropped=True)))
         async with overseer as client:
             with pytest.raises(OutcomeUnknown):
-                await client.drop_topic("t")
+                await client.delete_topic("t")
             assert overseer.asked == ["GetTopic", "DropTopic"]
 
     asyncio.run(play())
@@ -192,7 +192,7 @@ def test_a_change_of_which_the_broker_says_that_nothing_happened_is_asked_again(
     async def play() -> None:
         overseer = _Overseer(_failing(2, StoreUnavailable(), pb.Dropped(dropped=True)))
         async with overseer as client:
-            assert await client.drop_topic("t")
+            assert await client.delete_topic("t")
             assert overseer.asked == ["GetTopic"] + ["DropTopic"] * 3
 
     asyncio.run(play())

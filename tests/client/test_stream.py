@@ -14,6 +14,7 @@ from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.client.connection import Connection
 from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.requests import FrameLimits, Line, Part, Request
+from chronoline.core.change import Change
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
@@ -25,6 +26,7 @@ from chronoline.core.errors import (
     Unauthenticated,
 )
 from chronoline.core.outcome import Refusal
+from chronoline.core.permissions import Operation
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import running
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, done
@@ -351,6 +353,10 @@ def test_a_stream_that_is_not_let_in_any_more_says_so_to_all_who_wait() -> None:
     asyncio.run(play())
 
 
+def _cancel(message_id: str) -> Change:
+    return Change(Operation.CANCEL, message_id, "g")
+
+
 class _Id(str):
     """An id of which one can tell whether it is still kept."""
 
@@ -375,12 +381,12 @@ def test_what_nobody_waits_for_any_more_is_not_kept_while_the_broker_is_away() -
     async def _timed_out(stream: ProducerStream) -> weakref.ref[_Id]:
         message_id = _Id("timed-out")
         with pytest.raises(BrokerUnavailable):
-            await stream.cancel(TOPIC_UID, [message_id])
+            await stream.change(TOPIC_UID, [_cancel(message_id)])
         return weakref.ref(message_id)
 
     async def _cancelled(stream: ProducerStream) -> weakref.ref[_Id]:
         message_id = _Id("cancelled")
-        asking = asyncio.ensure_future(stream.cancel(TOPIC_UID, [message_id]))
+        asking = asyncio.ensure_future(stream.change(TOPIC_UID, [_cancel(message_id)]))
         await asyncio.sleep(0)  # it waits to be sent
         asking.cancel()
         await asyncio.wait([asking])

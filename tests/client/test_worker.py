@@ -536,7 +536,7 @@ def test_a_topic_that_is_dropped_ends_its_worker(tmp_path: Path) -> None:
             await client.send("jobs", b"x")
             serving = asyncio.ensure_future(worker.serve())
             await begun.wait()
-            await client.drop_topic("jobs")
+            await client.delete_topic("jobs")
             async with asyncio.timeout(30):
                 with pytest.raises(TopicNotFound):
                     await serving

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chronoline.core.addresses import (
+    check_address,
     check_token_in_clear,
     is_insecure_allowed,
     is_loopback,
@@ -85,3 +86,23 @@ def test_problem_of_a_url_is_said(url: object, problem: str) -> None:
 )
 def test_what_has_no_place_is_refused(url: str) -> None:
     assert url_problem("it", url) == "it must be http://host/… or https://host/…"
+
+
+# Addresses of servers
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:7400", "[::1]:7400", "host-1.example:65535"])
+def test_host_and_port_are_an_address(text: str) -> None:
+    assert check_address(text, example="x:1") == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", ":1", "host:0", "host:65536", "::1:80", "a b:1"]
+)
+def test_other_text_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address; write host:port, such as x:1"):
+        check_address(text, example="x:1")
+
+
+def test_port_0_stands_for_any_free_port() -> None:
+    assert check_address("host:0", example="x:1", least_port=0) == "host:0"

@@ -104,7 +104,7 @@ def test_a_topic_that_is_dropped_ends_in_peace(store: Store, topic: Topic, inbox
     with firing(store, topic, inbox):
         create(store, topic, "a", in_ms=0)
         inbox.wait_for("a")
-        store.drop_topic(topic.uid, now_ms=now_ms())
+        store.delete_topic(topic.uid, now_ms=now_ms())
         other = store.create_topic("other", now_ms=now_ms())
         create(store, other, "wakes the lane", in_ms=0)
         store.purge(now_ms=now_ms())

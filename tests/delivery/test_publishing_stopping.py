@@ -153,7 +153,7 @@ def test_a_topic_or_a_store_that_is_gone_is_told(
         wait_until(lambda: remaining(store, topic) == 0)
         create(store, topic, "b", in_ms=300)
         if how is TopicNotFound:
-            store.drop_topic(topic.uid, now_ms=now_ms())
+            store.delete_topic(topic.uid, now_ms=now_ms())
         else:
             store.close()
         with pytest.raises(how):

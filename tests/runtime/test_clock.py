@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from chronoline import InvalidInput, to_ms
+from chronoline.store import InvalidInput, to_ms
 
 
 def test_moments_are_rounded_up_and_know_their_zone() -> None:

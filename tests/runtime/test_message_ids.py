@@ -1,7 +1,7 @@
 """Ids at the edge."""
 
-from chronoline import NewMessage, new_id, new_message
 from chronoline.core.ids import id_time
+from chronoline.store import NewMessage, new_id, new_message
 from chronoline.testing import ManualClock
 
 

@@ -72,7 +72,7 @@ def other_store(engine: Engine, store: Store) -> Iterator[Store]:
 def empty(store: Store) -> None:
     """Leaves nothing behind, by the contract's own means."""
     for topic in store.list_topics():
-        store.drop_topic(topic.uid, now_ms=NOW)
+        store.delete_topic(topic.uid, now_ms=NOW)
     while store.purge(limit=10_000, now_ms=NOW):
         pass
     # An engine may remember the uids of dropped topics for a while: that is over, too.

@@ -158,7 +158,7 @@ class Line:
         return self.store.purge(limit=limit, now_ms=self.now)
 
     def drop(self) -> bool:
-        return self.store.drop_topic(self.uid, now_ms=self.now)
+        return self.store.delete_topic(self.uid, now_ms=self.now)
 
 
 @dataclass

@@ -379,7 +379,7 @@ def test_a_uid_that_no_topic_has_is_not_found(store: Store, uid: int) -> None:
         store.get_topic(uid)
     with pytest.raises(TopicNotFound):
         store.create(uid, [new("a")], now_ms=NOW)
-    assert not store.drop_topic(uid, now_ms=NOW)
+    assert not store.delete_topic(uid, now_ms=NOW)
 
 
 # Items of the wrong kind

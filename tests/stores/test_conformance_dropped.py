@@ -85,7 +85,7 @@ def test_calls_on_a_topic_that_another_store_dropped_and_purged(
 ) -> None:
     line = make_line(max_attempts=1)
     fill(line)
-    other_store.drop_topic(line.uid, now_ms=NOW)
+    other_store.delete_topic(line.uid, now_ms=NOW)
     while other_store.purge(now_ms=NOW):
         pass
     with pytest.raises(TopicNotFound):

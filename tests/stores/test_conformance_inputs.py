@@ -278,7 +278,7 @@ def test_an_invalid_record_changes_nothing(line: Line, bad: Entry, match: str) -
 
 def test_a_dropped_topic_takes_nothing_in(line: Line) -> None:
     held = claim(line.store)
-    line.store.drop_topic(line.uid, now_ms=NOW)
+    line.store.delete_topic(line.uid, now_ms=NOW)
     with pytest.raises(TopicNotFound):
         take_in(line, Intake(held, [InputRecord(0, new("x"))], 1))
     assert positions(line.store) == {0: 0}

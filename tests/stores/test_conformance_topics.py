@@ -110,7 +110,7 @@ def test_to_drop_a_topic_again_changes_nothing(make_line: MakeLine) -> None:
     line = make_line()
     assert line.drop()
     assert not line.drop()
-    assert not line.store.drop_topic(7, now_ms=NOW)
+    assert not line.store.delete_topic(7, now_ms=NOW)
 
 
 def test_the_name_is_taken_until_everything_is_purged(make_line: MakeLine) -> None:

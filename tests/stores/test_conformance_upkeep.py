@@ -189,7 +189,7 @@ def closed_line(engine: Engine) -> Line:
     topic = store.create_topic("closing", now_ms=NOW)
     line = Line(store, topic)
     line.put("a")
-    store.drop_topic(topic.uid, now_ms=NOW)
+    store.delete_topic(topic.uid, now_ms=NOW)
     while store.purge(now_ms=NOW):
         pass
     store.close()
@@ -200,7 +200,7 @@ WITHOUT_TOPIC: dict[str, Callable[[Store], object]] = {
     "create_topic": lambda store: store.create_topic("t", now_ms=NOW),
     "find_topic": lambda store: store.find_topic("t"),
     "list_topics": lambda store: store.list_topics(),
-    "drop_topic": lambda store: store.drop_topic(7, now_ms=NOW),
+    "delete_topic": lambda store: store.delete_topic(7, now_ms=NOW),
     "purge": lambda store: store.purge(now_ms=NOW),
     "watch": lambda store: store.watch(),
 }

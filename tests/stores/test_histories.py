@@ -231,7 +231,7 @@ class Histories(RuleBasedStateMachine):
         gone = [row for row in self.model.rows.values() if row.life == "gone"]
         assert self.store.purge(limit=limit, now_ms=self.now) <= min(limit, len(gone))
         if dropped:
-            assert self.store.drop_topic(self.topic.uid, now_ms=self.now)
+            assert self.store.delete_topic(self.topic.uid, now_ms=self.now)
             while self.store.purge(now_ms=self.now):
                 pass
             self._new_topic(self.topic.name)

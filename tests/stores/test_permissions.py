@@ -81,7 +81,7 @@ METHODS: dict[str, Operation | None] = {
     **dict.fromkeys(("resume", "select", "lookup", "select_held", "select_owned", "next_ts")),
     **dict.fromkeys(("count", "forecast", "scan", "dead_letters", "watch", "clock_ms", "close")),
     **dict.fromkeys(("create_topic", "ensure_topic", "get_topic", "find_topic")),
-    **dict.fromkeys(("list_topics", "drop_topic", "together")),
+    **dict.fromkeys(("list_topics", "delete_topic", "together")),
     # The methods of the operations call it.
     "apply": None,
     # They concern inputs and members; `take_in` creates, cancels and reschedules as a producer.

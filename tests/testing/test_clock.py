@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from chronoline import Clock
 from chronoline.core.errors import InvalidInput
+from chronoline.store import Clock
 from chronoline.testing import ManualClock
 
 

@@ -2,8 +2,15 @@
 
 import pytest
 
-from chronoline import LeasedMessage, NewMessage, Refusal, Topic, TopicSettings, raise_for_refused
 from chronoline.core.errors import ChronolineError, InvalidInput
+from chronoline.store import (
+    LeasedMessage,
+    NewMessage,
+    Refusal,
+    Topic,
+    TopicSettings,
+    raise_for_refused,
+)
 from chronoline.testing import (
     ManualClock,
     MemoryStore,

@@ -10,7 +10,7 @@ EXAMPLE, POSTGRES = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.M | re.S)
 (FAILURE,) = re.findall(r"^```text\n(.*?)^```$", GUIDE, re.M | re.S)
 # A test over the fixture of the guide, with the kit on another store than its own.
 USE_POSTGRES = """
-from chronoline import NewMessage
+from chronoline.store import NewMessage
 from chronoline.testing import ManualClock, assert_not_scheduled, assert_scheduled, deliver_due
 
 

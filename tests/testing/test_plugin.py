@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 USE = """
-from chronoline import Store
+from chronoline.store import Store
 from chronoline.testing import ManualClock, MemoryStore
 
 used = []

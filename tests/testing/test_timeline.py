@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chronoline import NewMessage, Topic, TopicSettings, raise_for_refused
 from chronoline.core.errors import ChronolineError, InvalidInput, TopicNotFound
+from chronoline.store import NewMessage, Topic, TopicSettings, raise_for_refused
 from chronoline.testing import (
     ManualClock,
     MemoryStore,
@@ -53,7 +53,7 @@ def test_a_topic_is_named_by_itself_its_name_or_its_uid(store: MemoryStore, topi
     assert scheduled(store, topic) == scheduled(store, "reminders") == scheduled(store, topic.uid)
     with pytest.raises(TopicNotFound, match=r"no topic named 'other'; there are: \['reminders'\]"):
         scheduled(store, "other")
-    store.drop_topic(topic.uid, now_ms=NOW)
+    store.delete_topic(topic.uid, now_ms=NOW)
     with pytest.raises(TopicNotFound):
         scheduled(store, topic)
 

@@ -5,27 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from chronoline.broker.carrier import Move
 from chronoline.broker.context import Parts
 from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.session import Session
-from chronoline.broker.limits import check_batch
 from chronoline.broker.subscription import Subscription
 from chronoline.core.errors import AlreadySubscribed, InvalidInput, NotSubscribed
 from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, name_problem
-from chronoline.core.message import After, Lease, LeasedMessage, LeaseTime, content_bytes
-from chronoline.core.outcome import Outcome
+from chronoline.core.message import Lease, LeasedMessage, content_bytes
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
-from chronoline.wire.codec import delivery_to_wire, leases_from_wire, outcomes_to_wire
+from chronoline.wire.codec import delivery_to_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
-_MOVES: dict[int, Move] = {
-    pb.MoveBatch.KIND_EXTEND: "extend",
-    pb.MoveBatch.KIND_RELEASE: "release",
-    pb.MoveBatch.KIND_RETRY: "retry",
-}
 _PUSH_BYTES = 1024 * 1024
 """A frame of pushes is closed at about this size; one message may be larger."""
 _MOST_HELD = 100_000
@@ -133,16 +125,13 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         match frame.WhichOneof("what"):
             case "credit":
                 self._credit(frame.credit)
-            case "ack":
-                await self._ack(frame.seq, frame.ack)
-            case "move":
-                await self._move(frame.seq, frame.move)
             case "subscribe":
                 await self._subscribe(frame.seq, frame.subscribe)
             case "unsubscribe":
                 self._unsubscribe(frame.seq, frame.unsubscribe)
-            case _:
-                raise InvalidInput("the frame asks for nothing that this broker knows")
+            case _:  # by another broker the leases may have been granted to this instance
+                reply = self.reply_type(seq=frame.seq)
+                await self._change(frame, reply, session=f"{self.instance}/")
 
     async def _subscribe(self, seq: int, asked: pb.Subscribe) -> None:
         uid = asked.topic_uid
@@ -193,53 +182,6 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         most = self._parts.limits.credit
         if not 0 <= credit <= most:
             raise InvalidInput(f"a credit of {credit}; it must be from 0 to {most}")
-
-    async def _ack(self, seq: int, batch: pb.AckBatch) -> None:
-        check_batch(len(batch.leases), self._parts.limits)
-        leases = self._leases(batch.leases)
-        outcomes = await self._parts.carrier.ack(batch.topic_uid, leases, again=batch.again)
-        answer = pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
-        self.outbox.put(self.reply_type(seq=seq, outcomes=answer))
-
-    async def _move(self, seq: int, batch: pb.MoveBatch) -> None:
-        check_batch(len(batch.moves), self._parts.limits)
-        if batch.kind == pb.MoveBatch.KIND_BURY:
-            await self._bury(seq, batch)
-            return
-        if batch.kind == pb.MoveBatch.KIND_UNRESERVE:
-            await self._unreserve(seq, batch)
-            return
-        move = _MOVES.get(batch.kind)
-        if move is None:
-            raise InvalidInput(
-                "a move has to be of a kind: extend, release, retry, bury or unreserve"
-            )
-        times: list[LeaseTime] = [
-            each.at_ms if each.HasField("at_ms") else After(each.delay_ms) for each in batch.moves
-        ]
-        moves = list(zip(self._leases(batch.moves), times, strict=True))
-        outcomes = await self._parts.carrier.move(move, batch.topic_uid, moves, again=batch.again)
-        self._moved(seq, outcomes)
-
-    async def _bury(self, seq: int, batch: pb.MoveBatch) -> None:
-        reasons = [each.reason for each in batch.moves]
-        buried = list(zip(self._leases(batch.moves), reasons, strict=True))
-        outcomes = await self._parts.carrier.bury(batch.topic_uid, buried, again=batch.again)
-        self._moved(seq, outcomes)
-
-    async def _unreserve(self, seq: int, batch: pb.MoveBatch) -> None:
-        leases = self._leases(batch.moves)
-        outcomes = await self._parts.carrier.unreserve(batch.topic_uid, leases, again=batch.again)
-        self._moved(seq, outcomes)
-
-    def _moved(self, seq: int, outcomes: Sequence[Outcome]) -> None:
-        at_ms = [outcome.at if outcome.done else 0 for outcome in outcomes]
-        moved = pb.Moved(outcomes=outcomes_to_wire(outcomes), at_ms=at_ms)
-        self.outbox.put(self.reply_type(seq=seq, moved=moved))
-
-    def _leases(self, refs: Sequence[pb.LeaseRef | pb.LeaseMove]) -> list[Lease]:
-        """The leases that these refs name; another broker can have granted them to this instance."""
-        return leases_from_wire(refs, self.name, session=f"{self.instance}/")
 
 
 def _current_task() -> asyncio.Task[None]:

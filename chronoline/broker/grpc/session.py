@@ -20,10 +20,12 @@ from google.protobuf.message import DecodeError
 
 from chronoline.broker.clock_offsets import Measured
 from chronoline.broker.context import Parts
+from chronoline.broker.limits import check_batch
 from chronoline.core.errors import BrokerUnavailable, ChronolineError, InvalidInput, NodeBusy
 from chronoline.core.limits import name_problem
 from chronoline.runtime.admission import Admitted
 from chronoline.runtime.message_ids import new_id
+from chronoline.wire.codec import read_changes, write_answer
 from chronoline.wire.codes import failure_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -80,6 +82,15 @@ class Session(ABC, Generic[Frame, Reply]):
     @abstractmethod
     async def _carry_out(self, frame: Frame) -> None:
         """Carry out a request, and answer it."""
+
+    async def _change(self, frame: Frame, reply: Reply, session: str = "") -> None:
+        """Makes the changes that a frame asks for, and answers them by this reply."""
+        batch = read_changes(frame)
+        check_batch(len(batch.items), self._parts.limits)
+        changes = batch.changes(self.name, session)
+        outcomes = await self._parts.carrier.change(batch.topic_uid, changes, again=batch.again)
+        write_answer(reply, batch.operation, outcomes)
+        self.outbox.put(reply)
 
     def _join(self, name: str, instance: str) -> None:
         """The client has said its name."""

@@ -19,6 +19,7 @@ from chronoline.broker.http.app import (
 )
 from chronoline.broker.http.requests import (
     BatchMessage,
+    CancelBatchRequest,
     ConsumerName,
     MessageId,
     ProducerGroup,
@@ -42,11 +43,12 @@ from chronoline.broker.http.responses import (
 )
 from chronoline.broker.limits import check_batch
 from chronoline.broker.topics import TopicsByName
+from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, Refused
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, NewMessage
 from chronoline.core.outcome import Outcome, Refusal
-from chronoline.core.permissions import Actor, Consumer, Producer
+from chronoline.core.permissions import Actor, Consumer, Operation, Producer
 from chronoline.core.quantities import parse_duration_ms
 from chronoline.runtime.timestamps import parse_when_ms
 
@@ -98,6 +100,9 @@ class MessageRoutes:
         router.post(f"{message}/reschedule", responses=of_one)(self.reschedule_message)
         router.delete(message, responses=problems(OF_A_TOPIC, OF_A_CHANGE, OF_ONE_MESSAGE))(
             self.cancel_message
+        )
+        router.post(f"{topic}/cancel", responses=problems(WITH_A_BODY, OF_A_TOPIC, OF_A_CHANGE))(
+            self.cancel_messages
         )
         router.get(message, responses=of_topic)(self.look_up)
         router.get(
@@ -163,7 +168,7 @@ class MessageRoutes:
         id: MessageId,
         producer_group: Annotated[ProducerGroup, Query()] = DEFAULT_PRODUCER_GROUP,
     ) -> OutcomeResponse:
-        """Delete a message of the own producer group."""
+        """Cancel a message of the own producer group."""
         outcomes = await self._topics.on(
             topic,
             lambda found: self._parts.carrier.cancel(
@@ -171,6 +176,19 @@ class MessageRoutes:
             ),
         )
         return OutcomeResponse.of(only_outcome(outcomes))
+
+    async def cancel_messages(
+        self, topic: TopicName, request: CancelBatchRequest
+    ) -> OutcomesResponse:
+        """Cancel messages of the own producer group, each with an outcome of its own."""
+        check_batch(len(request.ids), self._parts.limits)
+        group = request.producer_group
+        changes = [Change(Operation.CANCEL, each, group) for each in request.ids]
+        outcomes = await self._topics.on(
+            topic,
+            lambda found: self._parts.carrier.change(found.uid, changes, again=request.again),
+        )
+        return await outcomes_response(outcomes)
 
     async def look_up(self, topic: TopicName, id: MessageId) -> MessageResponse:
         """Look a message up, without its body."""

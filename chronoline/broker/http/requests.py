@@ -439,6 +439,19 @@ class RescheduleRequest(DueFields):
     producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
 
 
+class CancelBatchRequest(RequestBody):
+    """Messages to cancel."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["u1", "u2"]}]})
+
+    ids: list[Id]
+    producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
+    again: bool = Field(
+        default=False,
+        description="An earlier request for the same was not answered, or its outcome was unknown.",
+    )
+
+
 # Consumers
 
 

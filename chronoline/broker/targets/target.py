@@ -14,10 +14,12 @@ from chronoline.broker.subscription import Subscription
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.requests import call_id, request_headers
 from chronoline.callbacks.caller import Answer, Verdict
+from chronoline.core.change import lease_change
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreBusy, TopicNotFound
 from chronoline.core.limits import MAX_REASON_CHARACTERS
 from chronoline.core.message import After, Lease, LeasedMessage, content_bytes
 from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 
@@ -198,18 +200,17 @@ class Target:
 
     async def _settle_once(self, leased: LeasedMessage, answer: Answer, *, again: bool) -> Outcome:
         """Settle the lease by the answer of the call."""
-        carrier, uid, lease = self._parts.carrier, self.topic.uid, leased.lease
-        attempts = leased.message.attempts + 1
+        lease, attempts = leased.lease, leased.message.attempts + 1
         if answer.succeeded:
-            (outcome,) = await carrier.ack(uid, [lease], again=again)
+            change = lease_change(Operation.ACK, lease)
         elif answer.verdict is Verdict.no_turn:
-            (outcome,) = await carrier.unreserve(uid, [lease], again=again)
+            change = lease_change(Operation.UNRESERVE, lease)
         elif attempts >= self.topic.settings.max_attempts:
-            words = _last_words(attempts, answer)
-            (outcome,) = await carrier.bury(uid, [(lease, words)], again=again)
+            change = lease_change(Operation.BURY, lease, reason=_last_words(attempts, answer))
         else:
             wait = After(self._calls.wait_ms(attempts))
-            (outcome,) = await carrier.move("retry", uid, [(lease, wait)], again=again)
+            change = lease_change(Operation.RETRY, lease, wait)
+        (outcome,) = await self._parts.carrier.change(self.topic.uid, [change], again=again)
         if outcome.refusal is Refusal.BUSY:
             raise StoreBusy(outcome.reason)
         return outcome

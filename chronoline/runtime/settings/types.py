@@ -7,12 +7,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 
+from chronoline.core.addresses import check_address
 from chronoline.core.errors import InvalidInput
 from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
-_LAST_PORT = 65_535
 _MOST_SHOWN = 40
 
 
@@ -69,14 +68,6 @@ def _listed(value: object) -> object:
     if isinstance(value, str):
         return [each.strip() for each in value.split(",") if each.strip()]
     return value
-
-
-def check_address(text: str, *, example: str, least_port: int = 1) -> str:
-    """Raises `ValueError` unless it is host:port; IPv6 in brackets."""
-    match = _ADDRESS.fullmatch(text)
-    if match is None or not least_port <= int(match[2]) <= _LAST_PORT:
-        raise ValueError(f"{shown(text)} is no address; write host:port, such as {example}")
-    return text
 
 
 def _address(text: str) -> str:

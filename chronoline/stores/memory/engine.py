@@ -117,7 +117,7 @@ class MemoryEngine(Engine[None]):
             live = [t.topic for t in self._topics.values() if not t.dropped]
         return sorted(live, key=lambda topic: topic.name)
 
-    def drop_topic(self, uid: int, now_ms: int) -> bool:
+    def delete_topic(self, uid: int, now_ms: int) -> bool:
         with self._open():
             timeline = self._topics.get(uid)
             if timeline is None or timeline.dropped:

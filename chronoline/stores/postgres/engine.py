@@ -98,7 +98,7 @@ class PostgresEngine(SqlEngine[Connection]):
     def insert_topic(self, topic: Topic) -> bool:
         return bool(self._run("insert_topic", topic_values(topic)))
 
-    def drop_topic(self, uid: int, now_ms: int) -> bool:
+    def delete_topic(self, uid: int, now_ms: int) -> bool:
         return bool(self._run("drop_topic", {"uid": uid, "now": now_ms}))
 
     # Changes

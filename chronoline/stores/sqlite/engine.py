@@ -120,7 +120,7 @@ class SqliteEngine(SqlEngine[sqlite3.Connection]):
         with self.database.writing() as connection:
             return connection.execute(_QUERIES["insert_topic"], topic_values(topic)).rowcount > 0
 
-    def drop_topic(self, uid: int, now_ms: int) -> bool:
+    def delete_topic(self, uid: int, now_ms: int) -> bool:
         with self.database.writing() as connection:
             values = {"uid": uid, "now": now_ms}
             return connection.execute(_QUERIES["drop_topic"], values).rowcount > 0

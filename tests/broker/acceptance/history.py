@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import ChronolineError, Refused
+from chronoline.runtime.clock import to_ms
 
 
 @dataclass(slots=True)
@@ -32,7 +33,7 @@ class History:
     seen: defaultdict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
 
     def handed(self, lease: AsyncLease) -> Seen:
-        one = Seen(lease.consumer, lease.version, _now_ms(), lease.until_ms, lease.due_ms)
+        one = Seen(lease.consumer, lease.version, _now_ms(), to_ms(lease.until), to_ms(lease.due))
         self.seen[lease.id].append(one)
         return one
 

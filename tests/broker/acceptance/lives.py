@@ -13,6 +13,7 @@ from typing import Literal
 
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import OutcomeUnknown, Refused
+from chronoline.runtime.clock import to_ms
 from chronoline.testing import ManualClock
 
 Fate = Literal["ack", "work", "extend", "retry", "release", "abandon", "late"]
@@ -124,13 +125,13 @@ class Lives:
         """A consumer got a message, and begins."""
         life = self.lives[lease.id]
         now_ms = self._clock.now_ms()
-        grip = Grip(lease.consumer, lease.version, lease.due_ms, now_ms, lease.until_ms)
+        grip = Grip(lease.consumer, lease.version, to_ms(lease.due), now_ms, to_ms(lease.until))
         life.grips.append(grip)
         if life.is_over:
             self.wrong.append(f"it came again: {life}")
         if grip.due_ms not in life.dues_ms:
             self.wrong.append(f"it came for another due: {life}")
-        life.by_ms = lease.until_ms
+        life.by_ms = to_ms(lease.until)
         self.done["redelivered"] += lease.redelivered
         task = asyncio.create_task(self._work(life, grip, lease))
         self._working[task] = now_ms
@@ -159,7 +160,7 @@ class Lives:
             case "retry" | "release":
                 await self._put_off(life, grip, lease, fate)
             case "late":
-                await self._reach(lease.until_ms + life.draw_ms(0, 5))
+                await self._reach(to_ms(lease.until) + life.draw_ms(0, 5))
                 await self._ack(life, grip, lease)
             case "abandon":
                 pass
@@ -183,7 +184,7 @@ class Lives:
             self.done["refused"] += 1
         else:
             life.acks += 1
-            if asked_ms >= lease.until_ms:
+            if asked_ms >= to_ms(lease.until):
                 self.wrong.append(f"it was acked after its lease: {life}")
 
     async def _extend(self, life: Life, grip: Grip, lease: AsyncLease) -> None:
@@ -192,9 +193,9 @@ class Lives:
         except NOT_DONE:
             self.done["refused"] += 1
             return
-        grip.to_ms = lease.until_ms
+        grip.to_ms = to_ms(lease.until)
         if life.grips[-1] is grip:
-            life.by_ms = lease.until_ms
+            life.by_ms = to_ms(lease.until)
 
     async def _put_off(
         self, life: Life, grip: Grip, lease: AsyncLease, how: Literal["retry", "release"]

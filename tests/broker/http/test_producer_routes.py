@@ -183,6 +183,27 @@ def test_a_message_is_rescheduled_and_cancelled_by_its_group(tmp_path: Path) -> 
     asyncio.run(play())
 
 
+def test_batch_of_messages_is_cancelled_by_its_group(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with serving(tmp_path) as served:
+            await served.create_topic()
+            for each in ("a", "b"):
+                await served.put(each, delay_ms=60_000, producer_group="g")
+            batch = {"ids": ["a", "missing", "b"], "producer_group": "g"}
+            other = await served.http.post("/v1/topics/t/cancel", json={"ids": ["a"]})
+            assert other.json()["outcomes"][0]["refusal"] == "not_owner"
+            done = await served.http.post("/v1/topics/t/cancel", json=batch)
+            assert done.status_code == 200
+            told = [(each["id"], each["done"]) for each in done.json()["outcomes"]]
+            assert told == [("a", True), ("missing", False), ("b", True)]
+            again = await served.http.post("/v1/topics/t/cancel", json={**batch, "again": True})
+            assert [each["done"] for each in again.json()["outcomes"]] == [True, False, True]
+            none = await served.http.post("/v1/topics/t/cancel", json={"ids": []})
+            assert none.json() == {"outcomes": []}
+
+    asyncio.run(play())
+
+
 def test_a_leased_message_is_nobody_elses_to_move(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
@@ -200,7 +221,7 @@ def test_a_topic_that_was_made_anew_is_the_one_that_is_meant(tmp_path: Path) -> 
         async with serving(tmp_path) as served, served.client() as client:
             await served.create_topic()
             await served.put("m", delay_ms=60_000)
-            await client.drop_topic("t")
+            await client.delete_topic("t")
             gone = await served.http.put("/v1/topics/t/messages/n", json={})
             assert (gone.status_code, gone.json()["code"]) == (404, "topic_not_found")
             await _create_when_purged(served)

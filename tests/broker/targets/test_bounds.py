@@ -158,7 +158,7 @@ def test_call_of_a_dropped_topic_is_not_begun_when_its_turn_comes(tmp_path: Path
             assert isinstance(target, Target)
             await client.send("t")
             await until(lambda: not target.is_idle)  # its call waits for a turn
-            await client.drop_topic("t")
+            await client.delete_topic("t")
             await until(lambda: all(each.topic.name != "t" for each in node.subscriptions))
             hanging.let_go.set()
             await until(lambda: target.is_idle)

@@ -70,7 +70,7 @@ def test_topics_are_served_as_they_are_made_and_no_longer_when_they_are_dropped(
             await client.create_topic("plain")
             await client.create_topic("t", TopicSettings(target=receiver.url("/first")))
             await until(lambda: len(node.subscriptions) == 1)
-            await client.drop_topic("t")
+            await client.delete_topic("t")
             await until(lambda: not node.subscriptions)
             settings = TopicSettings(target=receiver.url("/second"))
             await until(lambda: _is_made_anew(client, settings))
@@ -104,7 +104,7 @@ def test_a_topic_that_somebody_else_made_is_found_and_missed(tmp_path: Path) -> 
                 store.create(topic.uid, [NewMessage(id="a", due=_now_ms())], now_ms=_now_ms())
                 await until(lambda: receiver.ids() == ["a"])
                 await until(lambda: is_done(client, "t"))
-                store.drop_topic(topic.uid, now_ms=_now_ms())
+                store.delete_topic(topic.uid, now_ms=_now_ms())
             await until(lambda: not node.subscriptions)
             assert await client.topics() == []
 
@@ -126,7 +126,7 @@ def test_a_drop_while_a_call_is_under_way_harms_nobody(
                 await client.create_topic(name, TopicSettings(target=receiver.url(f"/{name}")))
             await client.send("hangs")
             await until(lambda: receiver.under_way == 1)
-            await client.drop_topic("hangs")
+            await client.delete_topic("hangs")
             await until(lambda: len(node.subscriptions) == 1)
             hanging.let_go.set()
             await until(lambda: receiver.under_way == 0)

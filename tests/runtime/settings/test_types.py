@@ -7,7 +7,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from chronoline.runtime.settings.types import (
     SizeBytes,
-    check_address,
 )
 
 SIZE = TypeAdapter(SizeBytes)
@@ -24,20 +23,3 @@ def test_sizes(text: object, size: int) -> None:
 def test_what_is_no_size_is_said(text: object) -> None:
     with pytest.raises(ValidationError, match="is not a size; write 4096, 64KiB or 16MiB"):
         SIZE.validate_python(text)
-
-
-@pytest.mark.parametrize("text", ["127.0.0.1:7400", "[::1]:7400", "host-1.example:65535"])
-def test_addresses(text: str) -> None:
-    assert check_address(text, example="x:1") == text
-
-
-@pytest.mark.parametrize(
-    "text", ["", "host", "host:", ":1", "host:0", "host:65536", "::1:80", "a b:1"]
-)
-def test_what_is_no_address_is_said(text: str) -> None:
-    with pytest.raises(ValueError, match="is no address; write host:port, such as x:1"):
-        check_address(text, example="x:1")
-
-
-def test_port_0_is_an_address_where_any_free_one_will_do() -> None:
-    assert check_address("host:0", example="x:1", least_port=0) == "host:0"

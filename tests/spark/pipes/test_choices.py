@@ -130,7 +130,7 @@ def test_a_busy_supervisor_keeps_its_input_and_a_dropped_timeline_ends_it(
         assert fences() == held
         assert "no heartbeat" not in caplog.text
         # Else it would show that it lives for ever, where nobody finds it by its name.
-        scene.store.drop_topic(pipe.topic.uid, now_ms=now_ms())
+        scene.store.delete_topic(pipe.topic.uid, now_ms=now_ms())
         until(pipe.stopped.is_set, "it ends")
         assert pipe.failed == f"its timeline {scene.name!r} was dropped"
 

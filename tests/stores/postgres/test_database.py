@@ -454,7 +454,9 @@ def test_a_transaction_works_with_any_row_factory(
     ["from chronoline.stores.postgres import PostgresStore", "open_store('postgresql://h/d')"],
 )
 def test_a_missing_driver_is_answered_with_the_command(use: str) -> None:
-    script = f"import sys; sys.modules['psycopg'] = None\nfrom chronoline import open_store\n{use}"
+    script = (
+        f"import sys; sys.modules['psycopg'] = None\nfrom chronoline.store import open_store\n{use}"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, capture_output=True, text=True
     )

@@ -21,6 +21,7 @@ import httpx
 from chronoline import AsyncClient, Retry, Worker
 from chronoline.client import AsyncLease
 from chronoline.core.errors import ChronolineError, ConsumerReplaced, TopicNotFound
+from chronoline.runtime.clock import to_ms
 from tests.torture.brokers.doors import Answer, HttpDoor, asked, digest, told_answer
 from tests.torture.brokers.program import Program, play
 from tests.torture.history import DELIVERY, DONE, UNKNOWN
@@ -60,7 +61,7 @@ class SdkHeld:
 
     @property
     def until_ms(self) -> int:
-        return self._lease.until_ms
+        return to_ms(self._lease.until)
 
     @property
     def is_lost(self) -> bool:
@@ -148,8 +149,8 @@ class Hand:
             topic_uid=lease.topic_uid,
             id=lease.id,
             version=lease.version,
-            due=lease.due_ms,
-            until=lease.until_ms,
+            due=to_ms(lease.due),
+            until=to_ms(lease.until),
             attempts=lease.attempts,
             redelivered=lease.redelivered,
             group=lease.producer_group,

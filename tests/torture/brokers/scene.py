@@ -301,7 +301,7 @@ class Director:
                 begins()
                 call = recorder.call("drop_topic", topic=topic)
                 try:
-                    await client.drop_topic(topic)
+                    await client.delete_topic(topic)
                 except ChronolineError as error:
                     answer = answer_of(error)
                 else:

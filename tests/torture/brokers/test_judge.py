@@ -92,7 +92,7 @@ class _Play:
         await producer.create(_FLEETING, [self._letter("dropped", ahead_ms=_DAY_MS)])
         async with AsyncClient(self._address) as client:
             call = self.director.call("drop_topic", topic=_FLEETING)
-            await client.drop_topic(_FLEETING)
+            await client.delete_topic(_FLEETING)
             self.director.outcome(call, DONE)
         while not await self._created_again(_FLEETING):
             await asyncio.sleep(0.02)  # nobody tells when a name is free

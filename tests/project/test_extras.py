@@ -1,0 +1,272 @@
+"""Dependencies: the base install is SDK and command; everything else names the extra that brings it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+BASE = [Requirement(each) for each in PROJECT["dependencies"]]
+EXTRAS = {
+    extra: [Requirement(each) for each in named]
+    for extra, named in PROJECT["optional-dependencies"].items()
+}
+PIPE = str(ROOT / "examples" / "pipe-embedded.toml")
+S3 = "s3://bucket/prefix?index=dynamodb%3A%2F%2Ftable%3Fregion%3Deu-central-1"
+ROOMS = {
+    "broker": {"server"},
+    "callbacks": {"server"},
+    "cli": {"server", "spark"},
+    "databases": {"postgres"},
+    "log": {"aws", "postgres"},
+    "node": {"server"},
+    "pipe": {"kafka", "spark"},
+    "runtime": {"server"},
+    "spark": {"spark"},
+    "timers": {"server"},
+}
+"""The extras that a package of ours may import from. Others run on a base install."""
+NOT_OURS = {
+    "chronoline_bench": "only `testing.postgres` asks for it, and says so where it is missing",
+    "pytest": "it loads the plugin itself",
+}
+NOT_IMPORTED = {"pandas": "Spark's Python sources import it"}
+
+
+# Base install
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as it is shipped, unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    with ZipFile(built) as archive:
+        archive.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def run_on_base(
+    wheel: Path, program: str, *, strict: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a program on the shipped package, with the libraries of a base install alone.
+
+    With `strict` libraries of extras are hidden also where they happen to come with one of the base.
+    """
+    hide = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(wheel)!r})\n"
+        f"hidden = {hidden_modules(strict=strict)!r}\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name in hidden:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", hide + program],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=wheel.parent,
+    )
+
+
+def run_command(wheel: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    called = f"sys.argv = {['chronoline', *arguments]!r}\n"
+    return run_on_base(wheel, f"{called}from chronoline.cli.main import run\nrun()\n")
+
+
+def hidden_modules(*, strict: bool) -> set[str]:
+    """All installed packages but those that a base install brings."""
+    shown = closure(BASE)
+    if strict:
+        shown -= {name_of(each) for extra in EXTRAS.values() for each in extra}
+    hidden = {
+        module
+        for module, owners in metadata.packages_distributions().items()
+        if not shown & {normal(each) for each in owners} and not module.startswith("_")
+    }
+    ours = {"chronoline", "pyspark_chronoline", "pyspark_chronoline_log"}
+    return hidden - ours | {"chronoline_bench"}
+
+
+def closure(wanted: list[Requirement]) -> set[str]:
+    """The distributions that an installation of these brings."""
+    found: set[str] = set()
+    waiting = list(wanted)
+    while waiting:
+        name = name_of(waiting.pop())
+        if name in found:
+            continue
+        found.add(name)
+        for need in map(Requirement, metadata.requires(name) or ()):
+            if need.marker is None or need.marker.evaluate({"extra": ""}):
+                waiting.append(need)
+    return found
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def name_of(need: Requirement) -> str:
+    return normal(need.name)
+
+
+def test_sdk_runs_on_a_base_install(wheel: Path) -> None:
+    done = run_on_base(
+        wheel,
+        "import chronoline, chronoline.store, chronoline.testing, chronoline.testing.broker\n"
+        f"assert chronoline.__file__.startswith({str(wheel)!r}), chronoline.__file__\n"
+        "for name in chronoline.__all__: getattr(chronoline, name)\n"
+        "chronoline.Worker(); chronoline.Client().close()\n"
+        "chronoline.store.open_store('memory:').close()\n"
+        "chronoline.store.open_store('sqlite:///base.db').close()\n"
+        "import chronoline.cli.main\n",
+        strict=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["send", "--help"], ["log", "--help"], ["timers", "--help"]],
+    ids=" ".join,
+)
+def test_command_answers_on_a_base_install(wheel: Path, arguments: list[str]) -> None:
+    done = run_command(wheel, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "install"),
+    [
+        (["up", "--data", "x"], "'chronoline[server]'"),
+        (["config", "show"], "'chronoline[server]'"),
+        (["token", "create", "x"], "'chronoline[server]'"),
+        (["demo"], "'chronoline[spark]'"),
+        (["demo", "--timers"], "'chronoline[server]'"),
+        (["bench", "store"], "chronoline-bench"),
+        (["log", "topics", "--log", S3], "'chronoline[aws]'"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_missing_part_is_answered_with_its_command(
+    wheel: Path, arguments: list[str], install: str
+) -> None:
+    done = run_command(wheel, *arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("chronoline: ")
+    assert done.stderr.endswith(f": pip install {install}\n")
+
+
+def test_pipe_without_spark_names_its_extra(wheel: Path) -> None:
+    for topic in ("orders", "orders-due"):
+        made = run_command(wheel, "log", "create", topic, "--log", "chronoline-data/log")
+        assert made.returncode == 0
+    for command in ("run", "check"):
+        done = run_command(wheel, "pipe", command, "--config", PIPE)
+        assert done.returncode == 1
+        assert "pip install 'chronoline[spark]'" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "install"),
+    [
+        ("from chronoline.store import open_store\nopen_store('postgresql://x/y')", "postgres"),
+        (
+            "from chronoline.testing import MemoryStore\n"
+            "from chronoline.testing.broker import LocalBroker\n"
+            "LocalBroker(MemoryStore()).start()",
+            "server",
+        ),
+        ("import chronoline.spark", "spark"),
+        ("import chronoline.pipe.kafka", "kafka"),
+    ],
+    ids=["store", "broker", "formats", "kafka"],
+)
+def test_missing_library_raises_missing_extra(wheel: Path, program: str, install: str) -> None:
+    done = run_on_base(wheel, program)
+    assert done.stderr.splitlines()[-1].startswith("chronoline.core.errors.MissingExtra: ")
+    assert done.stderr.endswith(f": pip install 'chronoline[{install}]'\n")
+
+
+# Declared and imported
+
+
+def imported(source: str) -> Iterator[str]:
+    """The top-level packages that a module imports when it runs, not for its types."""
+    waiting: list[ast.AST] = [ast.parse(source)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting.extend(node.orelse)
+            continue
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+        waiting.extend(ast.iter_child_nodes(node))
+
+
+def imports_by_room() -> dict[str, set[str]]:
+    """By package of ours: everything that it imports from elsewhere."""
+    rooms: dict[str, set[str]] = {}
+    for module in sorted((ROOT / "chronoline").rglob("*.py")):
+        room = module.relative_to(ROOT / "chronoline").parts[0]
+        rooms.setdefault(room, set()).update(imported(module.read_text("utf-8")))
+    known = sys.stdlib_module_names | NOT_OURS.keys() | {"chronoline"}
+    return {room: names - known for room, names in rooms.items()}
+
+
+def modules_of(wanted: list[Requirement]) -> set[str]:
+    """The packages that these distributions, and their extras that are asked for, let us import."""
+    named = {name_of(each) for each in wanted}
+    for each in wanted:
+        for need in map(Requirement, metadata.requires(each.name) or ()):
+            named |= {
+                name_of(need)
+                for extra in each.extras
+                if need.marker is not None and need.marker.evaluate({"extra": extra})
+            }
+    return {
+        module
+        for module, owners in metadata.packages_distributions().items()
+        if named & {normal(each) for each in owners}
+    }
+
+
+def test_imports_are_declared() -> None:
+    undeclared = {
+        room: names
+        - modules_of(BASE + [need for each in ROOMS.get(room, ()) for need in EXTRAS[each]])
+        for room, names in imports_by_room().items()
+    }
+    assert {room: names for room, names in undeclared.items() if names} == {}
+
+
+def test_declared_dependencies_are_imported() -> None:
+    used = {name for names in imports_by_room().values() for name in names}
+    declared = [need for group in (BASE, *EXTRAS.values()) for need in group]
+    unused = {each.name for each in declared if not modules_of([each]) & used}
+    assert unused == NOT_IMPORTED.keys()
+
+
+def test_imports_for_types_alone_do_not_count() -> None:
+    source = "import a\nif TYPE_CHECKING:\n    import c\nelse:\n    import d\ndef f():\n    from e import g\n"
+    assert sorted(imported(source)) == ["a", "d", "e"]
