@@ -43,7 +43,7 @@ def test_writers_to_a_bucket_that_are_killed_between_two_steps(
     request: pytest.FixtureRequest, index: str
 ) -> None:
     # Their clients run many lines for each of ours.
-    lines = {"postgres": 30, "dynamodb": 82}[index]
+    lines = {"postgres": 20, "dynamodb": 62}[index]
     kill_step_by_step(place(request, "s3", index), lines=lines, kills=KILLS // 2)
 
 
