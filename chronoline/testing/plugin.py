@@ -1,6 +1,6 @@
-"""The pytest plugin: fixtures for everybody who has Chronoline installed.
+"""The pytest plugin: fixtures for projects that have Chronoline installed.
 
-pytest imports this module in every project of theirs, so it stays cheap: no driver, no server.
+pytest imports this module in every such project, so it imports no driver and no server.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from chronoline.testing import ManualClock, MemoryStore
 
-# By its name: the broker lies above this.
+# By its name, because this package may not import the broker.
 pytest_plugins = ("chronoline.testing.broker",)
 
 
