@@ -86,7 +86,7 @@ class InputClaims:
             if claim.position > latest.get(each, claim.position):
                 raise InvalidInput(
                     f"partition {each} of the input ends at offset {latest[each]}, and was taken in up to "
-                    f"{claim.position}: its end was lost. Give the pipe another name to begin anew"
+                    f"{claim.position}: its end was lost. Give the pipe another name to start again"
                 )
         self.claims = {
             each: self._skip(claim, first.get(each, 0), now_ms)

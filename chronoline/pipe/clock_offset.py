@@ -50,6 +50,6 @@ class ClockOffset:
 
     def words(self, offset_ms: int) -> str:
         return (
-            f"the clock of {self._whose} is {offset_ms:+} ms off ours, more than clock_bound_ms "
+            f"the clock of {self._whose} is {offset_ms:+} ms off this process's, more than clock_bound_ms "
             f"({self._bound_ms}): set the clocks of both machines"
         )

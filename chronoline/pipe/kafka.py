@@ -232,7 +232,7 @@ class KafkaTopic(Closing):
         return self._unreachable(error.str())
 
     def _denied(self, refused: KafkaError) -> KafkaDenied:
-        return KafkaDenied(f"Kafka at {self._place.bootstrap} does not let us in: {refused.str()}")
+        return KafkaDenied(f"Kafka at {self._place.bootstrap} refuses the login: {refused.str()}")
 
     def _unreachable(self, why: str) -> KafkaUnavailable:
         return KafkaUnavailable(

@@ -80,12 +80,12 @@ class Place:
 def _check_kafka_place(place: Place) -> None:
     if not _KAFKA_TOPIC.fullmatch(place.topic) or place.topic in (".", ".."):
         raise InvalidInput(
-            f"{place.topic!r} is no name of a Kafka topic: 1 to 249 letters, digits, '.', '_' and '-'"
+            f"{place.topic!r} is not a name of a Kafka topic: 1 to 249 letters, digits, '.', '_' and '-'"
         )
     given = java_properties(place.properties).get("bootstrap.servers", place.bootstrap)
     if given != place.bootstrap:
         raise InvalidInput(
-            f"the topic {place.topic!r} is said to be at {place.bootstrap!r} and, by its property "
+            f"the topic {place.topic!r} is at {place.bootstrap!r} and, by its property "
             f"bootstrap.servers, at {given!r}; name its servers once"
         )
     if not all(server.strip() for server in place.bootstrap.split(",")):

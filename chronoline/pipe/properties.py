@@ -76,7 +76,7 @@ def java_properties(properties: Mapping[str, Value]) -> dict[str, str]:
     for given, value in properties.items():
         name = given.removeprefix(_PREFIX)
         if not name:
-            raise InvalidInput(f"{given!r} is no property of Kafka's")
+            raise InvalidInput(f"{given!r} is not a property of Kafka")
         if bare.setdefault(name, _text(name, value)) != _text(name, value):
             raise InvalidInput(
                 f"{name!r} is given twice, with {_PREFIX!r} and without; write it once"

@@ -334,7 +334,7 @@ def _interval_problem(settings: PipeSettings) -> str | None:
         return None
     return (
         f"must be at most half of hold_ms ({settings.hold_ms}), not "
-        f"{settings.failure_detection_interval_ms}: a pipe that lives would pass for dead"
+        f"{settings.failure_detection_interval_ms}: a live pipe would count as dead"
     )
 
 
@@ -416,9 +416,9 @@ _RULES = (
     Rule(("ranges", "buckets"), _ranges_problem),
     Rule(_OWN, _headers_problem),
     Rule(("delay", "input"), _delay_problem),
-    _same_problem("output", "input", "every message would come back"),
-    _same_problem("dead_letters", "input", "what is refused would come back for ever"),
-    _same_problem("dead_letters", "output", "consumers would take dead letters for messages"),
+    _same_problem("output", "input", "every message would be read again"),
+    _same_problem("dead_letters", "input", "rejected records would come back for ever"),
+    _same_problem("dead_letters", "output", "consumers would read dead letters as messages"),
     Rule(("spark", "store", "input", "output", "dead_letters"), _master_problem),
 )
 

@@ -84,7 +84,7 @@ def failure_of(error: BaseException) -> pb.Failure:
             )
     return pb.Failure(
         code=_OTHER,
-        message="the broker failed in the middle of it; its log says why",
+        message="the broker failed during the request; its log has the reason",
         kind=Kind.UNKNOWN.value,
         retry_after_ms=_RETRY_AFTER_MS,
     )

@@ -139,7 +139,7 @@ class KafkaOutput(Output):
 
 def _refuse_for_good(refused: Refused) -> None:
     reason = refused.error.str()
-    settle(refused.confirm, Unpublishable(f"Kafka can never take the message: {reason}"))
+    settle(refused.confirm, Unpublishable(f"Kafka refuses the message permanently: {reason}"))
 
 
 def producer_settings(

@@ -157,7 +157,7 @@ class KafkaProducer:
             self._failed(error)
             return False
         if error.code() in _REFUSALS:
-            settle(confirm, Unpublishable(f"Kafka can never take the message: {error.str()}"))
+            settle(confirm, Unpublishable(f"Kafka refuses the message permanently: {error.str()}"))
         else:
             settle(
                 confirm, OutputUnavailable(f"{self._topic!r} cannot be published on: {error.str()}")
@@ -188,7 +188,9 @@ class KafkaProducer:
 
     def _failed(self, error: KafkaError) -> None:
         if error.fatal() or error.code() == KafkaError._FATAL:
-            logger.warning("the producer for %r takes no more: %s", self._topic, error.str())
+            logger.warning(
+                "the producer for %r accepts no more records: %s", self._topic, error.str()
+            )
             self.why = self.why or error.str()
         else:
             logger.info("the producer for %r: %s", self._topic, error.str())

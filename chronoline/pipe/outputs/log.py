@@ -93,5 +93,5 @@ class LogOutput(Output):
 
     def _translated(self, error: BaseException) -> BaseException:
         if isinstance(error, InvalidInput):
-            return Unpublishable(f"the log can never take the message: {error}")
+            return Unpublishable(f"the log refuses the message permanently: {error}")
         return OutputUnavailable(f"{self.topic!r} did not acknowledge the message: {error}")
