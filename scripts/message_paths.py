@@ -31,10 +31,10 @@ from chronoline.core.topic import TopicSettings
 from chronoline.delivery.lane_settings import LaneSettings
 from chronoline.log import Log
 from chronoline.node.timer_service import ServiceOptions, TimerService
-from chronoline.pipe.intake import Taker
+from chronoline.pipe.intake import RecordIntake
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.places import Place
-from chronoline.pipe.warm import close_all
+from chronoline.pipe.worker_cache import close_all
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
 from chronoline.testing.broker import LocalBroker
@@ -206,7 +206,7 @@ def pipe(recorder: Recorder, folder: Path) -> None:
         until_ms = _now_ms() + _HOUR_MS
         store.beat(pipe_group(topic), "node", until_ms=until_ms, now_ms=_now_ms())
         claims = store.claim_inputs("p/in", {0: 0}, "node", until_ms=until_ms, now_ms=_now_ms())
-        taker = Taker(
+        taker = RecordIntake(
             store,
             topic.uid,
             {claim.partition: claim for claim in claims},

@@ -1,4 +1,4 @@
-"""The guard of addresses: calls go to the public internet, and to networks that the settings allow."""
+"""The guard of addresses: calls may go to the public internet, and to networks that the settings allow."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Guard:
     """Refuses private, loopback, link-local and other special addresses, except the networks it is given."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """Raises `ValueError` for text that is no network."""
+        """Raises `ValueError` for text that is not a network."""
         self._allowed: list[Network] = [ipaddress.ip_network(each) for each in allowed]
         # The answer for an address is always the same, and a receiver is called thousands of times.
         self.lets_out = lru_cache(_MOST_REMEMBERED)(self._lets_out)
 
     def _lets_out(self, text: str) -> bool:
-        """Whether a connection to an address is allowed. IPv6 can carry IPv4 inside, in several ways."""
+        """Whether a connection to an address is allowed. IPv6 addresses can contain IPv4, in several ways."""
         try:
             address = ipaddress.ip_address(text.partition("%")[0])
         except ValueError:
@@ -45,7 +45,7 @@ class Guard:
 
 
 def _meant(address: Address) -> list[Address]:
-    """The addresses at which a packet can come out."""
+    """The addresses at which a packet can arrive."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:

@@ -24,7 +24,7 @@ _SUCCESS, _REDIRECT = 2, 3
 
 _PIECE_BYTES = 64 * 1024
 _REST_S = 0.5
-"""Before a call is tried again that failed for a shortage of this process."""
+"""The wait before the next attempt of a call that failed for a shortage of this process."""
 
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host and a port, in the order to try them."""
@@ -44,8 +44,8 @@ class Verdict(StrEnum):
     not_allowed = "not_allowed"
     unknown_host = "unknown_host"
     no_turn = "no_turn"
-    """The call was not begun: too many others were under way, it was not wanted any more, or the node was
-    short of descriptors or the like."""
+    """The call was not begun: too many others were in progress, it was no longer wanted, or the node was
+    short of descriptors, memory, ports or threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,10 @@ class Caller(AsyncService):
         turn_within_s: float | None = None,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> Answer:
-        """Call once. Each further `attempt` goes to the next address of the name.
+        """Calls once. Each further `attempt` goes to the next address of the name.
 
         A call whose turn does not come within `turn_within_s` is not begun; with None it waits. `may_begin`
-        says whether the call is still wanted when its turn has come and its address is known. While this
+        returns whether the call is still wanted when its turn has come and its address is known. While this
         process is short of descriptors, memory, ports or threads, the call waits as for its turn, and
         `may_begin` is asked again.
         """
@@ -217,19 +217,19 @@ def _place(url: URL) -> Place:
 
 
 def in_pieces(body: bytes) -> bytes | io.BytesIO:
-    """A large body as a file, which aiohttp sends in pieces without holding up the loop."""
+    """A large body as a file, which aiohttp sends in pieces without blocking the loop."""
     return body if len(body) <= _PIECE_BYTES else io.BytesIO(body)
 
 
 def words_of(error: Exception) -> str:
-    """An error in words, without what aiohttp adds about its own settings."""
+    """The text of an error, without aiohttp's notes on its own settings."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
 
 
 class _Host:
-    """The turns of one server, and the number of calls that want one."""
+    """The turns of one server, and the number of its calls."""
 
     def __init__(self, most: int) -> None:
         self.turns = asyncio.Semaphore(most)

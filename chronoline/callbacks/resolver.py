@@ -16,10 +16,10 @@ Name = tuple[str, int]
 
 
 class Lookups:
-    """Looks up each name in a thread of its own: a name without an answer delays no other.
+    """Looks up each name in a separate thread: a name without an answer delays no other.
 
     Callers that ask for a name at the same time share the answer; nothing is cached. The system can take half
-    a minute to fail, so many look-ups can run at once, and the end of the process waits for none.
+    a minute to fail, so up to 256 look-ups run at once, and the process does not wait for them at its end.
     """
 
     def __init__(self, most_at_once: int = _MOST_AT_ONCE) -> None:
@@ -63,6 +63,6 @@ class Lookups:
         asked = self._asked.pop(name)
         if isinstance(found, Exception):
             asked.set_exception(found)
-            asked.exception()  # marks it as seen: there can be no caller any more
+            asked.exception()  # marks it as retrieved: the callers may be gone
         else:
             asked.set_result(found)

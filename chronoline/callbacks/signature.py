@@ -1,4 +1,4 @@
-"""Signatures by the Standard Webhooks specification, by which a receiver knows the caller."""
+"""Signatures according to the Standard Webhooks specification, which authenticate the caller."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The pipe without Spark: settings, places, outputs, and what happens to a record on its way."""
+"""The pipe: settings, inputs, outputs and the work of its tasks. Only `pipe.spark` uses Spark."""

@@ -1,6 +1,6 @@
-"""Whether a pipe could run: each part is tried, and what is wrong is said with what to do.
+"""Checks before a pipe runs: each part is tested, and each problem is reported with its remedy.
 
-Nothing is made: what is not there yet is not there afterwards, save for the tables of a PostgreSQL database.
+A check creates no file and no folder. It only creates the tables of a PostgreSQL database.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra, StoreUnavailable
-from chronoline.pipe.clocks import Offset
+from chronoline.pipe.clock_offset import ClockOffset
 from chronoline.pipe.inputs import open_input
-from chronoline.pipe.local_files import check_log, missing_file
 from chronoline.pipe.outputs.factory import open_output
-from chronoline.pipe.places import Place
-from chronoline.pipe.settings import PipeSettings
-from chronoline.pipe.timeline import fixed_problem
+from chronoline.pipe.places import Place, check_log, missing_file
+from chronoline.pipe.settings import PipeSettings, fixed_problem
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.message_ids import new_id
 from chronoline.stores.factory import open_store
@@ -28,7 +26,7 @@ _OLDEST_JAVA = 17
 
 
 class _Bearable(ChronolineError):
-    """Something is wrong, and a pipe that runs would go on all the same."""
+    """A problem that does not stop a running pipe."""
 
 
 class Finding(NamedTuple):
@@ -36,11 +34,11 @@ class Finding(NamedTuple):
     words: str
     fine: bool
     bearable: bool = False
-    """Not fine, but no reason not to start: a pipe waits for an output that is away, and warns of clocks."""
+    """A problem that does not prevent the start: an unreachable output, or a clock that differs."""
 
 
 def check_pipe(settings: PipeSettings, slots: Callable[[], str]) -> Iterator[Finding]:
-    """Tries everything, one finding after the other; `slots` looks at Spark."""
+    """Checks all parts, and yields one finding for each; `slots` checks Spark."""
     yield from _check_places(settings)
     java = _try("Java", _check_java)
     yield java
@@ -48,7 +46,7 @@ def check_pipe(settings: PipeSettings, slots: Callable[[], str]) -> Iterator[Fin
 
 
 def check_before_spark(settings: PipeSettings) -> Iterator[Finding]:
-    """Tries what can be tried in about a second: Spark takes many to start."""
+    """Runs the checks that take about a second: Spark takes many to start."""
     yield from _check_places(settings)
     yield _try("Java", _check_java)
 
@@ -75,10 +73,10 @@ def _try(part: str, check: Callable[[], str]) -> Finding:
 
 
 def _check_store(settings: PipeSettings) -> str:
-    """A heartbeat shows that it can be written."""
+    """Checks that the store can be written, by a heartbeat, and its clock."""
     missing = missing_file(settings.store)
     if missing is not None:
-        return _to_be_made(missing)
+        return _creatable(missing)
     with open_store(settings.store) as store:
         now_ms = SystemClock().now_ms()
         group, me = f"check of {settings.name}", new_id()
@@ -87,14 +85,14 @@ def _check_store(settings: PipeSettings) -> str:
         topic = store.find_topic(settings.name)
         if topic is not None and (problem := fixed_problem(settings, topic)):
             raise InvalidInput(problem)
-        clock = Offset("the store", store.clock_ms, bound_ms=settings.clock_bound_ms)
+        clock = ClockOffset("the store", store.clock_ms, bound_ms=settings.clock_bound_ms)
         offset_ms = clock.measure()
         if clock.bad:
             raise _Bearable(clock.words(offset_ms))
         return "can be read and written" + (f", clock {offset_ms:+} ms" if offset_ms else "")
 
 
-def _to_be_made(file: Path) -> str:
+def _creatable(file: Path) -> str:
     there = next(folder for folder in file.parents if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise StoreUnavailable(f"{str(file)!r} cannot be made: {str(there)!r} cannot be written")

@@ -1,8 +1,8 @@
-"""Claims on the partitions of an input: this pipe's share among those that live.
+"""Claims on the partitions of an input: this pipe's share among the live pipes.
 
-Claims end by themselves, so a pipe that dies loses its partitions to the others. A share that changes is
-given up first and claimed by the others at their next look. The store refuses whatever comes in under a
-claim that was lost.
+Claims end after a time, so a dead pipe loses its partitions to the others. When the shares change, a pipe
+first releases its claim, and another claims the partition at its next round. The store refuses records under
+a lost claim.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Start = Literal["earliest", "latest"]
 def source_name(settings: PipeSettings, identity: str) -> str:
     """The name of a pipe's input in the accounts of the store.
 
-    With the topic's identity in it, positions of a topic that was deleted and made anew do not count.
+    It contains the topic's identity, so a topic that was deleted and created again starts without positions.
     """
     digest = sha256(f"{settings.name}/{settings.input.topic}".encode()).hexdigest()[:16]
     return f"{digest}/{identity}"
 
 
-class Claiming:
+class InputClaims:
     """The claims of one pipe on one input."""
 
     def __init__(
@@ -58,14 +58,14 @@ class Claiming:
         self.claims: dict[int, InputClaim] = {}
 
     def renew(self, now_ms: int) -> bool:
-        """Keeps the claims alive; false if some were lost: what runs under them must be started anew."""
+        """Extends the claims. Returns false if some were lost: the caller must restart its query."""
         held = list(self.claims.values())
         renewed = self._store.renew_claims(held, until_ms=now_ms + self._claim_ms, now_ms=now_ms)
         self.claims = {claim.partition: claim for claim in renewed}
         return len(renewed) == len(held)
 
     def share(self, live: Sequence[str], partitions: Sequence[int], now_ms: int) -> bool:
-        """Gives up what is not this pipe's share and claims what is; says whether anything changed."""
+        """Releases claims outside this pipe's share, and claims the rest. Returns whether any changed."""
         wanted = set(deal_partitions(live, self._node, partitions))
         unwanted = [claim for each, claim in self.claims.items() if each not in wanted]
         if unwanted:
@@ -77,7 +77,7 @@ class Claiming:
         return bool(unwanted or gained)
 
     def skip_lost(self, now_ms: int) -> None:
-        """Goes on behind what the input has deleted meanwhile: whoever reads from there would fail.
+        """Moves the positions past records that the input has deleted: reading them would fail.
 
         Raises `InvalidInput` if a partition ends before its position: then it has lost records.
         """
@@ -86,7 +86,7 @@ class Claiming:
             if claim.position > latest.get(each, claim.position):
                 raise InvalidInput(
                     f"partition {each} of the input ends at offset {latest[each]}, and was taken in up to "
-                    f"{claim.position}: its end was lost. Give the pipe another name to begin anew"
+                    f"{claim.position}: its end was lost. Give the pipe another name to start again"
                 )
         self.claims = {
             each: self._skip(claim, first.get(each, 0), now_ms)
@@ -100,7 +100,7 @@ class Claiming:
     def _claim(self, partitions: set[int], now_ms: int) -> list[InputClaim]:
         first = self._input.earliest()
         if self._start == "latest" and not self._store.input_accounts(self._source):
-            # All that is there now is begun here, also for others: what comes later came while the pipe was.
+            # Records that exist at the first start are skipped in all partitions, also those of other pipes.
             begun = self._ask_for(self._input.latest(), now_ms)
             self._store.release_claims([each for each in begun if each.partition not in partitions])
         gained = self._ask_for({each: first[each] for each in partitions}, now_ms)
@@ -113,7 +113,7 @@ class Claiming:
         )
 
     def _skip(self, claim: InputClaim, first: int, now_ms: int) -> InputClaim:
-        """Goes on behind what the input has deleted before the pipe came to it, and says so."""
+        """Moves a position past deleted records, and logs their number."""
         if claim.position >= first:
             return claim
         logger.error(

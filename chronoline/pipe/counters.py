@@ -1,4 +1,4 @@
-"""What a running pipe counts of itself since its start; it travels with its heartbeats."""
+"""The counts of a running pipe since its start, which it sends with its heartbeats."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Counters:
     fired: int = 0
     """Messages that were published and acknowledged."""
     redelivered: int = 0
-    """Those among them whose earlier reservation had lapsed."""
+    """The fired messages whose earlier reservation had lapsed."""
     served: int = 0
     """Windows that a lane served on time, with all of its tasks."""
     skipped: int = 0
-    """Windows to which not all tasks came in time, or during which the store was away."""
+    """Windows that a task missed, or during which the store was unreachable."""
     relayed: int = 0
     """Dead letters that were moved to their topic."""
     restarts: int = 0
@@ -32,9 +32,9 @@ class Counters:
     lag: int = 0
     """Records of the input that wait to be taken in, in the partitions of this pipe."""
     clock_offset_ms: int = 0
-    """By how much the store's clock is ahead of this process's."""
+    """The time by which the store's clock is ahead of this process's."""
     kafka_clock_offset_ms: int = 0
-    """By how much the clock of the input's Kafka is ahead."""
+    """The time by which the clock of the input's Kafka is ahead."""
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
 
     def add_messages(self, observed: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ class Counters:
         self.lateness.add(late, observed["late_sum_ms"] or 0)
 
     def add(self, other: Counters) -> None:
-        """Adds what another process counted; of clocks, the worst is kept."""
+        """Adds the counts of another process; of clock offsets, the largest is kept."""
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("clock_offset_ms", "kafka_clock_offset_ms"):
@@ -58,7 +58,7 @@ class Counters:
 
     @classmethod
     def from_json(cls, text: str) -> Counters:
-        """What a pipe said of itself; one of another version may say less, or more."""
+        """Reads the counts of a pipe. Another version may send fewer counts, or more."""
         try:
             found = dict(json.loads(text))
             lateness = found.pop("lateness")
@@ -73,10 +73,9 @@ class Counters:
 
 
 class WindowCount:
-    """Counts the windows of one lane, each once: however many tasks shared it, or came to it again.
+    """Counts each window of one lane once, also if several tasks or micro-batches served it.
 
-    One that some of its tasks served and others did not is skipped. So is one that lies between two to which
-    tasks came.
+    A window counts as skipped if one of its tasks did not serve it, or if no task came to it.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -84,12 +83,11 @@ class WindowCount:
         self._last: int | None = None  # the last window that is counted
 
     def add(self, observed: Mapping[str, Any], counters: Counters) -> None:
-        """Adds the windows of a micro-batch, as a rule one: tasks that start late may find themselves in the
-        next."""
+        """Adds the windows of a micro-batch: usually one, and two if some tasks started late."""
         first: int = observed["first_window"]
         window: int = observed["window"]
         last = first - self._lanes if self._last is None else self._last
-        if window <= last:  # while the store is away a window has several micro-batches
+        if window <= last:  # while the store is unreachable a window has several micro-batches
             return
         self._last = window
         counters.skipped += windows_between(last, window, self._lanes)

@@ -1,8 +1,8 @@
-"""The relay of dead letters: from the timeline's to a topic, if a pipe has one for them.
+"""The relay of dead letters from the timeline to the pipe's dead-letter topic, if it has one.
 
-Malformed records and messages that could not be published are dead letters of the timeline first, which
-loses none of them. The relay publishes each with its reason in a header and discards it after the
-acknowledgement. So a letter is there at least once; twice if the relay dies in between.
+Malformed records and messages that could not be published first become dead letters of the timeline, so that
+none is lost. The relay publishes each with its reason in a header and discards it after the acknowledgement.
+So a letter is published at least once; twice if the relay dies in between.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from chronoline.stores.contract import Store
 logger = logging.getLogger(__name__)
 
 _LETTERS_AT_ONCE = 50
-"""A letter may have 64 MiB: a few at a time."""
+"""Small, because a letter may have 64 MiB."""
 _TIMEOUT_S = 10.0
 
 
@@ -39,11 +39,11 @@ class Relay:
         self._topic = topic
         self._output = output
         self._now_ms = now_ms
-        self._away = False  # the topic did not take what it might take later
-        self._unpublishable: set[str] = set()  # ids; they are left alone until the next start
+        self._away = False  # the topic is unreachable
+        self._unpublishable: set[str] = set()  # ids; they are not tried again until the next start
 
     def run(self, stopping: Callable[[], bool]) -> int:
-        """Moves what is there; says how many letters. One that cannot be published stays where it is."""
+        """Moves the dead letters and returns their number. A letter that cannot be published stays."""
         moved = 0
         last: DeadLetter | None = None
         while not stopping():
@@ -52,7 +52,7 @@ class Relay:
                 break
             moved += self._move(letters)
             if self._away:
-                break  # the others wait, and so does the rest of the upkeep
+                break  # more attempts would delay the rest of the upkeep
             last = letters[-1]
         return moved
 
@@ -71,7 +71,9 @@ class Relay:
             record = OutRecord(letter.message.key, found[letter.message.id], _headers(letter))
             self._output.publish(record, partial(tell, letter.message.id))
         errors: dict[str, BaseException | None] = {}
-        with suppress(queue.Empty):  # what is told later stays, and is published again
+        with suppress(
+            queue.Empty
+        ):  # a letter that is confirmed later stays, and is published again
             while len(errors) < len(there):
                 errors |= [told.get(timeout=_TIMEOUT_S)]
         self._away = len(errors) < len(there) or any(
@@ -83,7 +85,7 @@ class Relay:
         return len(done)
 
     def _log(self, errors: dict[str, BaseException]) -> None:
-        """One line for an output that is away, and one for each letter that it will never take."""
+        """Logs one line for an unreachable output, and one for each letter that it refuses permanently."""
         away = [error for error in errors.values() if not isinstance(error, Unpublishable)]
         if away:
             logger.warning("%d dead letters stay for now: %s", len(away), away[-1])
@@ -94,7 +96,7 @@ class Relay:
 
 
 def _headers(letter: DeadLetter) -> tuple[Header, ...]:
-    """Its own, with the reason; a rejected record has one already."""
+    """The letter's headers and the reason, which a rejected record already has."""
     if letter.reason == DeathReason.REJECTED:
         return letter.message.headers
     return (*letter.message.headers, (REASON_HEADER, letter.reason.encode()))

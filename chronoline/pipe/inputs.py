@@ -1,7 +1,7 @@
-"""What a pipe asks of a topic that it reads: one contract, and an engine each for Kafka and for our log.
+"""The input topic of a pipe: one contract, with implementations for Kafka and for the log.
 
-Positions are the offset (Kafka) or sequence (log) of the next record to take in, by partition. The store's
-account of them is the truth; `commit` only shows it to the topic's own tools.
+A position is the offset (Kafka) or sequence (log) of the next record to take in, by partition. The positions
+in the store are authoritative; `commit` only shows them to the topic's own tools.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ DEFAULT_TIMEOUT_S = 10.0
 
 
 class Input(Closing):
-    """A topic to read. Thread-safe. Raises `TopicNotFound` if it is not there, and says how to create it."""
+    """A topic to read. Thread-safe. Raises `TopicNotFound`, with the command that creates the topic."""
 
     @abstractmethod
     def identity(self) -> str:
-        """What tells the topic from another one that has its name, before it or elsewhere."""
+        """An id that distinguishes the topic from an earlier one, or one elsewhere, with the same name."""
 
     @abstractmethod
     def partitions(self) -> list[int]:
-        """Its partitions, in order."""
+        """The partitions, in order."""
 
     @abstractmethod
     def earliest(self) -> dict[int, int]:
@@ -38,11 +38,11 @@ class Input(Closing):
 
     @abstractmethod
     def commit(self, positions: Mapping[int, int]) -> None:
-        """Shows how far the pipe is to the topic's own tools. Nothing depends on it."""
+        """Shows the positions to the topic's own tools. Nothing depends on it."""
 
 
 def open_input(place: Place, group: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Input:
-    """Opens a topic to ask about it; `group` names the pipe to the topic's tools."""
+    """Opens an input topic; the topic's tools show its positions under `group`."""
     if not group:
         raise InvalidInput("the group, by which the topic's tools know the pipe, is empty")
     if place.kind == "log":
@@ -79,7 +79,7 @@ class KafkaInput(Input):
 
 
 class LogInput(Input):
-    """A topic of our log."""
+    """A topic of the log."""
 
     def __init__(self, place: Place, group: str) -> None:
         self._name = place.topic

@@ -1,7 +1,7 @@
-"""Taking records in: from Arrow batches of what records ask for, to one transaction of the store each.
+"""The intake of records: each Arrow batch becomes one transaction of the store.
 
 The rows are those of `chronoline.pipe.spark.expressions.read_records`. A rejected record becomes a
-dead letter that holds it whole, with why and whence in headers behind its own.
+dead letter with the whole record, and with its reason and origin in further headers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ REASON_HEADER = "chronosDeadLetterReason"
 ORIGIN_HEADER = "chronosDeadLetterOrigin"
 """Topic, partition and offset of the record, with a slash between them."""
 _MOST_LOGGED = 10
-"""Rejected records of a batch that have a line each in the log; the others share one, without reasons."""
+"""The rejected records of a batch that are logged one by one; one line names the others."""
 
 
-class Taker:
-    """Takes batches in for one pipe, under the claims that it has."""
+class RecordIntake:
+    """Takes in batches for one pipe, under its claims."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Taker:
         self._now_ms = now_ms
 
     def take_in(self, batch: pa.RecordBatch) -> Tally:
-        """Takes in what a batch holds, in one transaction. Raises `ClaimLost` as the store does.
+        """Takes in a batch in one transaction. Raises `ClaimLost` as the store does.
 
-        A batch that is larger than the store takes at once is cut.
+        A batch that is larger than a transaction of the store is split.
         """
         tally = Tally()
         for start in range(0, batch.num_rows, MAX_BATCH):
@@ -73,7 +73,7 @@ class Taker:
         try:
             taken = self._ask(rows)
         except InvalidInput:
-            # The store knows limits that the contract does not: they stop nobody else.
+            # The store has limits that the contract lacks: only the offending records are rejected.
             if not self._reject_invalid(rows):
                 raise
             taken = self._ask(rows)
@@ -97,7 +97,7 @@ class Taker:
         )
 
     def _reject_invalid(self, rows: Sequence[dict[str, Any]]) -> int:
-        """Rejects what the store would refuse to its whole batch; says how many."""
+        """Rejects rows for which the store would refuse the whole batch, and returns their number."""
         largest_bytes = self._store.get_topic(self._topic_uid).settings.largest_body_bytes
         rejected = 0
         for row in rows:
@@ -136,7 +136,7 @@ class Taker:
     def _letter(self, row: dict[str, Any], now_ms: int) -> NewMessage:
         origin = self._origin(row)
         return NewMessage(
-            id=new_id(),  # its own may be missing, or taken
+            id=new_id(),  # the record's own id may be missing, or taken
             due=now_ms,
             body=row["value"],
             key=row["key"],
@@ -159,7 +159,7 @@ class Taker:
             logger.error("%d more records are malformed: %s", len(more), self._origins(more))
 
     def _origins(self, rows: Sequence[dict[str, Any]]) -> str:
-        """Those that follow each other in one, from the first to the last."""
+        """The origins of the rows; consecutive offsets are joined into ranges."""
         runs: list[tuple[int, int, int]] = []
         for partition, offset in sorted((row["partition"], row["offset"]) for row in rows):
             if runs and (partition, offset) == (runs[-1][0], runs[-1][2] + 1):

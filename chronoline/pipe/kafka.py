@@ -1,9 +1,9 @@
-"""What a pipe asks a Kafka cluster about one topic: its partitions, its offsets, and what we may do there.
+"""The administration client of one Kafka topic: its partitions, its offsets, and this user's rights.
 
 It also writes the positions of a consumer group, so that Kafka's own tools show the lag.
 
-Every question has an end: a cluster that does not answer in time is `KafkaUnavailable`. What the cluster
-denies is said with what to do about it.
+Every request has a time-out: a cluster that does not answer in time is `KafkaUnavailable`. The error of a
+denied request names the remedy.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ class KafkaUnavailable(ChronolineError):
 
 
 class KafkaDenied(ChronolineError):
-    """Kafka does not allow it to this user."""
+    """Kafka denies the request to this user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRights:
-    """What this user may do on a topic; None where the cluster does not say."""
+    """The rights of this user on a topic; None if the cluster does not report them."""
 
     may_read: bool | None
     may_write: bool | None
 
 
 class KafkaTopic(Closing):
-    """One topic, as the cluster knows it. Thread-safe."""
+    """One topic of a Kafka cluster. Thread-safe."""
 
     def __init__(self, place: Place, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self._place = place
         self._timeout_s = timeout_s
         self._isolation = _isolation(place)
-        self._refused: KafkaError | None = None  # why the servers did not talk to us, and when
+        self._refused: KafkaError | None = None  # the last refused connection, and its time
         self._refused_s = 0.0
         settings: dict[str, Any] = {
             **place.librdkafka(),
@@ -87,15 +87,15 @@ class KafkaTopic(Closing):
         return self._place.topic
 
     def partitions(self) -> list[int]:
-        """Its partitions in order. Raises `TopicNotFound` with the command that creates it."""
+        """The partitions in order. Raises `TopicNotFound` with the command that creates the topic."""
         return sorted(info.id for info in self._described().partitions)
 
     def identity(self) -> str:
-        """The topic's id, which one that is made anew under its name does not have."""
+        """The topic's id; a topic that is created again under the same name has another."""
         return str(self._described().topic_id)
 
     def rights(self) -> TopicRights:
-        """What this user may do. An answer shows that the servers are there, and the topic."""
+        """Returns the rights of this user. An answer shows that the servers and the topic are reachable."""
         operations = self._described(operations=True).authorized_operations
         if operations is None:
             return TopicRights(may_read=None, may_write=None)
@@ -110,14 +110,14 @@ class KafkaTopic(Closing):
     def latest(self) -> dict[int, int]:
         """The offset that the next record of each partition gets.
 
-        With `isolation.level` `read_committed`, that of the first record that such a reader does not see.
+        With `isolation.level` `read_committed`, the offset of the first record that is not committed yet.
         """
         return self._offsets(OffsetSpec.latest())  # type: ignore[no-untyped-call] # the library's
 
     def commit(self, group: str, positions: Mapping[int, int]) -> None:
-        """Writes where a consumer group goes on: the offset of the next record, by partition.
+        """Writes the positions of a consumer group: the offset of the next record, by partition.
 
-        The group is our own and has no members, since Spark reads without one.
+        The group belongs to the pipe and has no members, since Spark reads without a group.
         """
         if not positions:
             return
@@ -131,7 +131,7 @@ class KafkaTopic(Closing):
         self._check_each(written.topic_partitions, group)
 
     def committed(self, group: str) -> dict[int, int]:
-        """Where a consumer group goes on; partitions of which nothing is known are left out."""
+        """The positions of a consumer group; partitions without a position are left out."""
         asked = [self._at(partition) for partition in self.partitions()]
         found = self._ask(
             lambda: self._admin.list_consumer_group_offsets(
@@ -143,7 +143,7 @@ class KafkaTopic(Closing):
         return {each.partition: each.offset for each in found if each.offset >= 0}
 
     def close(self) -> None:
-        """It holds connections alone, which end with it."""
+        """Does nothing: the connections end with the object."""
 
     def _at(self, partition: int, offset: int | None = None) -> TopicPartition:
         if offset is None:
@@ -170,11 +170,11 @@ class KafkaTopic(Closing):
         return {at.partition: self._answer(answer).offset for at, answer in answers.items()}
 
     def _hear(self, error: KafkaError) -> None:
-        """Called by `poll`: why an answer does not come."""
+        """Stores an error that `poll` reports: it explains a missing answer."""
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
             self._refused, self._refused_s = error, time.monotonic()
 
-    # Questions and answers
+    # Requests and answers
 
     def _ask(self, ask: Any, group: str | None = None) -> Any:
         try:
@@ -184,7 +184,7 @@ class KafkaTopic(Closing):
         return self._answer(asked, group)
 
     def _answer(self, asked: Future[Any], group: str | None = None) -> Any:
-        self._admin.poll(0)  # what was heard before does not concern this question
+        self._admin.poll(0)  # earlier errors do not concern this request
         begun_s = time.monotonic()
         give_up_s = begun_s + self._timeout_s + _MORE_S
         while True:
@@ -195,7 +195,7 @@ class KafkaTopic(Closing):
             except FutureTimeoutError as error:
                 self._admin.poll(0)
                 over = time.monotonic() >= give_up_s
-                # The library tells of a refusal once in a while: the last one explains a long silence too.
+                # The library reports a refusal only sometimes: the last one also explains a time-out.
                 since_s = begun_s - _REMEMBERED_S if over else begun_s
                 if self._refused is not None and self._refused_s >= since_s:
                     raise self._denied(self._refused) from error
@@ -232,7 +232,7 @@ class KafkaTopic(Closing):
         return self._unreachable(error.str())
 
     def _denied(self, refused: KafkaError) -> KafkaDenied:
-        return KafkaDenied(f"Kafka at {self._place.bootstrap} does not let us in: {refused.str()}")
+        return KafkaDenied(f"Kafka at {self._place.bootstrap} refuses the login: {refused.str()}")
 
     def _unreachable(self, why: str) -> KafkaUnavailable:
         return KafkaUnavailable(

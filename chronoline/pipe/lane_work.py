@@ -1,7 +1,7 @@
-"""One unit of a lane's work: a window of time over a piece of the pipe's buckets. No Spark in it.
+"""One unit of a lane's work: a window of time over a piece of the pipe's buckets. It does not use Spark.
 
-The unit looks up which pipes live, takes its piece of this pipe's share, and lets a publishing lane serve
-the window. It needs nothing of the unit before it, so it may run in any process, and again.
+The unit reads the live pipes from the store, takes its piece of this pipe's share, and runs a publishing lane
+for the window. It depends on no earlier unit, so it may run in any process, and again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from chronoline.delivery.publishing_lane import Confirm, PublishingLane
 from chronoline.pipe.outputs.contract import OutRecord
 from chronoline.pipe.places import Place
 from chronoline.pipe.receipts import Fired, as_batch
-from chronoline.pipe.warm import warm_output, warm_store
 from chronoline.pipe.windows import SERVED, SKIPPED, STOPPED, Window, window_of
+from chronoline.pipe.worker_cache import warm_output, warm_store
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.members import Member, pipe_members
@@ -36,7 +36,7 @@ _STOPPED_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneWork:
-    """What the units of a lane have in common; it travels to the tasks."""
+    """The parameters of a lane's units, which are sent to the tasks."""
 
     pipe: str
     node: str
@@ -48,21 +48,21 @@ class LaneWork:
     ranges: int
     window_ms: int
     look_ms: int
-    """How often to look whether the pipe is to stop."""
+    """The time between two reads of the stop flag."""
     delivery_timeout_ms: int
     settings: LaneSettings
 
     def warm_up(self) -> None:
-        """Opens what the first unit of this process will need, and asks it something."""
+        """Opens the store and the output for the first unit of this process, and reads from the store."""
         store = warm_store(self.store)
         topic = store.get_topic(self.topic_uid)
         store.next_ts(topic.uid, topic.all_buckets)
         warm_output(self.output, delivery_timeout_ms=self.delivery_timeout_ms)
 
     def serve(self, piece: int, attempt: str) -> pa.RecordBatch:
-        """Serves the window that is the lane's now, or waits for it; answers the receipts.
+        """Serves the lane's current or next window, and returns the receipts.
 
-        If the store cannot be reached at all, the window is skipped: others will come.
+        If the store is unreachable, the window is skipped.
         """
         clock = SystemClock()
         window = window_of(self.lane, self.lanes, window_ms=self.window_ms, now_ms=clock.now_ms())
@@ -71,7 +71,7 @@ class LaneWork:
             outcome = self._serve(window, piece, attempt, fired)
         except StoreUnavailable as error:
             logger.warning("a window is skipped: %s", error)
-            # Nothing tells when a store is back, and a new task costs more than this wait.
+            # The return of a store has no event, and a new task costs more than this wait.
             time.sleep(clock.seconds_until(min(window.end_ms, clock.now_ms() + _REST_MS)))
             outcome = SKIPPED
         return as_batch(fired, outcome=outcome, window=window.number, node=self.node)
@@ -92,7 +92,7 @@ class LaneWork:
             )
 
         if stop():
-            time.sleep(_STOPPED_S)  # until Spark is told
+            time.sleep(_STOPPED_S)  # until the query is stopped
             return STOPPED
 
         def look() -> bool:
@@ -121,7 +121,7 @@ class LaneWork:
 
 
 class _StopFlag:
-    """Whether somebody asked this pipe to stop; the store is asked now and then."""
+    """Whether this pipe should stop, and its members; both are read from the store every `look_ms`."""
 
     def __init__(self, work: LaneWork, store: Store, topic: Topic) -> None:
         self._work = work
@@ -139,6 +139,6 @@ class _StopFlag:
             except StoreUnavailable:
                 return False  # the lane notices by itself
             me = next((each for each in self.members if each.name == self._work.node), None)
-            # Whoever is not there any more has left, or has been dead for an hour.
+            # A node that is no longer a member has left, or has been dead for an hour.
             self._stopping = me is None or me.stopping
         return self._stopping

@@ -1,7 +1,8 @@
-"""What librdkafka tells besides its answers: errors to whoever listens, and lines for the log.
+"""The log lines and error callbacks of librdkafka.
 
-While a server is away it says the same many times a second; here it is said now and then. What is new is
-said at once: the clients of a process may be those of several clusters, each with a trouble of its own.
+While a server is unreachable, librdkafka repeats its lines many times a second. A filter logs a repeated line
+only every ten seconds. A new line is logged at once: the clients of a process may use several clusters, each
+with its own problems.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(slots=True)
 class _Speaker:
-    """One client at one level and facility, and what was said of its lines."""
+    """The lines of one client at one level and facility."""
 
     said_s: float = float("-inf")
     unsaid: int = 0
     kinds: set[str] = field(default_factory=set)
-    """Texts without the numbers in them, which are ports, times and counts."""
+    """The texts without their numbers, which are ports, times and counts."""
 
     def is_new(self, text: str) -> bool:
-        """Whether such a line never came. One that comes in ever new words is not listened to for ever."""
+        """Whether no such line came before. After `_MOST_KINDS` different texts no line counts as new."""
         kind = _NUMBER.sub("", text)
         if kind in self.kinds or len(self.kinds) >= _MOST_KINDS:
             return False
@@ -44,10 +45,10 @@ class _Speaker:
         return True
 
 
-class Seldom(logging.Filter):
-    """Lets a line through if it is new, or if its speaker said none for a while; says how many were not.
+class RepeatFilter(logging.Filter):
+    """Passes a line that is new, or whose speaker logged none for a while, with the number of lines dropped.
 
-    Clients come and go: of many the first is forgotten, and is new again.
+    It keeps a bounded number of speakers: the oldest is removed, and its lines count as new again.
     """
 
     def __init__(self, every_s: float = SAY_EVERY_S) -> None:
@@ -79,7 +80,7 @@ class Seldom(logging.Filter):
 
 
 def _client(record: logging.LogRecord) -> tuple[object, ...]:
-    """The facility and the name of the client: librdkafka's binding gives them, and then the text."""
+    """The facility and the name of the client, which librdkafka's binding passes before the text."""
     match record.args:
         case (facility, name, _):
             return (facility, name)
@@ -87,11 +88,11 @@ def _client(record: logging.LogRecord) -> tuple[object, ...]:
 
 
 logger = logging.getLogger(__name__)
-logger.addFilter(Seldom())
+logger.addFilter(RepeatFilter())
 
 
 def error_callback(hear: Callable[[KafkaError], None]) -> Callable[[KafkaError], None]:
-    """Calls a method as long as its object lives: a client in a cycle with its owner would outlive it."""
+    """Calls a method while its object lives: a strong reference would keep the owner of a client alive."""
     method = weakref.WeakMethod(hear)
 
     def call(error: KafkaError) -> None:

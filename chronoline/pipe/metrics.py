@@ -21,16 +21,16 @@ _COUNT_EVERY_S = 10.0
 
 _COUNTED = {
     "fired": "Messages that were published and acknowledged.",
-    "redelivered": "Those among them whose earlier reservation had lapsed.",
+    "redelivered": "Fired messages whose earlier reservation had lapsed.",
     "served": "Windows that a lane served on time, with all of its tasks.",
-    "skipped": "Windows to which not all tasks came in time, or during which the store was away.",
+    "skipped": "Windows that a task missed, or during which the store was unreachable.",
     "relayed": "Dead letters that were moved to their topic.",
     "restarts": "Queries that failed and were started again.",
 }
 
 
 class PipeCollector(Collector):
-    """The metrics of one pipe, at each scrape. Without the store, those of the process are still there."""
+    """Collects the metrics of one pipe. Without the store, it still collects those of the process."""
 
     def __init__(
         self, pipe: str, node: str, counters: Counters, status: Callable[[], PipeStatus]
@@ -50,7 +50,7 @@ class PipeCollector(Collector):
             logger.warning("the metrics of the store are missing: %s", error)
 
     def _recent_status(self) -> PipeStatus:
-        """Counting costs the store something: scrapes that come close together share one count."""
+        """Scrapes that come close together share one count, which costs the store some work."""
         with self._lock:
             if self._known is None or time.monotonic() >= self._count_at_s:
                 self._known = self._status()
@@ -68,7 +68,7 @@ class PipeCollector(Collector):
         }
         yield gauge(
             "chronoline_pipe_clock_offset_seconds",
-            "By how much another's clock is ahead of this process's.",
+            "The time by which another clock is ahead of this process's.",
             [([*values, clock], offset_ms / 1000) for clock, offset_ms in offsets_ms.items()],
             *names,
             "clock",
@@ -77,11 +77,11 @@ class PipeCollector(Collector):
         yield lateness_family("Lateness of first deliveries.", [(values, lateness)], *names)
 
     def _shared(self, status: PipeStatus) -> Iterator[Metric]:
-        """The figures of the pipe as a whole: every process of it says the same."""
+        """The figures of the whole pipe, which are the same in each of its processes."""
         gauges = {
             "waiting": ("Messages that wait for their due time.", status.on_timeline.waiting),
             "ready": ("Messages that a lane has reserved.", status.on_timeline.processing),
-            "overdue": ("Messages that are due and nobody has.", status.on_timeline.available),
+            "overdue": ("Messages that are due and not reserved.", status.on_timeline.available),
             "dead_letters": ("Dead letters in the store.", status.dead_letters),
         }
         if status.lag is not None:
@@ -90,7 +90,7 @@ class PipeCollector(Collector):
             yield gauge(f"chronoline_pipe_{name}", help_text, [([status.name], value)], "pipe")
         yield counter(
             "chronoline_pipe_records",
-            "Records of the input, by what became of them.",
+            "Records of the input, by outcome.",
             [([status.name, outcome], count) for outcome, count in status.tally.by_name().items()],
             "pipe",
             "outcome",

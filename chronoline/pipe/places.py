@@ -1,40 +1,41 @@
-"""Where a topic of a pipe is: a value that travels to Spark's tasks, which open it where they run."""
+"""The location of a pipe's topic: a value that is sent to Spark's tasks, which open the topic."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Self
 
-from chronoline.core.errors import InvalidInput
+from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.topic import check_topic_name
 from chronoline.pipe.properties import Value, java_properties, librdkafka_properties
+from chronoline.runtime.store_url import scheme_of, split_url, sqlite_path
 
 _KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A topic of Kafka, or of a log. What may hold a password is not shown when it is printed."""
+    """A topic of Kafka, or of a log. Its `repr` leaves out fields that may hold a password."""
 
     kind: Literal["kafka", "log"]
     topic: str
     bootstrap: str = ""
-    """Kafka's servers, `host:port` with commas between them."""
+    """Kafka's servers: `host:port`, separated by commas."""
     properties: Mapping[str, Value] = field(default_factory=dict, repr=False)
-    """Properties of Kafka's Java client, with or without `kafka.` before them; they serve Spark and our own
-    clients alike."""
+    """Properties of Kafka's Java client, with or without the prefix `kafka.`, for Spark and librdkafka."""
     producer: Mapping[str, Value] = field(default_factory=dict, repr=False)
-    """Properties of librdkafka, for our own clients alone; they win. An empty one takes its name out."""
+    """Properties of librdkafka. They override `properties`; an empty one removes a property."""
     log: str = field(default="", repr=False)
     """A log's connection string."""
 
     def __post_init__(self) -> None:
         if self.kind == "kafka":
-            _check_kafka(self)
+            _check_kafka_place(self)
         elif self.kind == "log":
-            _check_log(self)
+            _check_log_place(self)
         else:
             raise InvalidInput(f"a topic is on 'kafka' or on a 'log', not on {self.kind!r}")
 
@@ -60,7 +61,7 @@ class Place:
         return cls(kind="log", topic=topic, log=log)
 
     def log_problem(self) -> str:
-        """What to say if its log has no such topic. A URL that may hold a password is not repeated."""
+        """The error text for a missing topic of a log. It leaves out a URL that may hold a password."""
         log = self.log if self.log.startswith("file:") and "?" not in self.log else "…"
         return (
             f"there is no topic {self.topic!r} in the log; create it: chronoline log create {self.topic}"
@@ -68,23 +69,23 @@ class Place:
         )
 
     def java(self) -> dict[str, str]:
-        """What Kafka's Java client is given, and Spark with `kafka.` before each name."""
+        """The properties for Kafka's Java client, and, with the prefix `kafka.`, for Spark."""
         return java_properties(self.properties) | {"bootstrap.servers": self.bootstrap}
 
     def librdkafka(self) -> dict[str, str]:
-        """What our own producer is given. Raises `InvalidInput` for what cannot be translated."""
+        """The properties for librdkafka. Raises `InvalidInput` for one that cannot be translated."""
         return librdkafka_properties(self.java(), self.producer)
 
 
-def _check_kafka(place: Place) -> None:
+def _check_kafka_place(place: Place) -> None:
     if not _KAFKA_TOPIC.fullmatch(place.topic) or place.topic in (".", ".."):
         raise InvalidInput(
-            f"{place.topic!r} is no name of a Kafka topic: 1 to 249 letters, digits, '.', '_' and '-'"
+            f"{place.topic!r} is not a name of a Kafka topic: 1 to 249 letters, digits, '.', '_' and '-'"
         )
     given = java_properties(place.properties).get("bootstrap.servers", place.bootstrap)
     if given != place.bootstrap:
         raise InvalidInput(
-            f"the topic {place.topic!r} is said to be at {place.bootstrap!r} and, by its property "
+            f"the topic {place.topic!r} is at {place.bootstrap!r} and, by its property "
             f"bootstrap.servers, at {given!r}; name its servers once"
         )
     if not all(server.strip() for server in place.bootstrap.split(",")):
@@ -95,7 +96,7 @@ def _check_kafka(place: Place) -> None:
         raise InvalidInput(f"the topic {place.topic!r} is on Kafka and cannot be on a log too")
 
 
-def _check_log(place: Place) -> None:
+def _check_log_place(place: Place) -> None:
     check_topic_name(place.topic)
     if not place.log:
         raise InvalidInput(
@@ -103,3 +104,28 @@ def _check_log(place: Place) -> None:
         )
     if place.bootstrap or place.properties or place.producer:
         raise InvalidInput(f"the topic {place.topic!r} is on a log and takes nothing of Kafka's")
+
+
+# Files on this machine: a command that only reads a pipe must not create one by a mistyped path
+
+
+def missing_file(url: str) -> Path | None:
+    """The file of a SQLite database, if it does not exist yet; opening the database creates it."""
+    if scheme_of(url) != "sqlite":
+        return None
+    path = Path(sqlite_path(url))
+    return None if path.exists() else path
+
+
+def check_log(place: Place) -> None:
+    """Raises `TopicNotFound` if the log of a topic does not exist, with the command that creates both."""
+    missing = _missing_part(place.log) if place.kind == "log" else None
+    if missing is not None:
+        raise TopicNotFound(f"there is no {str(missing)!r}, and so {place.log_problem()}")
+
+
+def _missing_part(log: str) -> Path | None:
+    scheme, _, folder, options = split_url(log)
+    if scheme == "file" and not Path(folder, "objects").is_dir():
+        return Path(folder, "objects") if Path(folder).is_dir() else Path(folder)
+    return missing_file(options.get("index", ""))

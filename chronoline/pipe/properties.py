@@ -1,12 +1,12 @@
-"""Kafka's properties in two languages: Java's, which Spark's connector speaks, and librdkafka's, which we do.
+"""The translation of Kafka properties from the Java client, which Spark uses, to librdkafka.
 
-Users write those of the Java client once. Most names mean the same in both and pass as they are; what differs
-is translated here, and what has no translation is refused with what to do, rather than left out: a connection
-that is less secure than it was said to be must not come about. What is Java's own affair, or the
-consumer's, does not concern a producer and is left to Spark.
+Users write the properties of the Java client once. Most names mean the same in both clients and pass
+unchanged; the others are translated. A property without a translation is refused with its remedy: ignoring it
+could make a connection less secure than the user asked for. Properties of the JVM and of consumers do not
+concern a producer; only Spark gets them.
 
-A second table of librdkafka's own properties wins over the translation, and is the way out wherever
-something is refused.
+A second table has librdkafka's own properties. It overrides the translation, and replaces refused
+properties.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _names(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
-# What a producer has no use for: the consumer's, Spark's own, and what concerns the JVM alone.
+# Properties that a producer does not need: those of consumers, of Spark and of the JVM.
 _NOT_OURS = _names(
     """
     allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset
@@ -45,12 +45,12 @@ _NOT_OURS = _names(
 _RENAMED = {
     "max.request.size": ("message.max.bytes",),
     "receive.buffer.bytes": ("socket.receive.buffer.bytes",),
-    # Java's is both how long a client and how long a broker waits.
+    # In Java this time applies to the client and to the broker.
     "request.timeout.ms": ("request.timeout.ms", "socket.timeout.ms"),
     "send.buffer.bytes": ("socket.send.buffer.bytes",),
 }
 
-# What runs code of the JVM, or has no counterpart, and what to do instead.
+# Properties that name code of the JVM, or have no counterpart, and their remedies.
 _REFUSED = {
     "interceptor.classes": "it names Java classes",
     "partitioner.class": "it names a Java class; keys are placed as Java's default partitioner places them, "
@@ -63,7 +63,7 @@ _REFUSED = {
     "ssl.engine.factory.class": "it names a Java class",
     "transactional.id": "a pipe has no transactions: it publishes at least once",
 }
-_OAUTH_HANDLER = "OAuthBearerLoginCallbackHandler"  # librdkafka does by itself what this class does
+_OAUTH_HANDLER = "OAuthBearerLoginCallbackHandler"  # librdkafka has its function built in
 
 _VALUE = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)"""
 _OPTION = re.compile(rf"([\w.-]+)\s*=\s*({_VALUE})", re.DOTALL)
@@ -71,12 +71,12 @@ _JAAS = re.compile(rf"\s*([\w.$]+)\s+\w+((?:\s+[\w.-]+\s*=\s*{_VALUE})*)\s*;\s*"
 
 
 def java_properties(properties: Mapping[str, Value]) -> dict[str, str]:
-    """Properties of the Java client by their bare names, as text. `kafka.` before a name is taken off."""
+    """Properties of the Java client as text, without the prefix `kafka.`."""
     bare: dict[str, str] = {}
     for given, value in properties.items():
         name = given.removeprefix(_PREFIX)
         if not name:
-            raise InvalidInput(f"{given!r} is no property of Kafka's")
+            raise InvalidInput(f"{given!r} is not a property of Kafka")
         if bare.setdefault(name, _text(name, value)) != _text(name, value):
             raise InvalidInput(
                 f"{name!r} is given twice, with {_PREFIX!r} and without; write it once"
@@ -92,10 +92,10 @@ def spark_options(java: Mapping[str, Value]) -> dict[str, str]:
 def librdkafka_properties(
     java: Mapping[str, Value], own: Mapping[str, Value] | None = None
 ) -> dict[str, str]:
-    """What a Java client's properties are for librdkafka.
+    """Translates properties of the Java client to librdkafka.
 
-    `own` are librdkafka's names, which win; an empty one takes its name out of both. Raises `InvalidInput`
-    for what cannot be translated. Names that are not known here pass: librdkafka refuses those it does not.
+    `own` has librdkafka's names, which override the others; an empty one removes its name from both. Raises
+    `InvalidInput` for a property that cannot be translated. Unknown names pass: librdkafka checks them.
     """
     wins = {name: _text(name, value) for name, value in (own or {}).items()}
     rest = {name: value for name, value in java_properties(java).items() if wins.get(name) != ""}
@@ -112,7 +112,7 @@ def librdkafka_properties(
 
 
 def delivery_problem(properties: Mapping[str, str], delivery_timeout_ms: int) -> str | None:
-    """What of librdkafka's properties would break the promise of a pipe's output."""
+    """Describes the first property of librdkafka that breaks the guarantees of a pipe's output."""
     for name in ("acks", "request.required.acks"):
         if properties.get(name, "all") not in ("all", "-1"):
             return f"{name} must be 'all': a message is deleted here when it is acknowledged there"
@@ -136,12 +136,12 @@ def _text(name: str, value: object) -> str:
 
 def _untranslatable(name: str, why: str) -> InvalidInput:
     return InvalidInput(
-        f"librdkafka, which publishes, cannot follow the Kafka property {name!r}: {why}. Write what it shall "
-        f"do instead into the table `producer`, and {name!r} = '' there to leave this one to Spark"
+        f"librdkafka, which publishes, cannot follow the Kafka property {name!r}: {why}. Write librdkafka's "
+        f"own property into the table `producer`, and {name!r} = '' there to leave this one to Spark"
     )
 
 
-# Each takes what it knows out of `rest`, and answers what that is for librdkafka.
+# Each removes the properties that it translates from `rest`, and returns librdkafka's.
 
 
 def _truststore(rest: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
@@ -189,7 +189,7 @@ def _keystore(rest: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _kind_by_name(location: str | None) -> str:
-    """Java reads PKCS12 where JKS, the default, is said."""
+    """The type by the file's name: with the default, JKS, Java reads PKCS12 too."""
     return "PKCS12" if (location or "").lower().endswith((".p12", ".pfx")) else "JKS"
 
 
@@ -224,7 +224,7 @@ def _jaas(rest: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_jaas(config: str) -> tuple[str, dict[str, str]]:
-    """The login module's class without its package, and its options. Does not repeat what may be secret."""
+    """The login module's class without its package, and its options. Errors do not repeat secrets."""
     read = _JAAS.fullmatch(config)
     if read is None:
         raise InvalidInput(
@@ -246,7 +246,7 @@ def _named(options: Mapping[str, str], **names: str) -> dict[str, str]:
 
 
 def _scalars(rest: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Names that are the same, and values that are not."""
+    """Translates properties with the same name and different values."""
     found = {}
     if "ssl.endpoint.identification.algorithm" in rest:
         given = rest.pop("ssl.endpoint.identification.algorithm")
@@ -254,7 +254,7 @@ def _scalars(rest: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
     if "buffer.memory" in rest:
         found["queue.buffering.max.kbytes"] = str(_whole(rest, "buffer.memory") // 1024)
     if _words(rest.get("ssl.enabled.protocols", "")) == {"TLSv1.2", "TLSv1.3"}:
-        del rest["ssl.enabled.protocols"]  # what librdkafka does anyway
+        del rest["ssl.enabled.protocols"]  # librdkafka's default
     return found
 
 

@@ -1,7 +1,7 @@
-"""Receipts: what a lane says of what it did, as rows that flow through Spark.
+"""Receipts: the rows in which the tasks of a lane report their work through Spark.
 
-One row for each message that was published and acknowledged, and one of each task for its window: tasks that
-share a window say each what became of their piece.
+There is one row for each message that was published and acknowledged, and one row of each task for its piece
+of the window.
 """
 
 from __future__ import annotations

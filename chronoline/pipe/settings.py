@@ -1,8 +1,7 @@
-"""The settings of a pipe: one TOML file, the environment, flags, in rising order.
+"""The settings of a pipe: from a TOML file, the environment and flags, in rising order of precedence.
 
-Names and meanings are those of the published delay scheduler whose contract a pipe keeps: timing advance,
-hold time, poll interval, failure-detection interval, topics and connections. `docs/pipe.md` has them all in a
-table; `examples/pipe-kafka.toml` and `examples/pipe-embedded.toml` show them in use.
+`docs/pipe.md` lists all of them in a table; `examples/pipe-kafka.toml` and `examples/pipe-embedded.toml` show
+their use.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 from chronoline.core.agenda import DEFAULT_RESERVE_AHEAD_MS
 from chronoline.core.ids import HASH_VALUES
 from chronoline.core.limits import CLOCK_BOUND_MS, MAX_BODY_BYTES, MAX_TIME_MS, name_problem
-from chronoline.core.topic import check_topic_name
+from chronoline.core.topic import Topic, TopicSettings, check_topic_name
 from chronoline.delivery.lane import DEFAULT_HOLD_MS
 from chronoline.delivery.lane_settings import MOST_AHEAD_MS
 from chronoline.log.factory import connection_string, parts_on_one_machine
@@ -59,7 +58,7 @@ def _header(name: str) -> str:
 
 
 def _store(url: str) -> str:
-    """A relative file is made absolute: Spark's tasks may run in another folder."""
+    """Makes a relative file absolute: Spark's tasks may run in another folder."""
     if scheme_of(url) == "memory":
         raise ValueError(
             "memory: is another store in each process, and Spark's tasks are processes of their own; "
@@ -69,7 +68,7 @@ def _store(url: str) -> str:
 
 
 def _log(place: str) -> str:
-    """A log's connection string, always written in the same way; a path is a folder."""
+    """The connection string of a log in its canonical form; a path is a folder."""
     if not place or "\0" in place:
         raise ValueError("is neither the URL of a log nor a folder")
     url = place if _URL.match(place) else Path(place).expanduser().absolute().as_uri()
@@ -90,11 +89,11 @@ class PlaceTable(SettingsTable):
 
     topic: str
     log: LogUrl | None = Field(default=None, repr=False)
-    """A log: what `chronoline log init` printed, or a folder."""
+    """A log: the string that `chronoline log init` printed, or a folder."""
     kafka: dict[str, Value] | None = Field(default=None, repr=False)
-    """Kafka: `bootstrap.servers`, and any other property of its Java client, for Spark and for us alike."""
+    """Kafka: `bootstrap.servers`, and any other property of its Java client, for Spark and librdkafka."""
     producer: dict[str, Value] = Field(default_factory=dict, repr=False)
-    """Properties of librdkafka, with which we publish and ask for positions; they win over `kafka`."""
+    """Properties of librdkafka, for publishing and for reading positions; they override `kafka`."""
 
     def place(self) -> Place:
         """Raises `InvalidInput`."""
@@ -108,7 +107,7 @@ class PlaceTable(SettingsTable):
         properties = dict(self.kafka or {})
         servers = _servers_of(str(properties.pop("bootstrap.servers", "")))
         place = Place.of_kafka(self.topic, servers, properties, producer=self.producer)
-        place.librdkafka()  # what cannot be translated is refused now, not when a message is due
+        place.librdkafka()  # refuses an untranslatable property now, not when a message is due
         return place
 
 
@@ -118,11 +117,11 @@ class SparkTable(SettingsTable):
     master: OptionalText = None
     """None: this machine, with as many slots as the lanes and the input need."""
     packages: Listed = ()
-    """Maven coordinates of Spark's Kafka connector; none: that of the running Spark's version."""
+    """Maven coordinates of Spark's Kafka connector; empty: the version of the running Spark."""
     jars: OptionalText = None
-    """A folder with the connector's jars, where Maven cannot be asked. Then `packages` is not looked at."""
+    """A folder with the connector's jars, for machines without Maven. Then `packages` is ignored."""
     conf: dict[str, Value] = Field(default_factory=dict, repr=False)
-    """Spark's own settings; they win over those that a pipe makes."""
+    """Spark's own settings; they override the pipe's."""
 
 
 def _servers_of(given: str) -> str:
@@ -141,7 +140,7 @@ def _schema(_: Any, handler: Callable[[Any], CoreSchema]) -> CoreSchema:
 
 
 PlaceSetting = Annotated[Place, GetPydanticSchema(_schema)]
-"""A table in the file, and a `Place` here."""
+"""A table in the file that becomes a `Place`."""
 
 
 # All of them
@@ -171,64 +170,64 @@ class PipeSettings(Settings):
     }
 
     name: TimelineName
-    """Names the timeline in the store, and the group under which Kafka's own tools show the positions."""
+    """The name of the timeline in the store, and of the group in Kafka's own tools."""
     store: StoreUrl = DEFAULT_STORE
     """The URL of the store. SQLite needs no set-up and serves one machine; a cluster needs PostgreSQL."""
     input: PlaceSetting
-    """The topic that records come from."""
+    """The topic from which records are read."""
     output: PlaceSetting
-    """The topic that they go to when they are due."""
+    """The topic on which messages are published when they are due."""
     dead_letters: PlaceSetting | None = None
     """The topic for records that cannot be read or published; without it they stay in the store."""
 
     timing_advance_ms: DurationMs = Field(default=0, ge=0, le=MOST_AHEAD_MS)
-    """Publishes this much before the deadline. 0: never early; `reserve_ahead_ms` makes up for delays."""
+    """Publishes this much before the deadline. 0: never early; `reserve_ahead_ms` compensates for delays."""
     hold_ms: DurationMs = Field(default=DEFAULT_HOLD_MS, ge=100, le=_DAY_MS)
     """A pipe may hold a message this long before another takes it over; a crash makes it this late."""
     delivery_timeout_ms: DurationMs = Field(
         default_factory=lambda data: data.get("hold_ms", DEFAULT_HOLD_MS) * 4 // 5, ge=1, le=_DAY_MS
     )
-    """How long the output may take to acknowledge. Below the hold time: later another publishes it too."""
+    """The longest time to an acknowledgement. It is below `hold_ms`: after that another pipe publishes."""
     poll_interval_ms: DurationMs = Field(default=100, ge=1, le=MOST_AHEAD_MS)
-    """How often a lane reserves while messages are dense. Precision does not depend on it."""
+    """The time between two reservations while messages are dense. Precision does not depend on it."""
     failure_detection_interval_ms: DurationMs = Field(default=500, ge=10, le=_DAY_MS)
-    """How often a pipe shows that it lives, and looks at the others and at the stop flag."""
+    """The time between two heartbeats, with which a pipe also reads the others and the stop flag."""
     reserve_ahead_ms: DurationMs = Field(default=DEFAULT_RESERVE_AHEAD_MS, ge=1, le=MOST_AHEAD_MS)
-    """A message is reserved this long before it is due, so that the write is over when the moment comes."""
+    """A message is reserved this long before it is due, so that the write is over at the due time."""
     window_ms: DurationMs = Field(default=4_000, ge=10, le=3_600_000)
-    """How long a task of Spark's fires before the next takes over."""
+    """The time for which a Spark task fires before the next takes over."""
     lanes: Whole = Field(default=2, ge=1, le=16)
-    """Queries that take turns: the next window's task is up before the one before it ends."""
+    """Queries that take turns: the task of the next window is ready before the current one ends."""
     ranges: Whole = Field(default=1, ge=1, le=1_024)
     """Tasks that share a window on this pipe. One fires thousands a second; more need more cores."""
     buckets: Whole = Field(default=64, ge=1, le=HASH_VALUES)
-    """Into how many parts the timeline can be dealt among pipes and ranges. Fixed when it is made."""
+    """The number of parts of the timeline that pipes and ranges share. Fixed when it is created."""
 
     delay_ms: OptionalTimespanMs = Field(default=None, alias="delay", ge=0, le=MAX_TIME_MS)
     """A plain delay: records without headers are due this long after their own time."""
     dedupe_ms: TimespanMs = Field(default=0, alias="dedupe", ge=0, le=MAX_TIME_MS)
-    """An id stays taken this long after firing. 0: it is forgotten, as the contract has it."""
+    """An id stays taken this long after firing. 0: it is free at once."""
     id_header: HeaderName = "chronosMessageId"
     deadline_header: HeaderName = "chronosDeadline"
     action_header: HeaderName = "chronosAction"
-    """`cancel` or `reschedule`, for a message that waits."""
+    """The header with `cancel` or `reschedule`, for a waiting message."""
 
     start: Literal["earliest", "latest"] = "earliest"
-    """The first record of partitions that the store does not know. It knows the position of others."""
+    """Where to begin partitions that the store does not know. Known ones continue at their position."""
     largest_value_bytes: Whole = Field(default=1024 * 1024, ge=1, le=MAX_BODY_BYTES)
-    """Larger values are rejected. A lane makes room for as many of this size as it reserves. Fixed when the
-    timeline is made."""
+    """Larger values are rejected. A lane reserves as many messages as fit into memory at this size. Fixed
+    when the timeline is created."""
     rows_per_trigger: Whole = Field(default=20_000, ge=1, le=10_000_000)
-    """The most records that are taken in at once: what is behind waits in the input, not in memory."""
+    """The most records that are taken in at once: a backlog waits in the input, not in memory."""
     trigger_interval_ms: DurationMs = Field(default=500, ge=0, le=_DAY_MS)
-    """How often records are taken in. It bounds the shortest delay that is kept, and costs a batch each."""
+    """The time between two batches of the intake. Messages with a shorter delay are late."""
 
     receipts: OptionalText = None
     """A folder for receipts as Parquet: id, due, fired, lateness, node. None: they are only counted."""
     metrics: Address = ""
-    """host:port where metrics are served for Prometheus. Empty: nowhere."""
+    """host:port of the metrics for Prometheus. Empty: none are served."""
     clock_bound_ms: DurationMs = Field(default=CLOCK_BOUND_MS, ge=1, le=_DAY_MS)
-    """Clocks of store or Kafka that differ by more are warned about."""
+    """The pipe warns if the clock of the store or of Kafka differs by more."""
     spark: SparkTable = SparkTable()
     _left_out: frozenset[str] = PrivateAttr(default=frozenset())
 
@@ -248,8 +247,7 @@ class PipeSettings(Settings):
     ) -> Self:
         """As `Settings.load`, without tables that the caller ignores: `left_out` names them.
 
-        `unneeded` tables are left out, and `optional` places unless they are complete. Nothing in them can be
-        wrong.
+        `unneeded` tables are left out, and so are incomplete `optional` places. They are not checked.
         """
         gathered = cls.gather(path, environ, flags)
         left_out = _leave_out(gathered.table, unneeded, optional)
@@ -269,7 +267,7 @@ class PipeSettings(Settings):
 
 
 def _leave_out(table: Table, unneeded: Iterable[str], optional: Iterable[str]) -> frozenset[str]:
-    """Removes the tables that the caller ignores, and answers their names."""
+    """Removes the tables that the caller ignores, and returns their names."""
     fillers = PipeSettings.fillers
     given = table.keys() | fillers.keys()
     incomplete = (name for name in optional if not _is_complete(table.get(name)))
@@ -336,7 +334,7 @@ def _interval_problem(settings: PipeSettings) -> str | None:
         return None
     return (
         f"must be at most half of hold_ms ({settings.hold_ms}), not "
-        f"{settings.failure_detection_interval_ms}: a pipe that lives would pass for dead"
+        f"{settings.failure_detection_interval_ms}: a live pipe would count as dead"
     )
 
 
@@ -386,7 +384,7 @@ def _servers(place: Place) -> set[str]:
 
 
 def _master_problem(settings: PipeSettings) -> str | None:
-    """On other machines a file is another file, or none."""
+    """Tasks on other machines cannot open files of this one."""
     master = settings.spark.master
     if master is None or master == "local" or master.startswith(("local[", "local-cluster[")):
         return None
@@ -418,8 +416,46 @@ _RULES = (
     Rule(("ranges", "buckets"), _ranges_problem),
     Rule(_OWN, _headers_problem),
     Rule(("delay", "input"), _delay_problem),
-    _same_problem("output", "input", "every message would come back"),
-    _same_problem("dead_letters", "input", "what is refused would come back for ever"),
-    _same_problem("dead_letters", "output", "consumers would take dead letters for messages"),
+    _same_problem("output", "input", "every message would be read again"),
+    _same_problem("dead_letters", "input", "rejected records would come back for ever"),
+    _same_problem("dead_letters", "output", "consumers would read dead letters as messages"),
     Rule(("spark", "store", "input", "output", "dead_letters"), _master_problem),
 )
+
+
+# The timeline
+
+_FIXED = {
+    "buckets": "buckets",
+    "dedupe_ms": "dedupe",
+    "largest_body_bytes": "largest_value_bytes",
+}
+"""Settings of the timeline, by the names that a pipe has for them."""
+
+
+def topic_settings(settings: PipeSettings) -> TopicSettings:
+    """The settings of a pipe's timeline. Without `dedupe`, an id is free again when it has fired."""
+    return TopicSettings(
+        buckets=settings.buckets,
+        window_ms=settings.window_ms,
+        dedupe_ms=settings.dedupe_ms,
+        largest_body_bytes=settings.largest_value_bytes,
+    )
+
+
+def fixed_problem(settings: PipeSettings, topic: Topic) -> str | None:
+    """Describes the first setting that differs from an existing timeline and is fixed there."""
+    if topic.settings.target is not None:
+        return (
+            f"the timeline {topic.name!r} has a target, which gets its messages; name another pipe"
+        )
+    wanted = topic_settings(settings)
+    for name, called in _FIXED.items():
+        made, asked = getattr(topic.settings, name), getattr(wanted, name)
+        if made != asked:
+            unit = "ms" if name.endswith("_ms") else ""
+            return (
+                f"the timeline {topic.name!r} was made with {called} = {made}{unit}, which is fixed, not with"
+                f" {asked}{unit}; write {called} = {made}{unit}, or name another pipe"
+            )
+    return None

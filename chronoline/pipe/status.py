@@ -1,4 +1,4 @@
-"""The state of a pipe, read from its store and its input: whether or not any of it runs."""
+"""The status of a pipe, read from its store and its input, whether or not a process of it runs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from chronoline.core.topic import Topic
 from chronoline.pipe.claims import source_name
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.inputs import open_input
-from chronoline.pipe.local_files import check_log
+from chronoline.pipe.places import check_log
 from chronoline.pipe.settings import PipeSettings
 from chronoline.stores.contract import Counts, Store
 from chronoline.stores.inputs import InputAccount, Tally
 from chronoline.stores.members import pipe_members
 
 MOST_DEAD_LETTERS = 10_000
-"""Counted up to here."""
+"""The most dead letters that are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One process of a pipe, as it said of itself."""
+    """One process of a pipe, by its last heartbeat."""
 
     name: str
     alive: bool
@@ -34,7 +34,7 @@ class NodeStatus:
 class PartitionStatus:
     account: InputAccount
     lag: int | None
-    """None if the input could not be asked."""
+    """None if the input is unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class PipeStatus:
 
     @property
     def tally(self) -> Tally:
-        """What became of all records that were taken in."""
+        """The outcomes of all records that were taken in."""
         return sum((each.account.tally for each in self.partitions), Tally())
 
     @property
@@ -59,7 +59,7 @@ class PipeStatus:
 
     @property
     def total(self) -> Counters:
-        """What the processes counted since their starts, together."""
+        """The sum of the counts of all processes since their starts."""
         total = Counters()
         for node in self.nodes:
             total.add(node.counters)
@@ -70,7 +70,7 @@ def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus
     topic = store.find_topic(settings.name)
     members = [] if topic is None else pipe_members(store, topic)
     source, latest, problem = _ask_input(settings)
-    if problem:  # the pipes know it from when they started
+    if problem:  # the pipes read it at their start
         source = next((Counters.from_json(each.details).source for each in members), "")
     return PipeStatus(
         name=settings.name,
@@ -99,7 +99,7 @@ def read_status(settings: PipeSettings, store: Store, now_ms: int) -> PipeStatus
 
 
 def _ask_input(settings: PipeSettings) -> tuple[str, dict[int, int], str | None]:
-    """The name of its accounts, where its partitions end, and what is wrong with it."""
+    """The name of the input in the store, the ends of its partitions, and its problem."""
     try:
         check_log(settings.input)
         with open_input(settings.input, settings.name) as source:

@@ -1,7 +1,7 @@
-"""What a pipe does beside its work, in a thread of its own since it may take long.
+"""The upkeep of a pipe, in a separate thread since it may take long.
 
-The relay of dead letters (by one of the pipes that live), purging, showing positions to the input's own
-tools, the lag, and the offsets of clocks.
+It relays dead letters (in one of the live pipes), purges the store, commits positions to the input's own
+tools, and measures the lag and the offsets of clocks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from chronoline.core.errors import ChronolineError
 from chronoline.core.topic import Topic
-from chronoline.pipe.clocks import Offset, ReadClock
+from chronoline.pipe.clock_offset import ClockOffset, ReadClock
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.dead_letters import Relay
 from chronoline.pipe.inputs import Input
@@ -51,8 +51,8 @@ class PipeUpkeep:
         self._clock = SystemClock()
         self._pace = PurgePace(_EVERY_S)
         bound_ms = settings.clock_bound_ms
-        self._store_offset = Offset("the store", store.clock_ms, bound_ms=bound_ms)
-        self._kafka_offset = Offset("Kafka", kafka_clock, bound_ms=bound_ms)
+        self._store_offset = ClockOffset("the store", store.clock_ms, bound_ms=bound_ms)
+        self._kafka_offset = ClockOffset("Kafka", kafka_clock, bound_ms=bound_ms)
         self._stop = threading.Event()
         self._committed: dict[int, int] = {}
         self._relay: Relay | None = None
@@ -64,7 +64,7 @@ class PipeUpkeep:
             target=self._loop, args=(counters,), name="chronoline-upkeep", daemon=True
         )
         thread.start()
-        self._thread = thread  # not before: one that could not be started cannot be waited for
+        self._thread = thread  # after the start: a thread that did not start cannot be joined
 
     def stop(self) -> None:
         self._stop.set()
@@ -82,12 +82,12 @@ class PipeUpkeep:
         while not self._stop.wait(_EVERY_S):
             for chore in chores:
                 self._do(chore)
-        self._do(chores[0])  # or the input's tools would show a lag for as long as the pipe is down
+        self._do(chores[0])  # otherwise the input's tools would show a lag while the pipe is down
 
     def _do(self, chore: Callable[[], None]) -> None:
         try:
             chore()
-        except ChronolineError as error:  # it is tried again in a moment
+        except ChronolineError as error:  # the next round tries again
             logger.warning("upkeep of pipe %r: %s", self._topic.name, error)
         except Exception:
             logger.exception("upkeep of pipe %r failed", self._topic.name)
@@ -96,7 +96,7 @@ class PipeUpkeep:
         mine = {
             account.partition: account.position
             for account in self._store.input_accounts(counters.source)
-            if account.holder in (self._node, None)  # what nobody has, anybody shows
+            if account.holder in (self._node, None)  # any pipe shows a partition without a holder
         }
         latest = self._input.latest()
         counters.lag = sum(max(0, latest.get(each, 0) - mine[each]) for each in mine)

@@ -1,9 +1,9 @@
-"""Windows: time cut into stretches of one length, which the lanes of a pipe serve in turn.
+"""Windows: periods of equal length, which the lanes of a pipe serve in turn.
 
-Window n is the n-th stretch since 1970, so all pipes cut time alike. Lane k of m serves the windows whose
-number leaves k when divided by m: while one lane serves, the task of the next is up and waits.
+Window n is the n-th period since 1970, so all pipes have the same windows. Lane k of m serves the windows
+whose number modulo m is k: while one lane serves, the task of the next is ready and waits.
 
-This module does without Arrow, which receipts need, so that commands that only count start fast.
+This module does not import Arrow, which receipts need, so that commands start fast.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Window(NamedTuple):
 
 
 def window_of(lane: int, lanes: int, *, window_ms: int, now_ms: int) -> Window:
-    """The window that a lane serves now, or waits for: one that is over is never begun."""
+    """The current or next window of a lane. A window that is over is never begun."""
     current = now_ms // window_ms
     number = current + (lane - current) % lanes
     return Window(number, number * window_ms, (number + 1) * window_ms)
 
 
 def windows_between(last: int, window: int, lanes: int) -> int:
-    """How many windows of one lane, of so many, lie between two that a task came to."""
+    """The number of a lane's windows between two that its tasks came to; `lanes` is the number of lanes."""
     return max(0, (window - last) // lanes - 1)

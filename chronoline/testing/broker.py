@@ -1,4 +1,4 @@
-"""For tests of code that uses the SDK: a broker in this process.
+"""A broker in this process, for tests of code that uses the SDK.
 
 The pytest plugin imports this module in every project that has Chronoline installed: slow imports wait until
 a broker starts.
@@ -24,9 +24,9 @@ Result = TypeVar("Result")
 
 
 class LocalBroker(Service):
-    """A broker on a store, in a thread of this process, on a port of its own: from `start` to `stop`.
+    """A broker on a store, in a thread of this process, on its own port: from `start` to `stop`.
 
-    The store is its owner's to close, after that.
+    The caller closes the store after that.
     """
 
     def __init__(self, store: Store, **options: Any) -> None:
@@ -38,11 +38,11 @@ class LocalBroker(Service):
 
     @property
     def address(self) -> str:
-        """Where it listens: what `Client` takes, and `CHRONOLINE_ADDRESS`."""
+        """The address for `Client` and `CHRONOLINE_ADDRESS`."""
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Listens where it listened before, if it was stopped."""
+        """Starts the broker; after a stop, on the same port."""
         _run(self._start())
 
     async def _start(self) -> None:
@@ -57,7 +57,7 @@ class LocalBroker(Service):
         self._node, self._port = node, node.grpc.port
 
     def stop(self) -> None:
-        """Clients are told to go, and wait until it is started again. May be called twice."""
+        """Disconnects the clients, which wait until it is started again. May be called twice."""
         node, self._node = self._node, None
         if node is not None:
             _run(node.stop())
@@ -65,7 +65,7 @@ class LocalBroker(Service):
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """One for all brokers, never closed: gRPC wakes every loop that it ever met."""
+    """One event loop for all brokers, never closed: gRPC wakes every loop that it has used."""
     import asyncio  # noqa: PLC0415 - see above
 
     loop = asyncio.new_event_loop()

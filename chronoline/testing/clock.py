@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chronoline.core.limits import time_problem
 from chronoline.runtime.clock import to_ms
 
 START_MS = 1_767_225_600_000
-"""Where a clock starts that was not told otherwise: the beginning of 2026, UTC."""
+"""The default start of a clock: the beginning of 2026, UTC."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -28,9 +28,9 @@ class ManualClock:
         return max(0, moment_ms - self._now_ms) / 1000
 
     def advance(self, ms: int = 0, *, seconds: float = 0, by: timedelta = timedelta()) -> int:
-        """Moves forward by the sum of what is given, rounded up to a millisecond; answers the time.
+        """Moves forward by the sum of the arguments, rounded up to a millisecond, and returns the time.
 
-        Raises `InvalidInput` if that is backward; `set` moves there.
+        Raises `InvalidInput` for a negative sum; `set` moves back.
         """
         step = timedelta(milliseconds=ms, seconds=seconds) + by
         if step < timedelta():
@@ -38,7 +38,7 @@ class ManualClock:
         return self.set(self._now_ms + -(-step // _MS))
 
     def set(self, now_ms: int | datetime) -> int:
-        """Moves to a moment, also back, as clocks do that are put right; answers the time."""
+        """Moves to a time, also back, as a corrected clock does, and returns the time."""
         self._now_ms = as_ms("now_ms", now_ms)
         return self._now_ms
 
@@ -47,7 +47,7 @@ class ManualClock:
 
 
 def as_ms(what: str, moment: int | datetime) -> int:
-    """Milliseconds since 1970, UTC, fractions rounded up. A datetime must know its zone."""
+    """Milliseconds since 1970, UTC, fractions rounded up. A datetime needs a time zone."""
     if isinstance(moment, datetime):
         moment = to_ms(moment, what)
     problem = time_problem(what, moment)
@@ -57,5 +57,5 @@ def as_ms(what: str, moment: int | datetime) -> int:
 
 
 def show_time(ms: int) -> str:
-    """The moment as people read it, and as it is stored."""
+    """The time as text, and in milliseconds."""
     return f"{(_EPOCH + ms * _MS).strftime('%Y-%m-%d %H:%M:%S')}.{ms % 1000:03} UTC = {ms}"

@@ -1,4 +1,4 @@
-"""Handing out what is due without a server, as a worker would."""
+"""Delivery of due messages to a handler without a server, as a worker does it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _ASYNCHRONOUS = "the handler is asynchronous: wrap it in one that calls asyncio.
 
 @dataclass(slots=True, kw_only=True)
 class Deliveries:
-    """What became of the messages that were handed out, in order."""
+    """The outcomes of the delivered messages, in order."""
 
     acked: list[LeasedMessage] = field(default_factory=list)
     retried: list[tuple[LeasedMessage, Exception]] = field(default_factory=list)
-    """Messages whose handler raised, and what it raised."""
+    """Messages whose handler raised, with the exception."""
     refused: list[Outcome] = field(default_factory=list)
-    """What the store refused: messages that went to the dead letters instead of to the handler,
-    and acks and retries under a lease that was over, or given back, when the handler had done."""
+    """The store's refusals: messages that went to the dead letters instead of to the handler,
+    and acks and retries under a lease that was over, or given back, when the handler returned."""
 
     @property
     def total(self) -> int:
@@ -54,11 +54,11 @@ def deliver_due(
     *,
     retry_ms: int = DEFAULT_RETRY_MS,
 ) -> Deliveries:
-    """Hands everything that is due to a handler, in order of due, each under a lease.
+    """Delivers all due messages to a handler, in order of due, each under a lease.
 
     When the handler returns, the message is acked. When it raises, the message is given back by
-    retry, to be due again in `retry_ms`; an `AssertionError` then goes on to the caller, since it
-    speaks of the test and not of the attempt. What the handler schedules for now is delivered too.
+    retry, and is due again in `retry_ms`. An `AssertionError` is then raised to the caller, since it
+    concerns the test and not the attempt. Messages that the handler schedules for now are delivered too.
 
     The lease is the topic's default. A handler that advances the clock beyond its end loses it.
     """
@@ -78,7 +78,7 @@ def advance_until_idle(
 ) -> Deliveries:
     """Moves the clock from message to message and delivers each, until the timeline is empty.
 
-    Otherwise like `deliver_due`. A message whose handler always raises ends among the dead letters.
+    Otherwise like `deliver_due`. A message whose handler always raises becomes a dead letter.
     """
     topic = find_topic(store, topic)
     worker = _Worker(store, topic, clock, handler, retry_ms)
@@ -89,7 +89,7 @@ def advance_until_idle(
 
 
 class _Worker:
-    """Leases one message at a time: the next is chosen from what this one's handler left."""
+    """Leases one message at a time, so that each handler's changes count for the next."""
 
     def __init__(
         self, store: Store, topic: Topic, clock: Clock, handler: Handler, retry_ms: int
@@ -108,7 +108,7 @@ class _Worker:
         self.deliveries = Deliveries()
 
     def deliver_next(self) -> bool:
-        """Handles the oldest message that is due; false if there is none."""
+        """Delivers the oldest due message. Returns false if there is none."""
         if self.deliveries.total >= MOST_DELIVERIES:
             raise ChronolineError(
                 f"{self._topic.name!r} has no end after {MOST_DELIVERIES} deliveries:"

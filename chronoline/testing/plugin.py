@@ -1,6 +1,6 @@
-"""The pytest plugin: fixtures for everybody who has Chronoline installed.
+"""The pytest plugin: fixtures for projects that have Chronoline installed.
 
-pytest imports this module in each of their projects, so it stays cheap: no driver, no server.
+pytest imports this module in every such project, so it imports no driver and no server.
 """
 
 from __future__ import annotations

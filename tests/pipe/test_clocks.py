@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from chronoline.pipe.clocks import Offset
+from chronoline.pipe.clock_offset import ClockOffset
 
 
 def ahead(offset_ms: int) -> int:
@@ -12,7 +12,7 @@ def ahead(offset_ms: int) -> int:
 
 
 def test_a_clock_that_is_right_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
-    offset = Offset("the store", lambda: ahead(0), bound_ms=60_000)
+    offset = ClockOffset("the store", lambda: ahead(0), bound_ms=60_000)
     offset.measure()
     assert not offset.bad
     assert caplog.messages == []
@@ -22,7 +22,7 @@ def test_a_clock_that_is_right_is_not_spoken_of(caplog: pytest.LogCaptureFixture
 def test_a_clock_that_is_wrong_is_warned_about_once(
     caplog: pytest.LogCaptureFixture, offset_ms: int
 ) -> None:
-    offset = Offset("Kafka", lambda: ahead(offset_ms), bound_ms=60_000)
+    offset = ClockOffset("Kafka", lambda: ahead(offset_ms), bound_ms=60_000)
     found = [offset.measure() for _ in range(3)]
     assert offset.bad
     assert all((each > 0) == (offset_ms > 0) for each in found)
@@ -31,7 +31,7 @@ def test_a_clock_that_is_wrong_is_warned_about_once(
 
 
 def test_what_has_no_clock_is_not_off() -> None:
-    assert Offset("a file", lambda: None, bound_ms=1).measure() == 0
+    assert ClockOffset("a file", lambda: None, bound_ms=1).measure() == 0
 
 
 def test_a_slow_answer_is_no_offset(caplog: pytest.LogCaptureFixture) -> None:
@@ -42,7 +42,7 @@ def test_a_slow_answer_is_no_offset(caplog: pytest.LogCaptureFixture) -> None:
             pass
         return answer
 
-    offset = Offset("Kafka", slow, bound_ms=10)
+    offset = ClockOffset("Kafka", slow, bound_ms=10)
     assert offset.measure() < 0
     assert not offset.bad
     assert caplog.messages == []

@@ -15,7 +15,7 @@ from chronoline.delivery.lane_settings import LaneSettings
 from chronoline.log import Log
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.places import Place
-from chronoline.pipe.warm import close_all
+from chronoline.pipe.worker_cache import close_all
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group

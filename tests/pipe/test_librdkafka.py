@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from chronoline.pipe.librdkafka import Seldom
+from chronoline.pipe.librdkafka import RepeatFilter
 
 LINE = "%s [%s] %s"  # as librdkafka's binding writes it
 REFUSED = "host:9092/bootstrap: Connect failed: Connection refused (after 3ms in state CONNECT)"
@@ -12,7 +12,7 @@ REFUSED = "host:9092/bootstrap: Connect failed: Connection refused (after 3ms in
 
 def said(name: str, every_s: float, caplog: pytest.LogCaptureFixture) -> list[str]:
     logger = logging.getLogger(name)
-    logger.addFilter(Seldom(every_s))
+    logger.addFilter(RepeatFilter(every_s))
     for number in range(3):
         logger.error("FAIL %d", number)
     logger.warning("TERM")
@@ -32,7 +32,7 @@ def test_after_a_while_the_next_is_said(caplog: pytest.LogCaptureFixture) -> Non
 def test_those_that_were_not_said_are_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seldom = Seldom(10)
+    seldom = RepeatFilter(10)
     logger = logging.getLogger("counted")
     logger.addFilter(seldom)
     for moment_s in (0.0, 1.0, 2.0, 10.0):
@@ -43,7 +43,7 @@ def test_those_that_were_not_said_are_counted(
 
 def test_another_client_is_heard(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("clients")
-    logger.addFilter(Seldom(60))
+    logger.addFilter(RepeatFilter(60))
     for name in ("rdkafka#producer-1", "rdkafka#producer-2", "rdkafka#producer-1"):
         logger.error(LINE, "FAIL", name, REFUSED)
     assert [message.split()[1] for message in caplog.messages] == [
@@ -54,7 +54,7 @@ def test_another_client_is_heard(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_what_a_client_never_said_is_heard(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("kinds")
-    logger.addFilter(Seldom(60))
+    logger.addFilter(RepeatFilter(60))
     for text in (REFUSED, REFUSED.replace("3ms", "12ms"), "SSL handshake failed", REFUSED):
         logger.error(LINE, "FAIL", "rdkafka#producer-1", text)
     assert caplog.messages == [
@@ -68,7 +68,7 @@ def test_what_comes_in_ever_new_words_is_not_heard_for_ever(
 ) -> None:
     monkeypatch.setattr("chronoline.pipe.librdkafka._MOST_KINDS", 3)
     logger = logging.getLogger("words")
-    logger.addFilter(Seldom(60))
+    logger.addFilter(RepeatFilter(60))
     for length in range(1, 9):
         logger.error(LINE, "FAIL", "rdkafka#producer-1", "x" * length)
     assert len(caplog.messages) == 3
@@ -79,7 +79,7 @@ def test_of_many_clients_the_first_is_new_again(
 ) -> None:
     monkeypatch.setattr("chronoline.pipe.librdkafka._MOST_SPEAKERS", 2)
     logger = logging.getLogger("many")
-    logger.addFilter(Seldom(60))
+    logger.addFilter(RepeatFilter(60))
     for number in (1, 2, 2, 3, 3, 1):
         logger.error(LINE, "FAIL", f"rdkafka#producer-{number}", REFUSED)
     assert [message.split()[1][-2] for message in caplog.messages] == ["1", "2", "3", "1"]

@@ -8,8 +8,7 @@ import pytest
 
 from chronoline.core.errors import TopicNotFound
 from chronoline.log import Log
-from chronoline.pipe.local_files import check_log, missing_file
-from chronoline.pipe.places import Place
+from chronoline.pipe.places import Place, check_log, missing_file
 
 
 def test_a_file_is_missing_until_it_is_there(tmp_path: Path) -> None:

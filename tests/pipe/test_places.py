@@ -36,8 +36,8 @@ def test_java_and_librdkafka_are_told_the_same() -> None:
     ("wrong", "said"),
     [
         ({"kind": "queue", "topic": "t"}, "not on 'queue'"),
-        ({"kind": "kafka", "topic": "a b", "bootstrap": "h:1"}, "no name of a Kafka topic"),
-        ({"kind": "kafka", "topic": "..", "bootstrap": "h:1"}, "no name of a Kafka topic"),
+        ({"kind": "kafka", "topic": "a b", "bootstrap": "h:1"}, "not a name of a Kafka topic"),
+        ({"kind": "kafka", "topic": "..", "bootstrap": "h:1"}, "not a name of a Kafka topic"),
         ({"kind": "kafka", "topic": "t"}, "are not named"),
         ({"kind": "kafka", "topic": "t", "bootstrap": "h:1,"}, "are not named"),
         ({"kind": "kafka", "topic": "t", "bootstrap": "h:1", "log": "file:///x"}, "a log too"),

@@ -160,7 +160,7 @@ def test_what_a_property_of_java_is_for_librdkafka(
         ({"ssl.enabled.protocols": "TLSv1.3"}, "ssl.cipher.suites"),
         ({"buffer.memory": "much"}, "whole number"),
         ({"linger.ms": "1", "kafka.linger.ms": "2"}, "given twice"),
-        ({"kafka.": "1"}, "no property"),
+        ({"kafka.": "1"}, "not a property"),
     ],
 )
 def test_what_cannot_be_translated_is_refused_and_says_what_to_do(

@@ -71,7 +71,7 @@ CROSS: list[tuple[dict[str, Any], str]] = [
     ({"ranges": 65}, "ranges .*must be at most buckets"),
     ({"id_header": "chronosAction"}, "id_header .*three different names"),
     ({"delay": "1s", "input": {"topic": "x" * 98, "log": "l"}}, "delay .*at most 97 leave room"),
-    ({"output": LEAST["input"]}, "output .*same topic as input, 'in': every message would come"),
+    ({"output": LEAST["input"]}, "output .*same topic as input, 'in': every message would be"),
     ({"input": ON_KAFKA, "output": ELSEWHERE}, "output .*is the same topic as input"),
     ({"dead_letters": LEAST["input"]}, "dead_letters .*is the same topic as input"),
     ({"dead_letters": LEAST["output"]}, "dead_letters .*is the same topic as output"),
@@ -135,7 +135,7 @@ def test_what_just_goes_together_is_taken(flags: dict[str, Any]) -> None:
         ({"topic": "t", "log": "l", **KAFKA}, "give either log.*, not both"),
         ({"topic": "t", "kafka": {}}, "kafka needs bootstrap.servers: host:port"),
         ({"topic": "t", "kafka": {"bootstrap.servers": "a"}}, "kafka needs bootstrap.servers"),
-        ({"topic": "a b", **KAFKA}, "'a b' is no name of a Kafka topic"),
+        ({"topic": "a b", **KAFKA}, "'a b' is not a name of a Kafka topic"),
         ({"topic": "", "log": "l"}, "topic name is empty"),
         (
             {"topic": "t", "log": "l", "producer": {"a": 1}},

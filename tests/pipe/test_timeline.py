@@ -3,8 +3,7 @@
 import pytest
 
 from chronoline.core.topic import Topic
-from chronoline.pipe.settings import PipeSettings
-from chronoline.pipe.timeline import fixed_problem, topic_settings
+from chronoline.pipe.settings import PipeSettings, fixed_problem, topic_settings
 
 
 def settings(**more: object) -> PipeSettings:

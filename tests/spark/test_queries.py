@@ -9,7 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from chronoline.pipe.spark import queries
 from chronoline.pipe.spark.lane_query import OBSERVED
-from chronoline.pipe.spark.queries import KeptQuery, longest_stillness_s
+from chronoline.pipe.spark.queries import SupervisedQuery, longest_stillness_s
 
 
 class Row:
@@ -71,16 +71,16 @@ def started() -> list[Query]:
 
 
 @pytest.fixture
-def kept(started: list[Query], time: Time) -> KeptQuery:
+def kept(started: list[Query], time: Time) -> SupervisedQuery:
     def start() -> StreamingQuery:
         started.append(Query())
         return cast(StreamingQuery, started[-1])
 
-    return KeptQuery("the lane", start)
+    return SupervisedQuery("the lane", start)
 
 
 def test_one_that_fails_is_started_again_after_a_rest_that_grows(
-    kept: KeptQuery, started: list[Query], time: Time, caplog: pytest.LogCaptureFixture
+    kept: SupervisedQuery, started: list[Query], time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept.keep()
     assert kept.active
@@ -97,7 +97,7 @@ def test_one_that_fails_is_started_again_after_a_rest_that_grows(
         rests.append(time.now_s - 0.5 - failed_s)
     assert rests == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
     assert kept.restarts == 9
-    assert caplog.messages[0] == "the lane failed and is started again: it broke"
+    assert caplog.messages[0] == "the lane failed and is restarted: it broke"
     # One that was well for a while rests shortly again.
     time.now_s += 61
     started[-1].isActive = False
@@ -107,7 +107,7 @@ def test_one_that_fails_is_started_again_after_a_rest_that_grows(
     assert kept.active
 
 
-def test_what_was_observed_is_told_once(kept: KeptQuery, started: list[Query]) -> None:
+def test_what_was_observed_is_told_once(kept: SupervisedQuery, started: list[Query]) -> None:
     kept.keep()
     assert kept.done == -1
     started[-1].ended = [Progress(0, 3), Progress(1, None)]
@@ -123,7 +123,9 @@ def test_what_was_observed_is_told_once(kept: KeptQuery, started: list[Query]) -
     assert [each["fired"] for each in kept.observed()] == [5]
 
 
-def test_all_are_fetched_only_if_several_are_new(kept: KeptQuery, started: list[Query]) -> None:
+def test_all_are_fetched_only_if_several_are_new(
+    kept: SupervisedQuery, started: list[Query]
+) -> None:
     kept.keep()
     for number in range(3):
         started[-1].ended.append(Progress(number, number))
@@ -136,7 +138,7 @@ def test_all_are_fetched_only_if_several_are_new(kept: KeptQuery, started: list[
 
 
 def test_stillness_is_looked_at_before_it_is_believed(
-    kept: KeptQuery, started: list[Query], time: Time
+    kept: SupervisedQuery, started: list[Query], time: Time
 ) -> None:
     def stillness_s() -> float:
         return longest_stillness_s([kept], suspicious_s=20)
@@ -164,8 +166,8 @@ def test_stillness_is_looked_at_before_it_is_believed(
     assert stillness_s() == 0
 
 
-def test_the_stillest_counts(kept: KeptQuery, started: list[Query], time: Time) -> None:
-    other = KeptQuery("another lane", kept._start)
+def test_the_stillest_counts(kept: SupervisedQuery, started: list[Query], time: Time) -> None:
+    other = SupervisedQuery("another lane", kept._start)
     for query in (kept, other):
         query.start()
     time.now_s += 30

@@ -13,7 +13,7 @@ import psycopg
 
 from chronoline.core.closing import Closing
 from chronoline.core.topic import Topic
-from chronoline.pipe.timeline import topic_settings
+from chronoline.pipe.settings import topic_settings
 from chronoline.runtime.clock import SystemClock
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.engines.postgres import PostgresEngine, drop_database

@@ -29,7 +29,7 @@ from chronoline.core.message import DeadLetter
 from chronoline.core.topic import Topic
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.intake import ORIGIN_HEADER, REASON_HEADER
-from chronoline.pipe.local_files import missing_file
+from chronoline.pipe.places import missing_file
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.status import MOST_DEAD_LETTERS, PipeStatus, read_status
 from chronoline.runtime.clock import SystemClock

@@ -1,1 +1,1 @@
-"""Where a pipe puts what has fallen due: one contract, and an engine each for Kafka and for our log."""
+"""The output topics of a pipe: one contract, with implementations for Kafka and for the log."""

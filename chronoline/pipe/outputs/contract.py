@@ -1,4 +1,4 @@
-"""What a pipe asks of a topic that it publishes on."""
+"""The contract of a pipe's output: publish records, and confirm each of them once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = [
 ]
 
 DEFAULT_DELIVERY_TIMEOUT_MS = 4_000
-"""A record that was not acknowledged by then is given up; below the hold time, which is 5000."""
+"""A record that is not acknowledged in this time is given up. It is below the default hold time, 5000."""
 
 
 class OutRecord(NamedTuple):
-    """What is published, byte for byte. No key, no value and an empty one are three different things."""
+    """A record to publish, byte for byte. A missing key or value differs from an empty one."""
 
     key: bytes | None
     value: bytes | None
@@ -32,14 +32,14 @@ class OutRecord(NamedTuple):
 
 
 Confirm = Callable[[BaseException | None], None]
-"""Told once what became of a record: None when the topic has acknowledged it, else one of
+"""Called once with the outcome of a record: None when the topic has acknowledged it, else one of
 
-- `OutputUnavailable`: the output as a whole fails. Nothing is wrong with the record; try again later. It may
-  have been published all the same, if the acknowledgement was lost.
-- `Unpublishable`: this record can never be published as it is.
+- `OutputUnavailable`: the output as a whole fails. The record is fine; try again later. The record may still
+  have been published, if the acknowledgement was lost.
+- `Unpublishable`: this record can never be published.
 
-It is called from any thread, also from within `publish`. It must be quick, and must neither raise nor call
-the output.
+It is called from any thread, also from within `publish`. It must return quickly, and must neither raise nor
+call the output.
 """
 
 
@@ -48,16 +48,16 @@ class Output(Closing):
 
     @abstractmethod
     def publish(self, record: OutRecord, confirm: Confirm) -> None:
-        """Sends a record on its way, and does not wait for the acknowledgement.
+        """Sends a record, without waiting for its acknowledgement.
 
-        It waits while too much is on its way already. Every outcome goes to `confirm`, a refusal at once too;
-        it does not raise, and a closed output answers `OutputUnavailable`.
+        It waits while the queue is full. It reports every outcome to `confirm`, also an immediate refusal,
+        and does not raise. A closed output confirms with `OutputUnavailable`.
         """
 
     @abstractmethod
     def flush(self, timeout_s: float) -> int:
-        """Waits until all that was published is confirmed; says how much is still on its way."""
+        """Waits until all records are confirmed. Returns the number of unconfirmed ones."""
 
     @abstractmethod
     def close(self) -> None:
-        """Waits until all that was published is confirmed, acknowledged or not. May be called twice."""
+        """Waits until all records are confirmed, acknowledged or not. May be called twice."""

@@ -1,4 +1,4 @@
-"""The one place that chooses an output's engine."""
+"""The choice of an output's implementation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def open_output(
 ) -> Output:
     """Opens a topic to publish on.
 
-    `delivery_timeout_ms` bounds how long a record may be on its way; keep it below the hold time. `linger_ms`
-    waits for company before something is sent.
+    `delivery_timeout_ms` bounds the time to an acknowledgement; keep it below the hold time. `linger_ms` is
+    the time to wait for more records before a batch is sent.
     """
     if place.kind == "log":
         return _open_log(place, delivery_timeout_ms, linger_ms)

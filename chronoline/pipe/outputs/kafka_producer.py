@@ -1,10 +1,10 @@
-"""One producer of librdkafka, and the thread that hands out what became of its records.
+"""One producer of librdkafka, and the thread that confirms its records.
 
-The thread waits in `poll` and does nothing else, so an acknowledgement is handed out when it comes. Nobody
-else polls: every confirmation comes from this thread, or from within `send`.
+The thread waits in `poll` and does nothing else, so it confirms a record as soon as it is acknowledged. No
+other thread polls: every confirmation comes from this thread, or from within `send`.
 
 librdkafka's queue is bounded by bytes and by records. While it is full `send` waits, and the thread wakes it
-each time that it has handed out some.
+after each confirmation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chronoline.pipe import librdkafka
 from chronoline.pipe.outputs.contract import Confirm, OutRecord
 
 _POLL_S = 0.1
-"""How soon the thread sees that the line is closed."""
+"""The longest time until the thread notices that the producer is closed."""
 _JOIN_S = 10.0
 
 _REFUSALS = frozenset(
@@ -33,33 +33,33 @@ _REFUSALS = frozenset(
         KafkaError._INVALID_DIFFERENT_RECORD,
     }
 )
-"""A record is at fault: this one, or one that went with it."""
+"""Errors of a record: this one, or another one in its batch."""
 
 logger = logging.getLogger(__name__)
 
 
 class Refused(NamedTuple):
-    """A record that came back because it, or one in its batch, was refused. It is not confirmed yet."""
+    """An unconfirmed record that was refused, because of itself or of another one in its batch."""
 
     record: OutRecord
     confirm: Confirm
     error: KafkaError
 
 
-class Line:
+class KafkaProducer:
     """Sends records until it is retired, closed or broken. Thread-safe.
 
-    What the broker refuses goes to `refused`, which sees to the confirmation; all else is confirmed here.
+    Records that the broker refuses go to `refused`, which must confirm them; all others are confirmed here.
     """
 
     def __init__(
         self, topic: str, settings: Mapping[str, str], refused: Callable[[Refused], None]
     ) -> None:
         self.why = ""
-        """Why it takes no more, once it does not. Never taken back."""
+        """The reason why it accepts no more records; empty while it does. Never reset."""
         self._topic = topic
         self._refused = refused
-        # Held while a record is given to librdkafka, so that none is after the end.
+        # Held while a record is passed to librdkafka, so that none is passed after the end.
         self._lock = threading.Lock()
         self._handed_out = threading.Condition(self._lock)
         self._waiting = 0
@@ -69,7 +69,7 @@ class Line:
         self._thread.start()
 
     def send(self, record: OutRecord, confirm: Confirm, *, wait: bool = True) -> bool:
-        """False if the line takes no more, and nothing happened; without `wait`, also if it is full."""
+        """Sends a record. Returns false if the producer accepts none, or, without `wait`, if it is full."""
         done = partial(self._done, record, confirm)
         try:
             with self._lock:
@@ -82,13 +82,13 @@ class Line:
         except KafkaException as error:
             return self._not_taken(error.args[0], confirm)
         except (TypeError, ValueError) as error:
-            tell(confirm, Unpublishable(f"Kafka cannot hold the message: {error}"))
+            settle(confirm, Unpublishable(f"Kafka cannot hold the message: {error}"))
         except Unpublishable as error:
-            tell(confirm, error)
+            settle(confirm, error)
         return True
 
     def flush(self, timeout_s: float) -> int:
-        """Waits until nothing is on its way; says how much still is."""
+        """Waits until all records are confirmed. Returns the number of unconfirmed ones."""
         with self._lock:
             self._waiting += 1
             self._handed_out.wait_for(lambda: not len(self._producer), max(0.0, timeout_s))
@@ -96,17 +96,17 @@ class Line:
             return len(self._producer)
 
     def retire(self) -> None:
-        """Takes no more, and ends when it has handed out what it has."""
+        """Accepts no more records, and ends when all are confirmed."""
         self._end("it is retired")
 
     def close(self) -> None:
-        """Takes no more, and gives up what is still on its way. May be called twice."""
+        """Accepts no more records, and gives up the unconfirmed ones. May be called twice."""
         self._end("it is closed")
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._thread.join(_JOIN_S)
 
     def is_over(self) -> bool:
-        """It has ended: nothing will come of it any more."""
+        """Whether it has ended: no more confirmations will come."""
         return not self._thread.is_alive()
 
     def _end(self, why: str) -> None:
@@ -120,7 +120,7 @@ class Line:
     ) -> None:
         key, value, headers = record
         for name, _ in headers:
-            # librdkafka would cut a name at a NUL, and its binding crashes on one that is no UTF-8.
+            # librdkafka would cut a name at a NUL, and its binding crashes on one that is not UTF-8.
             if "\0" in name:
                 raise Unpublishable(f"the header name {name!r} contains a NUL character")
             if not name.isascii():
@@ -132,7 +132,7 @@ class Line:
     def _produce_when_there_is_room(
         self, record: OutRecord, done: Callable[[KafkaError | None, Message], None]
     ) -> bool:
-        """With the lock. False if the line takes no more meanwhile."""
+        """The caller holds the lock. Returns false if the producer stops accepting records meanwhile."""
         self._waiting += 1
         try:
             while not self.why:
@@ -152,14 +152,14 @@ class Line:
             self._waiting -= 1
 
     def _not_taken(self, error: KafkaError, confirm: Confirm) -> bool:
-        """librdkafka did not take a record: what is true of the line, or of the record, at once."""
+        """Handles an error of `produce`, which concerns the producer or the record."""
         if error.code() == KafkaError._FATAL:
             self._failed(error)
             return False
         if error.code() in _REFUSALS:
-            tell(confirm, Unpublishable(f"Kafka can never take the message: {error.str()}"))
+            settle(confirm, Unpublishable(f"Kafka refuses the message permanently: {error.str()}"))
         else:
-            tell(
+            settle(
                 confirm, OutputUnavailable(f"{self._topic!r} cannot be published on: {error.str()}")
             )
         return True
@@ -177,18 +177,20 @@ class Line:
         self, record: OutRecord, confirm: Confirm, error: KafkaError | None, _: Message
     ) -> None:
         if error is None:
-            tell(confirm, None)
+            settle(confirm, None)
         elif error.code() in _REFUSALS:
             self._refused(Refused(record, confirm, error))
         else:
             if error.fatal():
                 self._failed(error)
             reason = f"{self._topic!r} did not acknowledge the message: {error.str()}"
-            tell(confirm, OutputUnavailable(reason))
+            settle(confirm, OutputUnavailable(reason))
 
     def _failed(self, error: KafkaError) -> None:
         if error.fatal() or error.code() == KafkaError._FATAL:
-            logger.warning("the producer for %r takes no more: %s", self._topic, error.str())
+            logger.warning(
+                "the producer for %r accepts no more records: %s", self._topic, error.str()
+            )
             self.why = self.why or error.str()
         else:
             logger.info("the producer for %r: %s", self._topic, error.str())
@@ -199,11 +201,13 @@ def _open_producer(settings: Mapping[str, str], failed: Callable[[KafkaError], N
     try:
         return Producer({**settings, "error_cb": error_cb, "logger": librdkafka.logger})
     except KafkaException as error:
-        raise InvalidInput(f"Kafka's properties do not do: {error.args[0].str()}") from error
+        raise InvalidInput(
+            f"librdkafka refuses Kafka's properties: {error.args[0].str()}"
+        ) from error
 
 
-def tell(confirm: Confirm, error: BaseException | None) -> None:
-    """Confirms. Whatever a caller's function raises must not end a thread that serves others."""
+def settle(confirm: Confirm, error: BaseException | None) -> None:
+    """Calls `confirm` and logs its exceptions, which must not end the thread of a producer."""
     try:
         confirm(error)
     except Exception:

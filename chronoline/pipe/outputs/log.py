@@ -1,7 +1,7 @@
-"""Publishing on a topic of our log.
+"""The output on a topic of the log.
 
-The log commits in groups: what is published while a commit is under way shares the next. Its queue is bounded
-by bytes; while it is full `publish` waits for one of its own to be acknowledged.
+The log commits in groups: records that are published during a commit share the next one. Its queue is bounded
+by bytes; while it is full `publish` waits for the acknowledgement of one of its records.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from chronoline.log import Log, NewEvent, Position
 from chronoline.pipe.outputs.contract import Confirm, Output, OutRecord
 
 DEFAULT_ROOM_TIMEOUT_S = 4.0
-_LOOK_S = 0.05  # others may fill the log's queue, and say nothing when they are done
+_LOOK_S = 0.05  # another user of the log may fill its queue, and its end has no event here
 
 
 class LogOutput(Output):
-    """A topic of a log. Raises `TopicNotFound` if there is none of that name.
+    """A topic of a log. Raises `TopicNotFound`.
 
-    `room_timeout_s` is how long a record waits for room at most. With `owns_log` the log is closed with it.
+    `room_timeout_s` is the longest wait of a record for room. With `owns_log`, `close` closes the log.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class LogOutput(Output):
         self._log = log
         self._owns_log = owns_log
         self._room_timeout_s = room_timeout_s
-        # Guards what follows; told when a record is confirmed.
+        # Guards the fields below; notified when a record is confirmed.
         self._confirmed = threading.Condition()
         self._under_way = 0
         self._closed = False
@@ -55,7 +55,7 @@ class LogOutput(Output):
         event = NewEvent(key=record.key, value=record.value, headers=record.headers)
         try:
             appended = self._append_when_there_is_room(event)
-        except Exception as error:  # every outcome is the confirmation's
+        except Exception as error:  # the confirmation gets every outcome
             self._settle(confirm, error)
         else:
             appended.add_done_callback(lambda done: self._settle(confirm, done.exception()))
@@ -93,5 +93,5 @@ class LogOutput(Output):
 
     def _translated(self, error: BaseException) -> BaseException:
         if isinstance(error, InvalidInput):
-            return Unpublishable(f"the log can never take the message: {error}")
+            return Unpublishable(f"the log refuses the message permanently: {error}")
         return OutputUnavailable(f"{self.topic!r} did not acknowledge the message: {error}")

@@ -1,1 +1,1 @@
-"""The pipe on Spark: its session, its streaming queries, and the pipe that holds them."""
+"""The pipe on Spark: its session, its streaming queries, and the `Pipe` that runs them."""

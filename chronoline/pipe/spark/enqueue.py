@@ -1,9 +1,8 @@
-"""Enqueueing on Spark: from the input topic to the timeline.
+"""The enqueueing query: from the input topic to the timeline.
 
-A streaming query reads the partitions that the pipe has claimed, from the positions that the store knows,
-and takes in each Arrow batch by one transaction that also moves the positions. So the checkpoint of the
-query decides nothing: each start has a new one. What runs again, whatever the reason, is skipped by the
-store.
+A streaming query reads the partitions that the pipe has claimed, from their positions in the store, and takes
+in each Arrow batch by one transaction that also moves the positions. So nothing depends on the checkpoint of
+the query: each start has a new one. The store skips records that are read again.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from chronoline.pipe.intake import Taker
+from chronoline.pipe.intake import RecordIntake
 from chronoline.pipe.places import Place
 from chronoline.pipe.properties import spark_options
 from chronoline.pipe.spark.expressions import Contract, read_records
 from chronoline.pipe.spark.lane_query import OBSERVED
 from chronoline.pipe.spark.workers import prepare_worker
-from chronoline.pipe.warm import warm_store
+from chronoline.pipe.worker_cache import warm_store
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.inputs import InputClaim, Tally
 
 _CONSUMER = {"fetch.max.wait.ms": "20"}
-"""One task reads the partitions one after the other, and now and then each waits so long; by default 500."""
+"""One task reads the partitions one after the other, and sometimes each waits this long; by default 500."""
 _COUNTS = tuple(each.name for each in fields(Tally))
 _DDL = ", ".join(f"{name} BIGINT" for name in _COUNTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeWork:
-    """What the tasks of the enqueueing query have in common."""
+    """The parameters of the enqueueing query's tasks."""
 
     pipe: str
     store: str
@@ -53,7 +52,7 @@ class _TakeIn:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
-        taker = Taker(
+        taker = RecordIntake(
             warm_store(self.work.store),
             self.work.topic_uid,
             self.work.claims,
@@ -69,7 +68,7 @@ class _TakeIn:
 
 
 def start_enqueue(spark: SparkSession, work: IntakeWork, *, checkpoint: str) -> StreamingQuery:
-    """Starts the query. It keeps to one core: lanes are in more of a hurry."""
+    """Starts the query. It uses one core: lanes need the others."""
     records = read_records(_source(spark, work), work.contract)
     taken = records.coalesce(1).mapInArrow(_TakeIn(work), _DDL)
     sums = [F.sum(name).alias(name) for name in _COUNTS]

@@ -1,23 +1,22 @@
-"""The contract of a pipe's input, as DataFrame expressions: what a record asks for, or what is wrong with it.
+"""The contract of a pipe's input, as DataFrame expressions: the action of a record, or its problems.
 
-A record says by headers what is to happen: an id, a deadline, and perhaps an action. Every record comes out
-as one row, in which `action` is
+The headers of a record have an id, a deadline, and optionally an action. Every record becomes
+one row, in which `action` is
 
 - `create`: put it on the timeline as `id`, due at `due` (UTC milliseconds);
-- `cancel`, `reschedule`: what the action's header asks for the message that waits as `id`;
-- `reject`: it cannot be read; `reason` says in words everything that is wrong. `id` and `due` are null.
+- `cancel`, `reschedule`: the action of the header, for the waiting message `id`;
+- `reject`: the record is malformed; `reason` describes all problems. `id` and `due` are null.
 
-Key, value and the other headers are passed on as they are, in order, with repeated names and nulls. The own
-headers are taken out, except from rejected records, which are kept whole for whoever repairs them.
+Key, value and the other headers stay unchanged, in order, with repeated names and nulls. The pipe's own
+headers are removed, except from rejected records, which are kept whole so that they can be repaired.
 
-Everything is an expression of Spark's: no record passes through Python here. Nothing depends on the time zone
-of the session, nor on ANSI mode: whatever a record holds, it yields a null and a reason, never an error that
-would stop the query. Dates are counted in days and times in milliseconds, without a timestamp in between,
-since timestamps round fractions down.
+Everything is a Spark expression: no record passes through Python here. Nothing depends on the time zone of
+the session or on ANSI mode. A malformed record yields a null and a reason, never an error that would stop the
+query. Dates are counted in days and times in milliseconds, without timestamps, which round fractions down.
 
-The steps name what later ones use more than once, in columns that begin with `_`, so that Spark computes it
-once. Functions of higher order and regular expressions are slow: records that are as they should be meet one
-regular expression, and lambdas only for headers that are not ours.
+Columns that begin with `_` hold values that later steps use more than once, so that Spark computes them once.
+Higher-order functions and regular expressions are slow: a valid record needs one regular expression, and
+lambdas only for headers that are not the pipe's.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ MAX_ID_CHARACTERS = 128
 _HEADERS = "array<struct<key:string,value:binary>>"
 _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS = 86_400_000, 3_600_000, 60_000, 1_000
 _LAST_HOUR, _LAST_MINUTE, _LEAP_SECOND = 23, 59, 60
-# The form alone; \z, since $ lets a newline follow. What the digits say is looked at afterwards.
+# Only the form; \z, since $ lets a newline follow. The digits are checked afterwards.
 _RFC_3339 = (
     r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}"
     r"(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})?\z"
@@ -50,27 +49,28 @@ _RFC_3339 = (
 _FRACTION_FROM = len("2026-01-31T12:00:00.") + 1
 _OFFSET_SIZE = len("+01:00")
 _SHOWN = r"\A[ -~]{1,64}\z"
-"""What a reason may repeat of a record: short, and without characters that do something to a terminal."""
+"""Text of a record that a reason may repeat: short, and without control characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """How the records of an input are to be read."""
+    """The headers, the delay and the limits by which records of an input are read."""
 
     id_header: str = "chronosMessageId"
     deadline_header: str = "chronosDeadline"
     action_header: str = "chronosAction"
     delay_ms: int | None = None
-    """Records without any own header are due so long after their own time; None: they are rejected."""
+    """Records without the pipe's headers are due this long after their own time; None: they are rejected."""
     largest_value_bytes: int = DEFAULT_SETTINGS.largest_body_bytes
-    """What the timeline takes."""
+    """The limit of the timeline."""
 
 
 def read_records(records: DataFrame, contract: Contract) -> DataFrame:
-    """What the records of Kafka's source, or of a source with its columns, ask for.
+    """Reads the records of Kafka's source, or of a source with the same columns.
 
-    From `key, value, topic, partition, offset, timestamp, headers`, where no headers may be null, to
-    `partition, offset, action, id, due, reason, key, value, headers`, where they are an empty array.
+    The input is `key, value, topic, partition, offset, timestamp, headers`, in which `headers` may be null.
+    The result is `partition, offset, action, id, due, reason, key, value, headers`, in which `headers` is an
+    empty array instead.
     """
     steps = [
         [F.coalesce(F.col("headers"), _no_headers()).alias("_headers")],
@@ -100,7 +100,7 @@ def read_records(records: DataFrame, contract: Contract) -> DataFrame:
 
 
 def _found(contract: Contract) -> list[Column]:
-    """Where the first of each own header stands, from 1 on, or 0; and how often it is given."""
+    """The position of the first of each own header, from 1, or 0; and the number of times it is given."""
     names = F.col("_headers")["key"]
     found = []
     for what, name in _own(contract).items():
@@ -129,7 +129,7 @@ def _own_times() -> Column:
 
 
 def _texts() -> list[Column]:
-    """The values of own headers, null where there are none; bytes that are not UTF-8 stay as they are."""
+    """The values of own headers, null if there are none; bytes that are not UTF-8 stay unchanged."""
     headers = F.col("_headers")
     return [
         F.get(headers, F.col(f"_{what}_at") - 1)["value"].cast("string").alias(f"_{what}")
@@ -151,16 +151,14 @@ def _no_headers() -> Column:
 
 
 def _deadline_parts() -> list[Column]:
-    """Of use only where `_deadline_form` holds: then every part is where it is taken from."""
+    """The parts of the deadline; valid only if `_deadline_form` is true."""
     text = F.col("_deadline")
     has_offset = F.substring(text, -_OFFSET_SIZE, 1).isin("+", "-")
     offset = F.when(has_offset, F.substring(text, -_OFFSET_SIZE, _OFFSET_SIZE)).otherwise("+00:00")
     tail = F.when(has_offset, _OFFSET_SIZE).otherwise(
         F.when(F.substring(text, -1, 1).isin("Z", "z"), 1).otherwise(0)
     )
-    digits = (
-        F.length(text) - (_FRACTION_FROM - 1) - tail
-    )  # less than none where there is no fraction
+    digits = F.length(text) - (_FRACTION_FROM - 1) - tail  # negative if there is no fraction
     parts = {
         "form": text.rlike(_RFC_3339),
         "day": F.unix_date(F.substring(text, 1, 10).try_cast("date")),
@@ -184,7 +182,7 @@ def _part(name: str) -> Column:
 
 
 def _deadline_ms() -> Column:
-    """In UTC, where no offset means UTC, rounded up to the millisecond."""
+    """The deadline in UTC, rounded up to the millisecond; without an offset it is UTC."""
     fraction = _part("fraction")
     thousandths = F.rpad(F.substring(fraction, 1, 3), 3, "0").try_cast("long")
     rest = F.rtrim(F.substring(fraction, F.lit(4), F.length(fraction)), F.lit("0"))
@@ -201,7 +199,7 @@ def _deadline_ms() -> Column:
 
 
 def _read(contract: Contract) -> list[Column]:
-    """What is asked for, under which name, and for when."""
+    """The action, the id and the due time of a record."""
     name, due = F.col("_id"), _deadline_ms()
     if contract.delay_ms is not None:
         name = F.when(_bare(), _position()).otherwise(name)
@@ -216,22 +214,22 @@ def _bare() -> Column:
 
 
 def _position() -> Column:
-    """The id of a record that brings none: nothing else has it, and it is the same when it is read again."""
+    """The id of a record without one: unique, and the same when the record is read again."""
     return F.concat_ws("-", F.col("topic"), F.col("partition"), F.col("offset"))
 
 
 def _delayed_ms(delay_ms: int) -> Column:
-    """The record's time and the delay, rounded up. Without a time, which Kafka writes as -1, it is null."""
+    """The record's time plus the delay, rounded up; null without a time, which Kafka writes as -1."""
     micros = F.unix_micros(F.col("timestamp"))
     record_ms = F.unix_millis(F.col("timestamp")) + F.when(micros % 1_000 > 0, 1).otherwise(0)
     return F.when(micros >= 0, record_ms + F.lit(delay_ms).cast("long"))
 
 
-# Judging them
+# Checking them
 
 
 def _reason(contract: Contract) -> Column:
-    """Everything that is wrong; empty if nothing is."""
+    """All problems of a record; empty if there are none."""
     id_problem = _given_problem(contract, "id", _name_problem())
     deadline_problem = _given_problem(contract, "deadline", _deadline_problem())
     deadline_problem = F.when(_needs_deadline(), deadline_problem)
@@ -285,13 +283,13 @@ def _name_problem() -> Column:
 
 
 def _needs_deadline() -> Column:
-    """Who cancels may give one, and it is not looked at; nor is it when nobody knows what is asked for."""
+    """The deadline is ignored in a cancel, and in a record with an unknown action."""
     reschedule = (_times("action") == 1) & (F.col("_action") == RESCHEDULE)
     return (_times("action") == 0) | F.coalesce(reschedule, F.lit(False))
 
 
 def _deadline_problem() -> Column:
-    """Each rule takes for granted that those before it hold."""
+    """The first broken rule; each rule assumes that the rules before it hold."""
     text, second = F.col("_deadline"), _part("second")
     said = F.when(text.rlike(_SHOWN), _words("deadline '", text, "' ")).otherwise("deadline ")
     hours = (_part("hour") <= _LAST_HOUR) & (_part("minute") <= _LAST_MINUTE)
@@ -320,10 +318,10 @@ def _size_problem(column: str, most_bytes: int) -> Column:
 
 
 def _others_parts() -> list[Column]:
-    """All names in one text, which is fine only if each of them is, and the bytes of names and values."""
+    """All names in one text, which is valid only if each of them is, and the bytes of names and values."""
     names, values = F.col("_others")["key"], F.col("_others")["value"].cast("array<string>")
     total = F.octet_length(F.array_join(names, "")) + F.octet_length(F.array_join(values, ""))
-    # Between two names stands a comma, so that no two halves make a whole; a NUL stands for a missing one.
+    # A comma separates names, so that two invalid halves do not form a valid whole; a NUL is a missing name.
     return [F.array_join(names, ",", "\0").alias("_names"), total.alias("_bytes")]
 
 
@@ -345,7 +343,7 @@ def _others_problems() -> list[Column]:
 
 
 def _header_name_problem(header: Column) -> Column:
-    """A name may be empty, and is else as other names are."""
+    """The problem of a header's name. It may be empty; otherwise the rules of names apply."""
     name, what = header["key"], "the name of a header"
     return (
         F.when(name.isNull(), F.lit("a header has no name"))

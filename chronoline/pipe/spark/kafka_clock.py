@@ -1,7 +1,7 @@
-"""The clock of a Kafka cluster, by the Java client that Spark brings along: ours has no call for it.
+"""The clock of a Kafka cluster, by Spark's Java client: librdkafka has no call for it.
 
-The controller says of itself when it was last caught up with its own log: now. That asks for the right to
-describe the cluster; without it, or on a cluster that does not tell, there is no answer.
+The controller reports when it last caught up with its own log, which is now. The call needs the permission to
+describe the cluster. Without it, or on a cluster that does not report the time, the result is None.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FOR_GOOD = (
     "is not a class",
     "not callable",
 )
-"""Without the right, or without the call, there is no use in asking again."""
+"""Permanent errors: the permission or the call is missing."""
 
 
 class KafkaClock:
-    """Asks one cluster; after a refusal never again."""
+    """Reads the time of one cluster; after a permanent error it returns None."""
 
     def __init__(self, spark: SparkSession, place: Place) -> None:
         self._spark = spark
@@ -44,7 +44,7 @@ class KafkaClock:
         except (Py4JError, ConnectionError) as error:
             words = str(error)
             self._refused = any(each in words for each in _FOR_GOOD)
-            logger.info("the clock of Kafka cannot be asked: %s", words.splitlines()[0])
+            logger.info("the clock of Kafka cannot be read: %s", words.splitlines()[0])
             return None
 
     def close(self) -> None:

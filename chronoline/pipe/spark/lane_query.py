@@ -1,12 +1,12 @@
-"""Firing on Spark: a lane is a streaming query, and each of its micro-batches is a window.
+"""The streaming query of a lane, in which each micro-batch serves a window.
 
-The source counts: each micro-batch has one row for each piece of the pipe's buckets, and Spark starts the
-next as soon as the last has ended. A task serves the window that is its lane's now, or waits for it. So
-precision does not depend on when a micro-batch starts, as long as it does before its window; lanes alternate
-to make that so.
+The source gives one row for each piece of the pipe's buckets to each micro-batch, and Spark starts the
+next one as soon as the last has ended. A task serves the current window of its lane, or waits for the next.
+So precision does not depend on the start of a micro-batch, if that is before its window; lanes alternate to
+ensure it.
 
-What flows through the query are receipts. The side effects happen in `mapInArrow` before a single sink: a
-task attempt runs them once, and a query has one action only.
+The rows of the query are receipts. The side effects happen in `mapInArrow` before a single sink: a
+task attempt runs them once, and a query has only one action.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from chronoline.pipe.spark.workers import prepare_worker
 from chronoline.pipe.windows import FIRED, SERVED, SKIPPED
 
 OBSERVED = "chronoline"
-"""The name of what is observed of each micro-batch."""
+"""The name of the observed metrics of each micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """What a task of a lane runs."""
+    """The function that a task of a lane runs."""
 
     work: LaneWork
 
@@ -49,8 +49,8 @@ class Fire:
 def start_lane(
     spark: SparkSession, work: LaneWork, *, checkpoint: str, receipts: str | None
 ) -> StreamingQuery:
-    """Starts the query of one lane. Both folders must be new: windows are not counted from one start to
-    the next, and a sink passes over what it has seen."""
+    """Starts the query of one lane. Both folders must be new: the numbers of micro-batches begin again, and
+    a sink skips numbers that it has seen."""
     units = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", work.ranges)
@@ -70,9 +70,9 @@ def start_lane(
 
 
 def observed(receipts: DataFrame) -> DataFrame:
-    """The receipts, with counts of them observed: fired by lateness, tasks that served and that skipped.
+    """Observes counts of the receipts: messages by lateness, and tasks that served and that skipped.
 
-    And the first and the last window of them: the tasks of a micro-batch look at the clock each by itself.
+    It also observes the first and the last window: each task of a micro-batch reads the clock by itself.
     """
     late = F.col("lateness_ms")
     first = (F.col("outcome") == FIRED) & ~F.col("redelivered")

@@ -1,17 +1,16 @@
 """A pipe: from an input topic to the timeline, and from there to an output topic at the millisecond.
 
-State. A pipe is a member of its group in the store: by its heartbeats the others know it, and by a flag
-there it is told to stop. Its share of the input's partitions is claimed in the store; its share of the
-buckets follows from who is alive. Nothing that decides anything is kept in this process or in Spark's
-checkpoints.
+State. A pipe is a member of its group in the store: the others see its heartbeats, and a flag there
+asks it to stop. It claims its share of the input's partitions in the store; its share of the
+buckets follows from the live members. No state that matters is in this process or in Spark's checkpoints.
 
-Work. One streaming query takes records in; as many as there are lanes fire. One thread sends the heartbeats,
-one keeps the claims and starts queries again that failed, and one does the upkeep, which may take long: the
-relay of dead letters, purging, showing positions to the input's own tools, measuring clocks.
+Work. One streaming query takes records in; one query for each lane fires messages. One thread sends the
+heartbeats, one keeps the claims and restarts failed queries, and one does the upkeep, which may take long:
+the relay of dead letters, purging, committing positions to the input's own tools, measuring clocks.
 
-Stopping. The flag in the store tells the tasks, which fire what is due or give it back; then the queries are
-ended, since that kills a task without clearing up; then the claims are released and the pipe leaves its
-group.
+Stopping. The tasks see the flag in the store, fire the messages that are due, and give back the rest. Then
+the queries are ended, which kills a task without any clean-up. Then the claims are released and the pipe
+leaves its group.
 """
 
 from __future__ import annotations
@@ -40,22 +39,21 @@ from chronoline.core.errors import (
 )
 from chronoline.core.topic import Topic
 from chronoline.delivery.lane_settings import LaneSettings
-from chronoline.pipe.claims import Claiming, source_name
-from chronoline.pipe.clocks import ReadClock
+from chronoline.pipe.claims import InputClaims, source_name
+from chronoline.pipe.clock_offset import ReadClock
 from chronoline.pipe.counters import Counters, WindowCount
 from chronoline.pipe.inputs import open_input
 from chronoline.pipe.lane_work import LaneWork
 from chronoline.pipe.metrics import PipeCollector
-from chronoline.pipe.settings import PipeSettings
+from chronoline.pipe.settings import PipeSettings, fixed_problem, topic_settings
 from chronoline.pipe.spark.enqueue import IntakeWork, start_enqueue
 from chronoline.pipe.spark.expressions import Contract
 from chronoline.pipe.spark.kafka_clock import KafkaClock
 from chronoline.pipe.spark.lane_query import start_lane
-from chronoline.pipe.spark.queries import SPARK_IS_GONE, KeptQuery, longest_stillness_s
+from chronoline.pipe.spark.queries import SPARK_IS_GONE, SupervisedQuery, longest_stillness_s
 from chronoline.pipe.spark.session import build_session, is_stopped, session_problems, slots_needed
 from chronoline.pipe.spark.workers import warm_up
 from chronoline.pipe.status import read_status
-from chronoline.pipe.timeline import fixed_problem, topic_settings
 from chronoline.pipe.upkeep import PipeUpkeep
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.metrics import MetricsServer
@@ -66,7 +64,7 @@ from chronoline.stores.members import Member, pipe_group, pipe_members
 logger = logging.getLogger(__name__)
 
 _BEATS_ALIVE = 4
-"""A pipe whose heartbeats fail so many times in a row is taken for dead."""
+"""A pipe counts as dead after this many missing heartbeats."""
 _SHORTEST_LIFE_MS = 2_000
 _LOOK_AT_PARTITIONS_S = 30.0
 _LOOK_FOR_END_S = 0.05
@@ -74,16 +72,16 @@ _PATIENCE_S = 10.0
 
 
 class Pipe(Closing):
-    """A running pipe. Everything is started by the constructor, and ended by `close`."""
+    """A running pipe. The constructor starts all its parts, and `close` ends them."""
 
     def __init__(self, settings: PipeSettings, spark: SparkSession | None = None) -> None:
         self.settings = settings
         self.node = str(uuid.uuid4())
         self.counters = Counters()
         self.stopped = threading.Event()
-        """Set when somebody asked the pipe to stop, here or in the store, and when it failed for good."""
+        """Set when the pipe is asked to stop, here or in the store, and when it failed permanently."""
         self.failed: str | None = None
-        """Why it cannot go on; then others serve its share, and it should be started again."""
+        """The reason of a permanent failure; then others serve its share, and it should be started again."""
         self._clock = SystemClock()
         self._starts = 0
         self._threads: list[threading.Thread] = []
@@ -94,7 +92,7 @@ class Pipe(Closing):
             self._exits = opened.pop_all()
         try:
             self._start_threads()
-        except BaseException:  # an interrupt among them: lanes run, and nobody else could end them
+        except BaseException:  # also an interrupt: lanes already run, and only `close` ends them
             self.close()
             raise
 
@@ -123,7 +121,7 @@ class Pipe(Closing):
         self._longest_still_s = (
             settings.lanes * settings.window_ms + 2 * settings.hold_ms
         ) / 1000 + _PATIENCE_S
-        self._claiming = Claiming(
+        self._input_claims = InputClaims(
             self._store,
             self.topic,
             self._input,
@@ -144,11 +142,13 @@ class Pipe(Closing):
         )
         logger.info("pipe %r starts as node %s", settings.name, self.node)
         warm_up(self._spark, self._work(0), slots_needed(settings) + 1)
-        self._members = self._beat()  # not before it can serve: the others give up its share now
+        self._members = self._beat()  # when it can serve: the others give up its share now
         opened.callback(self._leave)
-        self._enqueue = KeptQuery(f"the input of pipe {settings.name!r}", self._start_enqueue)
+        self._enqueue = SupervisedQuery(f"the input of pipe {settings.name!r}", self._start_enqueue)
         self._lanes = [
-            KeptQuery(f"lane {lane} of pipe {settings.name!r}", partial(self._start_lane, lane))
+            SupervisedQuery(
+                f"lane {lane} of pipe {settings.name!r}", partial(self._start_lane, lane)
+            )
             for lane in range(settings.lanes)
         ]
         self._windows = {lane: WindowCount(settings.lanes) for lane in self._lanes}
@@ -164,10 +164,10 @@ class Pipe(Closing):
         ):
             thread = threading.Thread(target=self._repeat, args=(work,), name=name, daemon=True)
             thread.start()
-            self._threads.append(thread)  # not before: `close` waits for those that run
+            self._threads.append(thread)  # after the start: `close` joins it
 
     def close(self) -> None:
-        """Ends the pipe: what it holds is fired or given back. May be called twice."""
+        """Ends the pipe: held messages are fired or given back. May be called twice."""
         with self._closing:
             self.stopped.set()
             if self._ended:
@@ -225,7 +225,7 @@ class Pipe(Closing):
         folder = self._new_folder()
         receipts = None
         if self.settings.receipts:
-            # A folder for each start: a sink that finds what another query wrote passes over it.
+            # A new folder for each start: a sink skips the micro-batches of an earlier query.
             receipts = f"{self.settings.receipts}/node={self.node}/run={folder.name}/lane={lane}"
         return start_lane(
             self._spark, self._work(lane), checkpoint=folder.as_uri(), receipts=receipts
@@ -233,13 +233,13 @@ class Pipe(Closing):
 
     def _start_enqueue(self) -> StreamingQuery:
         settings = self.settings
-        self._claiming.skip_lost(self._clock.now_ms())
+        self._input_claims.skip_lost(self._clock.now_ms())
         work = IntakeWork(
             pipe=settings.name,
             store=settings.store,
             topic_uid=self.topic.uid,
             input=settings.input,
-            claims=dict(self._claiming.claims),
+            claims=dict(self._input_claims.claims),
             contract=contract_of(settings, self.topic),
             rows_per_trigger=settings.rows_per_trigger,
             trigger_interval_ms=settings.trigger_interval_ms,
@@ -247,7 +247,7 @@ class Pipe(Closing):
         return start_enqueue(self._spark, work, checkpoint=self._new_folder().as_uri())
 
     def _new_folder(self) -> Path:
-        """For a checkpoint, which nothing depends on."""
+        """A folder for a checkpoint, on which nothing depends."""
         self._starts += 1
         folder = self._folder / str(self._starts)
         folder.mkdir()
@@ -275,13 +275,13 @@ class Pipe(Closing):
         self.stopped.set()
 
     def _show_life(self) -> None:
-        """In a thread of its own: what else is asked may take longer than a life without a heartbeat.
+        """Sends a heartbeat, in its own thread: other requests may take longer than a heartbeat is valid.
 
-        A pipe whose lanes stand still does not live: others should serve its share.
+        A pipe whose lanes make no progress sends none: others should serve its share.
         """
         still_s = self._still_s()
         if still_s > self._longest_still_s:
-            logger.error("no heartbeat: the lanes have stood still for %d seconds", still_s)
+            logger.error("no heartbeat: the lanes have made no progress for %d seconds", still_s)
             self._members = pipe_members(self._store, self.topic)
         else:
             self._members = self._beat()
@@ -289,12 +289,12 @@ class Pipe(Closing):
             self.stopped.set()
 
     def _still_s(self) -> float:
-        """For how long the lanes have stood still: asked anew each time, since both threads go by it, and
-        each may have been busy for a while."""
+        """The time without progress of the lanes. Spark is asked each time: both threads rely on the result,
+        and each may have been busy for a while."""
         return longest_stillness_s(self._lanes, suspicious_s=self._longest_still_s)
 
     def _look_after(self) -> None:
-        if is_stopped(self._spark):  # by its cluster, or by whoever made the session
+        if is_stopped(self._spark):  # by its cluster, or by the owner of the session
             self._fail("Spark was stopped")
             return
         try:
@@ -303,7 +303,7 @@ class Pipe(Closing):
             self._fail(f"its timeline {self.topic.name!r} was dropped")
             return
         for lane in self._lanes:
-            self._count(lane)  # before it is started again, which forgets them
+            self._count(lane)  # before a restart, which drops the metrics
             lane.keep()
         self.counters.restarts = sum(each.restarts for each in (*self._lanes, self._enqueue))
         self._keep_input()
@@ -311,29 +311,29 @@ class Pipe(Closing):
             self._look_at_partitions_s = time.monotonic() + _LOOK_AT_PARTITIONS_S
             self._partitions = self._input.partitions()
 
-    def _count(self, lane: KeptQuery) -> None:
+    def _count(self, lane: SupervisedQuery) -> None:
         for observed in lane.observed():
             self.counters.add_messages(observed)
             self._windows[lane].add(observed, self.counters)
 
     def _keep_input(self) -> None:
         if self._still_s() > self._longest_still_s:
-            # Others have its share, and shall have the input too.
+            # Others have its share, and should have the input too.
             self._enqueue.stop()
-            self._claiming.release()
+            self._input_claims.release()
             return
         now_ms = self._clock.now_ms()
-        kept = self._claiming.renew(now_ms)
+        kept = self._input_claims.renew(now_ms)
         members = self._members
         live = [each.name for each in members if each.alive(now_ms) and not each.stopping]
-        changed = self._claiming.share(live, self._partitions, now_ms)
+        changed = self._input_claims.share(live, self._partitions, now_ms)
         if changed or not kept:
             self._enqueue.stop()
-            self._claiming.renew(now_ms)  # what was taken in to the end counts
+            self._input_claims.renew(now_ms)  # reads the positions that the query reached
             logger.info(
-                "node %s takes in the partitions %s", self.node, sorted(self._claiming.claims)
+                "node %s takes in the partitions %s", self.node, sorted(self._input_claims.claims)
             )
-        if self._claiming.claims:
+        if self._input_claims.claims:
             self._enqueue.keep()
 
     def _beat(self) -> list[Member]:
@@ -351,51 +351,51 @@ class Pipe(Closing):
     # Ending
 
     def _end_lanes(self) -> None:
-        """Tells the tasks through the store, waits until those that ran have ended, and ends the queries."""
+        """Asks the tasks to stop through the store, waits for the running ones, and ends the queries."""
         self._enqueue.stop()
         try:
             self._store.ask_to_stop(pipe_group(self.topic), self.node)
-            self._claiming.release()
+            self._input_claims.release()
         except StoreError as error:
-            logger.warning("what is held is left to lapse: %s", error)
+            logger.warning("held messages are left to lapse: %s", error)
         if self.failed:
             return
         try:
             if not is_stopped(self._spark):
                 self._await_lanes()
         except SPARK_IS_GONE as error:
-            logger.warning("Spark ended first; what is held is left to lapse: %s", error)
+            logger.warning("Spark ended first; held messages are left to lapse: %s", error)
 
     def _await_lanes(self) -> None:
         done = {lane: lane.done for lane in self._lanes}
         give_up_s = time.monotonic() + (self.settings.window_ms + self.settings.hold_ms) / 1000
-        # The last that is known to have ended may not be the last that did: what ran when the flag was
-        # set is over when two more are known. Those behind it do nothing.
+        # The last known micro-batch may not be the last that ended. When two more are known, the one that
+        # ran when the flag was set is over. Later ones do nothing.
         while any(lane.active and lane.done <= done[lane] + 1 for lane in self._lanes):
             if time.monotonic() >= give_up_s:
-                logger.warning("some lanes did not end in time; what they hold is left to lapse")
+                logger.warning("some lanes did not end in time; their messages are left to lapse")
                 break
-            time.sleep(_LOOK_FOR_END_S)  # Spark tells of progress only when it is asked
+            time.sleep(_LOOK_FOR_END_S)  # Spark reports progress only on request
         if self._own_session:
-            # Spark tells of every task that it interrupts, which is nobody's concern.
+            # Spark would log every task that it interrupts.
             self._spark.sparkContext.setLogLevel("OFF")
         for lane in self._lanes:
             self._count(lane)
             lane.stop()
 
     def _stop_spark(self) -> None:
-        with contextlib.suppress(*SPARK_IS_GONE):  # then it has died before
+        with contextlib.suppress(*SPARK_IS_GONE):  # it is already dead
             self._spark.stop()
 
     def _leave(self) -> None:
         try:
             self._store.leave(pipe_group(self.topic), self.node)
         except StoreError as error:
-            logger.warning("the pipe is known as a member until its heartbeat is over: %s", error)
+            logger.warning("the pipe stays a member until its heartbeat is over: %s", error)
 
 
 def contract_of(settings: PipeSettings, topic: Topic) -> Contract:
-    """How the records of the input are read."""
+    """The contract by which the records of the input are read."""
     return Contract(
         id_header=settings.id_header,
         deadline_header=settings.deadline_header,

@@ -1,4 +1,4 @@
-"""A streaming query that is started again when it fails."""
+"""A streaming query that is restarted when it fails."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from chronoline.runtime.backoff import Backoff, Waits
 logger = logging.getLogger(__name__)
 
 SPARK_IS_GONE = (Py4JNetworkError, ConnectionError)
-"""What a call to a JVM that has died raises: the first one that, those after it this."""
+"""The errors of a call to a dead JVM: the first call raises the former, later ones the latter."""
 
 _BACKOFF = Backoff(0.5, 30.0)
 _HEALTHY_S = 60.0
-"""A query that ran this long begins with the shortest wait again."""
+"""After a query ran this long, the waits begin with the shortest again."""
 
 
-class KeptQuery:
-    """One query and its successors. `start` makes a new one each time."""
+class SupervisedQuery:
+    """One query and its restarts. `start` creates a new one each time."""
 
     def __init__(self, name: str, start: Callable[[], StreamingQuery]) -> None:
         self._name = name
         self._start = start
         self._query: StreamingQuery | None = None
-        self._seen = -1  # the last micro-batch that was looked at
+        self._seen = -1  # the last micro-batch that `observed` returned
         self._started_s = 0.0
-        self._moved_to = -1  # the last micro-batch that was known to have ended, and when
+        self._moved_to = -1  # the last micro-batch that is known to have ended, and the time
         self._moved_s = time.monotonic()
         self._waits = Waits(_BACKOFF)
         self._start_at_s = 0.0
@@ -47,14 +47,14 @@ class KeptQuery:
 
     @property
     def still_s(self) -> float:
-        """For how long no micro-batch is known to have ended; starts do not count.
+        """The time since a micro-batch is known to have ended; starts do not count.
 
-        It grows while nobody looks: `look` asks Spark.
+        It grows until `look` asks Spark.
         """
         return time.monotonic() - self._moved_s
 
     def look(self) -> float:
-        """Asks Spark for how long no micro-batch has ended. Any thread may."""
+        """Asks Spark, and returns the time without the end of a micro-batch. Thread-safe."""
         self._note(self._last())
         return self.still_s
 
@@ -69,9 +69,9 @@ class KeptQuery:
         return -1 if progress is None else progress.batchId
 
     def keep(self) -> None:
-        """Starts it again if it has failed, after a wait that grows."""
+        """Restarts the query if it has failed, after a growing wait."""
         if self._query is not None and not self._query.isActive:
-            logger.error("%s failed and is started again: %s", self._name, self._why())
+            logger.error("%s failed and is restarted: %s", self._name, self._why())
             self._query = None
             self.restarts += 1
             if time.monotonic() - self._started_s > _HEALTHY_S:
@@ -85,7 +85,7 @@ class KeptQuery:
                 raise
 
     def observed(self) -> Iterator[dict[str, Any]]:
-        """What was observed of the micro-batches that have ended since the last call."""
+        """The observed metrics of the micro-batches that have ended since the last call."""
         last = self._last()
         self._note(last)
         for progress in self._since(last):
@@ -96,14 +96,14 @@ class KeptQuery:
                     yield row.asDict()
 
     def stop(self) -> None:
-        """Ends it at once: a task that runs is killed, without any clearing up of its own."""
+        """Ends the query at once: a running task is killed without any clean-up."""
         query, self._query = self._query, None
         if query is not None:
-            with suppress(Py4JError, *SPARK_IS_GONE):  # then it ended with Spark
+            with suppress(Py4JError, *SPARK_IS_GONE):  # it ended with Spark
                 query.stop()
 
     def _last(self) -> StreamingQueryProgress | None:
-        query = self._query  # another thread may take it away
+        query = self._query  # another thread may remove it
         return query.lastProgress if query else None
 
     def _note(self, last: StreamingQueryProgress | None) -> None:
@@ -111,7 +111,7 @@ class KeptQuery:
             self._moved_to, self._moved_s = last.batchId, time.monotonic()
 
     def _since(self, last: StreamingQueryProgress | None) -> Sequence[StreamingQueryProgress]:
-        """All that Spark remembers are fetched only if there is more than one new: each costs a call."""
+        """Fetches the whole history only if it has more than one new entry: each entry costs a call."""
         if last is None or last.batchId <= self._seen:
             return ()
         if last.batchId == self._seen + 1:
@@ -123,11 +123,11 @@ class KeptQuery:
         return "unknown" if error is None else str(error).split("\n\n", 1)[0].strip()
 
 
-def longest_stillness_s(queries: Sequence[KeptQuery], *, suspicious_s: float) -> float:
-    """For how long the stillest of some queries has stood still.
+def longest_stillness_s(queries: Sequence[SupervisedQuery], *, suspicious_s: float) -> float:
+    """The longest time without progress among queries.
 
-    Whoever looks at them may have been busy elsewhere: stillness is looked at before it is believed. If
-    Spark does not answer then neither does this.
+    Spark is asked before a suspicious time is returned, since the thread that usually asks may have been
+    busy. If Spark does not answer, neither does this function.
     """
     known_s = max(query.still_s for query in queries)
     if known_s <= suspicious_s:

@@ -1,4 +1,4 @@
-"""The Spark session of a pipe, and whether a session can serve one."""
+"""The Spark session of a pipe, and the checks of a session."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 
 def slots_needed(settings: PipeSettings) -> int:
-    """How many tasks of a pipe run at once: every lane's, of which one waits, and the enqueueing one."""
+    """The number of tasks that a pipe runs at once: those of every lane, and the enqueueing one."""
     return settings.lanes * settings.ranges + 1
 
 
 def build_session(settings: PipeSettings) -> SparkSession:
-    """A session for this pipe; on one machine unless the settings name another master."""
+    """Creates a session for this pipe; on one machine unless the settings name a master."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     slots = slots_needed(settings) + _SPARE_SLOTS
     local = settings.spark.master is None
@@ -50,7 +50,7 @@ def build_session(settings: PipeSettings) -> SparkSession:
     options = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # Everything shares a few cores: a collector and a compiler that keep to themselves.
+        # All processes share a few cores: this collector and this compiler use few threads.
         options += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     conf["spark.driver.extraJavaOptions"] = options
     conf |= _connector(settings)
@@ -59,7 +59,7 @@ def build_session(settings: PipeSettings) -> SparkSession:
     try:
         with _handlers_kept():
             return builder.getOrCreate()
-    except Exception as error:  # of the JVM's, of the gateway's: it has no common root
+    except Exception as error:  # errors of the JVM and of the gateway have no common base
         hint = ""
         if "spark.jars.packages" in conf:
             hint = ". If Maven cannot be asked, spark.jars names a folder with the connector's jars"
@@ -68,14 +68,14 @@ def build_session(settings: PipeSettings) -> SparkSession:
 
 @contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """Whoever handled signals does so again at the end.
+    """Restores the signal handlers that Spark replaces.
 
-    In the main thread a new context takes SIGINT for itself, and makes a KeyboardInterrupt of it, which may
-    come in the middle of anything. But our caller has said what a signal shall do, such as to ask the pipe to
-    stop. Only what is Spark's is replaced: a handler that was called meanwhile may have changed its own.
+    In the main thread a new context installs a handler of SIGINT that raises KeyboardInterrupt, which may
+    interrupt any statement. But the caller has its own handlers, for example to stop the pipe. Only Spark's
+    handlers are replaced: a handler that ran meanwhile may have installed another one.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # nobody else may change them, and so Spark does not
+        yield  # only the main thread may change handlers, so Spark does not
         return
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -91,7 +91,7 @@ def _is_of_spark(handler: object) -> bool:
 
 
 def _connector(settings: PipeSettings) -> dict[str, str]:
-    """Where Spark's own Kafka connector comes from, if the input is on Kafka."""
+    """The configuration that provides Spark's Kafka connector, if the input is on Kafka."""
     found: dict[str, str] = {}
     if settings.spark.jars:
         jars = sorted(Path(settings.spark.jars).glob("*.jar"))
@@ -108,15 +108,15 @@ def _connector(settings: PipeSettings) -> dict[str, str]:
 
 
 def is_stopped(spark: SparkSession) -> bool:
-    """Whether its context has ended, though the JVM may live; who stops it in this process takes it away."""
+    """Whether the context has ended, also while the JVM lives; a stop in this process sets it to None."""
     jvm_context: Any = spark.sparkContext._jsc
     return jvm_context is None or bool(jvm_context.sc().isStopped())
 
 
 def count_slots(spark: SparkSession, needed: int) -> int:
-    """How many tasks Spark can run at once.
+    """The number of tasks that Spark can run at once.
 
-    A cluster's executors come after the session: while there are too few of them, they are waited for.
+    A cluster's executors start after the session: it waits for them while there are too few.
     """
     context = spark.sparkContext
     jvm_context = context._jsc.sc()
@@ -127,11 +127,11 @@ def count_slots(spark: SparkSession, needed: int) -> int:
         slots = int(jvm_context.maxNumConcurrentTasks(profile))
         if slots >= needed or time.monotonic() >= give_up_s:
             return slots
-        time.sleep(_LOOK_FOR_EXECUTORS_S)  # Python is not told when one registers
+        time.sleep(_LOOK_FOR_EXECUTORS_S)  # Python gets no event when one registers
 
 
 def session_problems(spark: SparkSession, settings: PipeSettings) -> list[str]:
-    """What keeps a session from serving this pipe, in words."""
+    """The problems that keep a session from serving this pipe."""
     if is_stopped(spark):
         return ["its session was stopped"]
     problems = []

@@ -1,4 +1,4 @@
-"""What each of Spark's Python processes does before its first task for us."""
+"""The preparation of Spark's Python processes for the tasks of a pipe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WARM_S = 1.0
 
 
 def prepare_worker() -> None:
-    """The firing thread must not wait for another's time slice; warnings are told with their origin."""
+    """Tunes garbage collection and thread switching for the firing thread, and sets the format of logs."""
     search_seldom()
     sys.setswitchinterval(_SWITCH_S)
     if not logging.getLogger().handlers:
@@ -34,14 +34,14 @@ class _WarmUp:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
         self.work.warm_up()
-        # So that the next task gets a process of its own: those that are free would be used again.
-        # The driver's clock may be another one.
+        # The process stays busy, so that the next task gets another process. The sleep is bounded because
+        # the driver's clock may differ.
         time.sleep(min(_WARM_S, max(0.0, self.until_s - time.time())))
         yield from batches
 
 
 def warm_up(spark: SparkSession, work: LaneWork, workers: int) -> None:
-    """Has so many processes open what they need. They are used in turn, so all of them must be warm."""
+    """Makes `workers` processes open their stores and outputs. Spark uses all of them in turn."""
     rows = spark.range(0, workers, 1, workers)
     warm = _WarmUp(work, time.time() + _WARM_S)
     rows.mapInArrow(warm, "id BIGINT").write.format("noop").mode("append").save()

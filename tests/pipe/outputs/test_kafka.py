@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from chronoline.core.errors import InvalidInput, OutputUnavailable, Unpublishable
 from chronoline.log.partitioner import partition_id
-from chronoline.pipe.outputs import kafka
-from chronoline.pipe.outputs import kafka_producer as kafka_line
+from chronoline.pipe.outputs import kafka, kafka_producer
 from chronoline.pipe.outputs.contract import OutRecord
 from chronoline.pipe.outputs.kafka import KafkaOutput, producer_settings
 from chronoline_bench.servers.kafka import KafkaServer
@@ -297,7 +296,7 @@ def test_a_producer_that_broke_for_good_is_replaced_but_not_again_and_again(
 ) -> None:
     confirmations = Confirmations()
     with monkeypatch.context() as patch:
-        patch.setattr(kafka_line, "Producer", BrokenProducer)
+        patch.setattr(kafka_producer, "Producer", BrokenProducer)
         output = open_output(new_topic())
         for place in range(10):
             output.publish(record(b"v"), confirmations.of(place))

@@ -108,7 +108,7 @@ def test_a_busy_supervisor_keeps_its_input_and_a_dropped_timeline_ends_it(
     with Scene(embedded) as scene, Pipe(scene.settings(hold_ms=30_000), spark) as pipe:
 
         def fences() -> dict[int, int]:
-            return {each: claim.fence for each, claim in pipe._claiming.claims.items()}
+            return {each: claim.fence for each, claim in pipe._input_claims.claims.items()}
 
         def alive_until_ms() -> int:
             (member,) = scene.store.members(pipe_group(pipe.topic))

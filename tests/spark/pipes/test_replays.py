@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from chronoline.pipe.claims import Claiming, source_name
+from chronoline.pipe.claims import InputClaims, source_name
 from chronoline.pipe.inputs import open_input
+from chronoline.pipe.settings import topic_settings
 from chronoline.pipe.spark.enqueue import IntakeWork, start_enqueue
 from chronoline.pipe.spark.pipe import Pipe, contract_of
-from chronoline.pipe.timeline import topic_settings
 from chronoline.spark import register
 from chronoline.stores.inputs import InputClaim
 from tests.spark.pipes.places import Place
@@ -54,7 +54,7 @@ def test_a_checkpoint_cut_back_or_lost_adds_nothing_after_firing(
         settings = scene.settings()
         topic = scene.store.ensure_topic(scene.name, topic_settings(settings), now_ms=now_ms())
         with open_input(settings.input, scene.name) as source:
-            claiming = Claiming(
+            claiming = InputClaims(
                 scene.store,
                 topic,
                 source,

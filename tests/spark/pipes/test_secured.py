@@ -80,7 +80,7 @@ def test_who_is_not_known_or_trusted_is_told_so_without_the_password(
     kafka: SecuredKafkaServer, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = problems(settings(scene, kafka.properties("pipe", password="guessed")))
-    assert "does not let us in: " in said["input"]
+    assert "refuses the login: " in said["input"]
     assert "Authentication failed" in said["input"]
     assert "guessed" not in str(said)
     # A server that waits for TLS does not answer at all.

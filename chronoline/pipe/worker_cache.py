@@ -1,8 +1,8 @@
-"""What a worker process keeps from one task to the next: stores and outputs, by what names them.
+"""The open stores and outputs of a worker process, which stay open from one task to the next.
 
-Spark hands the tasks of a pipe to a few processes in turn. Opening a store and meeting a Kafka cluster takes
-longer than a lane may wait, so each process does it once. What is open stays so until the process ends; a
-task leaves nothing on its way when it returns.
+Spark runs the tasks of a pipe in a few processes in turn. Opening a store and connecting to Kafka takes
+longer than a lane may wait, so each process does it once. Stores and outputs stay open until the process
+ends; a task waits for all its confirmations before it returns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _lock = threading.Lock()
 
 
 class WarmOutput(Closing):
-    """An output, and whether it took messages when a task last had it: a process runs one task at a time."""
+    """An output with its gate, which remembers between tasks whether the output accepts messages."""
 
     def __init__(self, output: Output) -> None:
         self.output = output
@@ -61,7 +61,7 @@ def _keep(key: object, make: Callable[[], Kept]) -> Kept:
 
 @atexit.register
 def close_all() -> None:
-    """Closes what is open, outputs and all."""
+    """Closes all stores and outputs."""
     with _lock:
         while _kept:
             _kept.popitem()[1].close()

@@ -1,7 +1,7 @@
-"""By how much another's clock differs from ours, and a warning when that is too much.
+"""The offset of another clock from this process's, and a warning past a bound.
 
-Messages are never early by the clock of the process that fires them. If clocks differ, that is not when
-others think it is, and leases end earlier or later than their holders believe.
+Messages are never early by the clock of the process that fires them. If clocks differ, a message is early or
+late by another clock, and leases end earlier or later than their holders expect.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ logger = logging.getLogger(__name__)
 _WARN_EVERY_S = 60.0
 
 ReadClock = Callable[[], int | None]
-"""What another's clock says, in milliseconds; None if it has none of its own."""
+"""Returns the time of another clock in milliseconds; None if there is no such clock."""
 
 
-class Offset:
-    """Measures one clock now and then, and warns past a bound, once a minute at most."""
+class ClockOffset:
+    """Measures one clock, and warns past a bound, at most once a minute."""
 
     def __init__(self, whose: str, read: ReadClock, *, bound_ms: int) -> None:
         self._whose = whose
@@ -30,9 +30,10 @@ class Offset:
         """Whether the last measurement was past the bound."""
 
     def measure(self) -> int:
-        """How far it is ahead, in milliseconds.
+        """Returns the milliseconds by which the clock is ahead.
 
-        The way there and back is halved out; by so much it may be wrong, and that is nobody's clock's fault.
+        The result assumes that the clock was read half-way through the call. It may be wrong by half of the
+        call's duration, which therefore does not count against the bound.
         """
         before_ns = time.time_ns()
         theirs_ms = self._read()
@@ -49,6 +50,6 @@ class Offset:
 
     def words(self, offset_ms: int) -> str:
         return (
-            f"the clock of {self._whose} is {offset_ms:+} ms off ours, more than clock_bound_ms "
+            f"the clock of {self._whose} is {offset_ms:+} ms off this process's, more than clock_bound_ms "
             f"({self._bound_ms}): set the clocks of both machines"
         )
