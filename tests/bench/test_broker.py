@@ -13,10 +13,10 @@ from chronoline_bench.broker import stage as stage_module
 from chronoline_bench.broker.backlog import InstantSizes, LeaseSizes
 from chronoline_bench.broker.bench import FULL, QUICK, Sizes, measure_sizes
 from chronoline_bench.broker.creates import CreateSizes
+from chronoline_bench.broker.full_timeline import MemoryWatch, WaitingSizes, thirds
 from chronoline_bench.broker.lateness import LatenessSizes, over, report_lateness
 from chronoline_bench.broker.stage import BrokerStage, find_beanstalkd
 from chronoline_bench.broker.targets import SETTINGS
-from chronoline_bench.broker.waiting import MemoryWatch, WaitingSizes, thirds
 from chronoline_bench.harness.passage import Arrivals, Passage
 from chronoline_bench.report import Report, Wanted
 from chronoline_bench.servers.beanstalkd import find_program

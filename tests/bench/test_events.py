@@ -2,7 +2,7 @@ import pytest
 
 from chronoline.log.partitioner import partition_id
 from chronoline_bench.log.events import PARTITIONS, VALUE_BYTES, Book, make_events
-from chronoline_bench.log.safya import Item
+from chronoline_bench.log.object_per_event import Item
 from chronoline_bench.tally import Tally
 
 FOUR = [Item(0, 0, b"a"), Item(0, 1, b"b"), Item(1, 0, b"c"), Item(1, 1, b"d")]

@@ -11,15 +11,15 @@ from chronoline.log.objects.local import LocalObjects
 from chronoline_bench.log import appender
 from chronoline_bench.log.appends import WRITERS, AppendSizes, measure_appends
 from chronoline_bench.log.bench import FULL, QUICK, Sizes, measure_sizes
-from chronoline_bench.log.reading import ReadSizes, measure_reading
-from chronoline_bench.log.waking import WakeSizes, measure_waking
+from chronoline_bench.log.reads import ReadSizes, measure_reads
+from chronoline_bench.log.wakeups import WakeupSizes, measure_wakeups
 from chronoline_bench.report import Report, Row
 from chronoline_bench.session import Session, run_bench
 
 TINY = Sizes(
-    appends=AppendSizes(rounds=1, later=640, many=640, single=128, safya=64),
-    reading=ReadSizes(rounds=1, many=640, single=128, safya=64),
-    waking=WakeSizes(rounds=1, events=3),
+    appends=AppendSizes(rounds=1, later=640, many=640, single=128, reference=64),
+    reads=ReadSizes(rounds=1, many=640, single=128, reference=64),
+    wakeups=WakeupSizes(rounds=1, events=3),
 )
 TIMES = 2
 """A warm-up and a round."""
@@ -76,7 +76,7 @@ def test_what_appends_cost_is_counted() -> None:
 
 
 def test_what_reading_costs_is_counted() -> None:
-    report = run(lambda session: measure_reading(session, TINY.reading))
+    report = run(lambda session: measure_reads(session, TINY.reads))
     reads = rows_of(report, "object reads for a million events read back")
     transactions = rows_of(report, "index transactions for a million events read back")
     assert len(reads) == len(transactions) == 3
@@ -110,7 +110,7 @@ def test_an_event_that_safya_loses_is_found(monkeypatch: pytest.MonkeyPatch) -> 
             put(self, name, data)
 
     monkeypatch.setattr(LocalObjects, "put", die)
-    report = run(lambda session: measure_reading(session, TINY.reading))
+    report = run(lambda session: measure_reads(session, TINY.reads))
     assert report.tally.lost == TIMES
     assert report.tally.duplicated == 0
 
@@ -125,7 +125,7 @@ def test_events_that_come_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> No
                 yield event
 
     monkeypatch.setattr(Log, "read", stutter)
-    report = run(lambda session: measure_reading(session, TINY.reading))
+    report = run(lambda session: measure_reads(session, TINY.reads))
     assert report.tally.duplicated == 3 * TIMES
     assert report.tally.lost == 0
 
@@ -133,13 +133,13 @@ def test_events_that_come_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_appending_process_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appender, "__name__", "chronoline_bench.no_such_appender")
     with pytest.raises(ChronolineError, match="no_such_appender"):
-        run(lambda session: measure_waking(session, TINY.waking))
+        run(lambda session: measure_wakeups(session, TINY.wakeups))
 
 
 @pytest.mark.parametrize("sizes", [FULL, QUICK, TINY])
 def test_every_writer_has_the_same_share(sizes: Sizes) -> None:
-    appends, reading = sizes.appends, sizes.reading
-    for events in (appends.later, appends.many, appends.single, appends.safya):
+    appends, reading = sizes.appends, sizes.reads
+    for events in (appends.later, appends.many, appends.single, appends.reference):
         assert events % WRITERS == 0
-    for events in (reading.many, reading.single, reading.safya):
+    for events in (reading.many, reading.single, reading.reference):
         assert events % WRITERS == 0

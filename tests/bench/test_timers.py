@@ -11,6 +11,7 @@ from chronoline_bench.report import Report, Row
 from chronoline_bench.session import Session, run_bench
 from chronoline_bench.timers import bench as timers
 from chronoline_bench.timers.bench import Sizes, measure_sizes
+from chronoline_bench.timers.full_node import WaitingSizes
 from chronoline_bench.timers.kill import KillSizes
 from chronoline_bench.timers.pops import SLEEPER, PopSizes, report_pops, share_within
 from chronoline_bench.timers.references import serve_nothing
@@ -25,9 +26,8 @@ from chronoline_bench.timers.requests import (
     whole_message,
     write_asked,
 )
-from chronoline_bench.timers.scaling import Joined, ScalingSizes, report_scaling
+from chronoline_bench.timers.scale_up import Joined, ScalingSizes, report_scaling
 from chronoline_bench.timers.stage import Pops, TimerStage, skew_ms
-from chronoline_bench.timers.waiting import WaitingSizes
 from tests.bench.choosing import choose_each, fail_one
 
 TINY = Sizes(

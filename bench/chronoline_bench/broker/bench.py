@@ -15,10 +15,10 @@ from chronoline_bench.broker.backlog import (
     measure_leases,
 )
 from chronoline_bench.broker.creates import CreateSizes, measure_creates
+from chronoline_bench.broker.full_timeline import WaitingSizes, measure_waiting
 from chronoline_bench.broker.lateness import LatenessSizes, measure_lateness
 from chronoline_bench.broker.lines import POLL_S
 from chronoline_bench.broker.stage import BrokerStage
-from chronoline_bench.broker.waiting import WaitingSizes, measure_waiting
 from chronoline_bench.engines.postgres import shared_buffers_mb
 from chronoline_bench.session import Session
 from chronoline_bench.workload import BODY_BYTES

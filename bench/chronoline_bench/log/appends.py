@@ -10,8 +10,8 @@ from functools import partial
 
 from chronoline.log import Log, NewEvent, Position
 from chronoline_bench.log.events import PARTITIONS, Book, Found, Place, make_events
+from chronoline_bench.log.object_per_event import Item, ObjectPerEvent
 from chronoline_bench.log.operations import Operations, count_operations
-from chronoline_bench.log.safya import Item, Safya
 from chronoline_bench.report import Wanted
 from chronoline_bench.rounds import at_once, in_turn, medians
 from chronoline_bench.session import Session
@@ -39,21 +39,26 @@ class AppendSizes:
     later: int
     many: int
     single: int
-    safya: int
+    reference: int
 
 
 def measure_appends(session: Session, sizes: AppendSizes) -> None:
     with (
         Log(f"file://{session.folder}/pipelined", linger_ms=LINGER_MS) as lingering,
         Log(f"file://{session.folder}/appends") as log,
-        Safya(session.folder / "safya", partitions=PARTITIONS, clock=session.clock) as safya,
+        ObjectPerEvent(
+            session.folder / "reference", partitions=PARTITIONS, clock=session.clock
+        ) as reference,
     ):
         ways = {
             "later": _log_way(session, lingering, "later", _append_later, sizes.later),
             "many": _log_way(session, log, "many", append_many, sizes.many),
             "single": _log_way(session, log, "single", append_singles, sizes.single),
-            "safya": Way(
-                session, partial(append_safya, safya), lambda: safya.read("check"), sizes.safya
+            "reference": Way(
+                session,
+                partial(append_each, reference),
+                lambda: reference.read("check"),
+                sizes.reference,
             ),
         }
         measures = {name: way.measure for name, way in ways.items()}
@@ -123,8 +128,8 @@ def append_many(log: Log, topic: str, events: Sequence[NewEvent]) -> list[Positi
     return places
 
 
-def append_safya(safya: Safya, events: Sequence[NewEvent]) -> list[Item]:
-    return [safya.append(event.key or b"", event.value or b"") for event in events]
+def append_each(reference: ObjectPerEvent, events: Sequence[NewEvent]) -> list[Item]:
+    return [reference.append(event.key or b"", event.value or b"") for event in events]
 
 
 def _append_later(log: Log, topic: str, events: Sequence[NewEvent]) -> list[Position]:
@@ -175,7 +180,7 @@ def _report_rates(session: Session, rates: dict[str, float]) -> None:
             metric,
             rates[name],
             "events/s",
-            beside=(REFERENCE, rates["safya"]),
+            beside=(REFERENCE, rates["reference"]),
             wanted=_FLOORS[name],
         )
 
@@ -187,13 +192,13 @@ def _report_objects(session: Session, ways: dict[str, Way]) -> None:
             metric,
             ways[name].events_per_object,
             "events/object",
-            beside=(REFERENCE, ways["safya"].events_per_object),
+            beside=(REFERENCE, ways["reference"].events_per_object),
             wanted=None if name == "single" else OBJECT_FLOOR,
         )
 
 
 def _report_operations(session: Session, ways: dict[str, Way]) -> None:
-    safya = ways["safya"]
+    reference = ways["reference"]
     for what, asked in _OPERATIONS.items():
         for name, metric in _METRICS.items():
             session.add(
@@ -201,5 +206,5 @@ def _report_operations(session: Session, ways: dict[str, Way]) -> None:
                 metric,
                 ways[name].per_million(asked(ways[name].operations)),
                 "per million events",
-                beside=(REFERENCE, safya.per_million(asked(safya.operations))),
+                beside=(REFERENCE, reference.per_million(asked(reference.operations))),
             )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from chronoline_bench.log.appends import LINGER_MS, AppendSizes, measure_appends
 from chronoline_bench.log.events import PARTITIONS, VALUE_BYTES
-from chronoline_bench.log.reading import ReadSizes, measure_reading
-from chronoline_bench.log.waking import WakeSizes, measure_waking
+from chronoline_bench.log.reads import ReadSizes, measure_reads
+from chronoline_bench.log.wakeups import WakeupSizes, measure_wakeups
 from chronoline_bench.session import Session
 
 
@@ -16,19 +16,19 @@ class Sizes:
     """How much is measured."""
 
     appends: AppendSizes
-    reading: ReadSizes
-    waking: WakeSizes
+    reads: ReadSizes
+    wakeups: WakeupSizes
 
 
 FULL = Sizes(
-    appends=AppendSizes(rounds=7, later=64_000, many=256_000, single=12_800, safya=3_200),
-    reading=ReadSizes(rounds=7, many=256_000, single=25_600, safya=3_200),
-    waking=WakeSizes(rounds=5, events=400),
+    appends=AppendSizes(rounds=7, later=64_000, many=256_000, single=12_800, reference=3_200),
+    reads=ReadSizes(rounds=7, many=256_000, single=25_600, reference=3_200),
+    wakeups=WakeupSizes(rounds=5, events=400),
 )
 QUICK = Sizes(
-    appends=AppendSizes(rounds=3, later=25_600, many=64_000, single=3_200, safya=640),
-    reading=ReadSizes(rounds=3, many=64_000, single=6_400, safya=640),
-    waking=WakeSizes(rounds=3, events=120),
+    appends=AppendSizes(rounds=3, later=25_600, many=64_000, single=3_200, reference=640),
+    reads=ReadSizes(rounds=3, many=64_000, single=6_400, reference=640),
+    wakeups=WakeupSizes(rounds=3, events=120),
 )
 NOTES = (
     f"values of {VALUE_BYTES} bytes with keys, {PARTITIONS} partitions",
@@ -47,5 +47,5 @@ def measure(session: Session) -> None:
 
 def measure_sizes(session: Session, sizes: Sizes) -> None:
     measure_appends(session, sizes.appends)
-    measure_reading(session, sizes.reading)
-    measure_waking(session, sizes.waking)
+    measure_reads(session, sizes.reads)
+    measure_wakeups(session, sizes.wakeups)

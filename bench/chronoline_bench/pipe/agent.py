@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from chronoline.core.errors import ChronolineError
 from chronoline_bench.harness.agent import Figures, freeze_heap
 from chronoline_bench.harness.passage import Notes, wall_us, write_pairs
-from chronoline_bench.pipe.published import DEADLINE_HEADER, ID_HEADER
+from chronoline_bench.pipe.polling_queue import DEADLINE_HEADER, ID_HEADER
 
 _TICK_S = 0.005
 _POLL_EVERY = 1_000

@@ -16,6 +16,12 @@ from chronoline_bench.pipe.bursts import (
     measure_bursts,
     report_bursts,
 )
+from chronoline_bench.pipe.full_timeline import (
+    BulkSizes,
+    WaitingSizes,
+    measure_bulk,
+    measure_waiting,
+)
 from chronoline_bench.pipe.outages import OutageSizes, measure_outages
 from chronoline_bench.pipe.rates import (
     COMPARED_RATE,
@@ -29,7 +35,6 @@ from chronoline_bench.pipe.rates import (
 )
 from chronoline_bench.pipe.scene import PARTITIONS
 from chronoline_bench.pipe.stage import Delays, PipeStage
-from chronoline_bench.pipe.waiting import BulkSizes, WaitingSizes, measure_bulk, measure_waiting
 from chronoline_bench.session import Session
 
 
@@ -50,9 +55,9 @@ class Sizes:
 FULL = Sizes(
     rates=RateSizes(rounds=3, rates=(100, 1_000, 5_000), steady_s=12),
     highest=HighestSizes(
-        steady_s=8, start=6_000, step=1_000, published_start=2_000, published_step=500, most=20_000
+        steady_s=8, start=6_000, step=1_000, reference_start=2_000, reference_step=500, most=20_000
     ),
-    bursts=BurstSizes(burst=100_000, published_burst=10_000, instant=20_000, instant_rate=5_000),
+    bursts=BurstSizes(burst=100_000, reference_burst=10_000, instant=20_000, instant_rate=5_000),
     waiting=WaitingSizes(waiting=5_000_000, rounds=3, steady_s=12, forecasts=2),
     several=SeveralSizes(pipes=(1, 2, 3), steady_s=10, overdue=50_000),
     bulk=BulkSizes(rounds=3, messages=400_000),
@@ -62,9 +67,9 @@ QUICK = Sizes(
     delays=Delays(shortest_ms=3_000, longest_ms=4_000),
     rates=RateSizes(rounds=1, rates=(1_000,), steady_s=4),
     highest=HighestSizes(
-        steady_s=3, start=4_000, step=2_000, published_start=2_000, published_step=1_000, most=8_000
+        steady_s=3, start=4_000, step=2_000, reference_start=2_000, reference_step=1_000, most=8_000
     ),
-    bursts=BurstSizes(burst=20_000, published_burst=2_000, instant=5_000, instant_rate=5_000),
+    bursts=BurstSizes(burst=20_000, reference_burst=2_000, instant=5_000, instant_rate=5_000),
     waiting=WaitingSizes(waiting=200_000, rounds=1, steady_s=4, forecasts=1),
     several=SeveralSizes(pipes=(1, 2), steady_s=4, overdue=10_000),
     bulk=BulkSizes(rounds=1, messages=50_000),
@@ -96,9 +101,9 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
 def measure_taste(stage: PipeStage, steady_s: float, bursts: BurstSizes) -> None:
     """One rate and two bursts, with one start of each side, since Spark starts slowly."""
     with stage.session.show.work("a taste", 2) as advance:
-        with stage.published("taste_published") as published, published.serving():
-            theirs = stage.steady(published, COMPARED_RATE, steady_s)
-            their_bursts = burst_theirs(published, bursts)
+        with stage.polling_queue("taste_polling_queue") as polling_queue, polling_queue.serving():
+            theirs = stage.steady(polling_queue, COMPARED_RATE, steady_s)
+            their_bursts = burst_theirs(polling_queue, bursts)
         advance(1)
         with stage.pipe("taste", "a taste") as pipe, pipe.serving():
             ours = stage.steady(pipe, COMPARED_RATE, steady_s)

@@ -10,7 +10,7 @@ from chronoline.runtime.child_process import Server
 from chronoline.runtime.percentiles import Lateness
 from chronoline_bench.harness.passage import Passage, wall_us
 from chronoline_bench.pipe.scene import AnySide, Scene
-from chronoline_bench.pipe.stage import PUBLISHED, PipeStage
+from chronoline_bench.pipe.stage import POLLING_QUEUE, PipeStage
 from chronoline_bench.report import Wanted
 
 AWAY_S = 10.0
@@ -83,8 +83,8 @@ def measure_outages(stage: PipeStage, sizes: OutageSizes) -> None:
         with stage.session.show.work(f"{name} away", 1 + sizes.with_published) as advance:
             theirs = None
             if sizes.with_published:
-                with stage.published(f"{name.lower()}_away_published") as published:
-                    theirs = take_away(stage, published, server, sizes)
+                with stage.polling_queue(f"{name.lower()}_away_polling_queue") as polling_queue:
+                    theirs = take_away(stage, polling_queue, server, sizes)
                 advance(1)
             with stage.pipe(f"{name.lower()}_away", case, may_repeat=True) as pipe:
                 ours = take_away(stage, pipe, server, sizes)
@@ -113,7 +113,7 @@ def take_away(
 
 def _report(stage: PipeStage, case: str, ours: Outage, theirs: Outage | None) -> None:
     def beside(name: str) -> tuple[str, float] | None:
-        return None if theirs is None else (PUBLISHED, float(getattr(theirs, name)))
+        return None if theirs is None else (POLLING_QUEUE, float(getattr(theirs, name)))
 
     stage.session.add(
         case,

@@ -9,7 +9,7 @@ from chronoline.runtime.percentiles import PERCENTILES, medians_of
 from chronoline_bench.harness.passage import Passage, wall_us
 from chronoline_bench.harness.stage import CONTROL
 from chronoline_bench.pipe.scene import AnySide, Scene
-from chronoline_bench.pipe.stage import PUBLISHED, PipeStage
+from chronoline_bench.pipe.stage import POLLING_QUEUE, PipeStage
 from chronoline_bench.report import Wanted
 
 COMPARED_RATE = 1_000
@@ -45,7 +45,7 @@ def measure_rates(stage: PipeStage, sizes: RateSizes) -> None:
     steps = sizes.rounds * (len(sizes.rates) + 1)
     with (
         stage.session.show.work("rates", steps) as advance,
-        stage.published("rates_published") as published,
+        stage.polling_queue("rates_polling_queue") as polling_queue,
         stage.pipe("rates", case) as pipe,
     ):
 
@@ -56,8 +56,8 @@ def measure_rates(stage: PipeStage, sizes: RateSizes) -> None:
                     advance(1)
 
         def serve_theirs() -> None:
-            with published.serving():
-                theirs.append(stage.steady(published, COMPARED_RATE, sizes.steady_s))
+            with polling_queue.serving():
+                theirs.append(stage.steady(polling_queue, COMPARED_RATE, sizes.steady_s))
                 advance(1)
 
         for number in range(sizes.rounds):
@@ -77,11 +77,11 @@ def report_rates(stage: PipeStage, ours: dict[int, list[Passage]], theirs: list[
             beside = (f"{CONTROL}, {name}", control[name])
             stage.session.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
     if COMPARED_RATE in ours:
-        case = f"at {COMPARED_RATE:,}/s, beside {PUBLISHED}"
+        case = f"at {COMPARED_RATE:,}/s, beside {POLLING_QUEUE}"
         reference = medians_of([each.steady for each in theirs])
         for name, value in medians_of([each.steady for each in ours[COMPARED_RATE]]).items():
             wanted = BESIDE_PUBLISHED if name == "p99.9" else None
-            beside = (PUBLISHED, reference[name])
+            beside = (POLLING_QUEUE, reference[name])
             stage.session.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
 
 
@@ -90,19 +90,19 @@ class HighestSizes:
     steady_s: float
     start: int
     step: int
-    published_start: int
-    published_step: int
+    reference_start: int
+    reference_step: int
     most: int
 
 
 def measure_highest(stage: PipeStage, sizes: HighestSizes) -> None:
     """First theirs, then ours. A rate is held if 99.9 % of what fell due came within half a second."""
     with stage.session.show.work("highest rate", 2) as advance:
-        with stage.published("highest_published") as published, published.serving():
+        with stage.polling_queue("highest_polling_queue") as polling_queue, polling_queue.serving():
             reference = highest_held(
-                _holds(stage, published, sizes.steady_s),
-                start=sizes.published_start,
-                step=sizes.published_step,
+                _holds(stage, polling_queue, sizes.steady_s),
+                start=sizes.reference_start,
+                step=sizes.reference_step,
                 most=sizes.most,
             )
         advance(1)
@@ -115,7 +115,7 @@ def measure_highest(stage: PipeStage, sizes: HighestSizes) -> None:
             )
         advance(1)
     metric = f"p99.9 at most {HELD_P999_MS} ms late, nothing lost"
-    beside = (PUBLISHED, reference)
+    beside = (POLLING_QUEUE, reference)
     stage.session.add(_HIGHEST, metric, found, "messages/s", beside=beside, wanted=HELD_RATIO)
     stage.session.add(_HIGHEST, "the same, as it is", found, "messages/s", wanted=HELD_FLOOR)
 

@@ -17,8 +17,8 @@ from chronoline.pipe.timeline import topic_settings
 from chronoline.runtime.clock import SystemClock
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.engines.postgres import PostgresEngine, drop_database
-from chronoline_bench.pipe import node, published
-from chronoline_bench.pipe.published import QUERIES, create_table
+from chronoline_bench.pipe import node, polling_queue
+from chronoline_bench.pipe.polling_queue import QUERIES, create_table
 from chronoline_bench.session import Advance
 from chronoline_bench.workload import Filling
 
@@ -89,10 +89,10 @@ class PipeSide(Side):
             self.database.close()
 
 
-class PublishedSide(Side):
+class PollingQueueSide(Side):
     """The published algorithm."""
 
-    agent = published
+    agent = polling_queue
 
     def __init__(self, server: PostgresServer, name: str) -> None:
         self._server = server

@@ -12,13 +12,13 @@ from chronoline_bench.harness.passage import Passage
 from chronoline_bench.harness.stage import Stage
 from chronoline_bench.pipe import jobs
 from chronoline_bench.pipe.scene import AnySide, Scene
-from chronoline_bench.pipe.sides import PipeSide, PublishedSide
+from chronoline_bench.pipe.sides import PipeSide, PollingQueueSide
 from chronoline_bench.report import Wanted
 from chronoline_bench.servers.kafka import KafkaServer
 from chronoline_bench.session import Session
 from chronoline_bench.tally import Tally
 
-PUBLISHED = "the published algorithm"
+POLLING_QUEUE = "the published algorithm"
 NONE = Wanted(value_at_most=0)
 _JOB_S = 900.0
 
@@ -65,9 +65,9 @@ class PipeStage(Stage):
         self.add_tally(replace(tally, duplicated=0) if may_repeat else tally)
 
     @contextmanager
-    def published(self, name: str) -> Iterator[Scene[PublishedSide]]:
+    def polling_queue(self, name: str) -> Iterator[Scene[PollingQueueSide]]:
         """A scene for the published algorithm."""
-        side = PublishedSide(self.postgres.server, name)
+        side = PollingQueueSide(self.postgres.server, name)
         with Scene(self, self.kafka, side, name, self.peers) as scene:
             yield scene
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chronoline_bench.session import Session
+from chronoline_bench.timers.full_node import WaitingSizes, measure_waiting
 from chronoline_bench.timers.kill import KillSizes, measure_kill
 from chronoline_bench.timers.pops import PopSizes, measure_pops
 from chronoline_bench.timers.requests import OPAQUE
-from chronoline_bench.timers.scaling import ScalingSizes, measure_scaling
+from chronoline_bench.timers.scale_up import ScalingSizes, measure_scaling
 from chronoline_bench.timers.stage import TimerStage
-from chronoline_bench.timers.waiting import WaitingSizes, measure_waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

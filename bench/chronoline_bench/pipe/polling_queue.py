@@ -111,7 +111,7 @@ class Node(Closing):
         consumer = Consumer(
             {
                 "bootstrap.servers": self._settings.bootstrap,
-                "group.id": f"published-{self._settings.input_topic}",
+                "group.id": f"polling-queue-{self._settings.input_topic}",
                 "auto.offset.reset": "earliest",
                 # Only what has been stored is committed, in the background.
                 "enable.auto.offset.store": False,

@@ -13,14 +13,14 @@ from chronoline_bench.log.appends import (
     MILLION,
     REFERENCE,
     Append,
+    append_each,
     append_from_writers,
     append_many,
-    append_safya,
     append_singles,
 )
 from chronoline_bench.log.events import PARTITIONS, Book, Found
+from chronoline_bench.log.object_per_event import ObjectPerEvent
 from chronoline_bench.log.operations import Operations, count_operations
-from chronoline_bench.log.safya import Safya
 from chronoline_bench.report import Wanted
 from chronoline_bench.rounds import at_once, in_turn, medians
 from chronoline_bench.session import Session
@@ -51,25 +51,25 @@ class ReadSizes:
     rounds: int
     many: int
     single: int
-    safya: int
+    reference: int
 
 
-def measure_reading(session: Session, sizes: ReadSizes) -> None:
+def measure_reads(session: Session, sizes: ReadSizes) -> None:
     with (
         Log(f"file://{session.folder}/reading") as log,
-        Safya(
-            session.folder / "safya_reading", partitions=PARTITIONS, clock=session.clock
-        ) as safya,
+        ObjectPerEvent(
+            session.folder / "reference_reads", partitions=PARTITIONS, clock=session.clock
+        ) as reference,
     ):
         readings = {topic: _Reading(session, _by_group(log, topic)) for topic in _METRICS}
-        readings["safya"] = _Reading(session, _by_consumer(safya))
+        readings["reference"] = _Reading(session, _by_consumer(reference))
         for topic in _METRICS:
             log.create_topic(topic, partitions=PARTITIONS)
         readings["many"].fill(partial(append_many, log, "many"), sizes.many)
         readings["single"].fill(partial(append_singles, log, "single"), sizes.single)
         readings["compacted"].fill(partial(append_many, log, "compacted"), sizes.many)
         log.compact("compacted")
-        readings["safya"].fill(partial(append_safya, safya), sizes.safya)
+        readings["reference"].fill(partial(append_each, reference), sizes.reference)
         measures = {name: reading.measure for name, reading in readings.items()}
         rates = medians(in_turn(session, "reading back", sizes.rounds, measures))
     _report(session, rates, readings)
@@ -110,10 +110,10 @@ def _by_group(log: Log, topic: str) -> Read:
     return lambda group: [log.read(topic, group=group, follow=False)]
 
 
-def _by_consumer(safya: Safya) -> Read:
+def _by_consumer(reference: ObjectPerEvent) -> Read:
     """A thread for each partition."""
     return lambda consumer: [
-        safya.read_partition(consumer, partition) for partition in range(safya.partitions)
+        reference.read_partition(consumer, partition) for partition in range(reference.partitions)
     ]
 
 
@@ -124,10 +124,10 @@ def _report(session: Session, rates: dict[str, float], readings: dict[str, _Read
             metric,
             rates[name],
             "events/s",
-            beside=(REFERENCE, rates["safya"]),
+            beside=(REFERENCE, rates["reference"]),
             wanted=READ_FLOOR,
         )
-    safya = readings["safya"]
+    reference = readings["reference"]
     for what, asked in _OPERATIONS.items():
         for name, metric in _METRICS.items():
             session.add(
@@ -135,5 +135,5 @@ def _report(session: Session, rates: dict[str, float], readings: dict[str, _Read
                 metric,
                 readings[name].per_million(asked(readings[name].operations)),
                 "per million events",
-                beside=(REFERENCE, safya.per_million(asked(safya.operations))),
+                beside=(REFERENCE, reference.per_million(asked(reference.operations))),
             )

@@ -31,13 +31,13 @@ _PATIENCE_S = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WakeSizes:
+class WakeupSizes:
     rounds: int
     events: int
     """In each round, by each process."""
 
 
-def measure_waking(session: Session, sizes: WakeSizes) -> None:
+def measure_wakeups(session: Session, sizes: WakeupSizes) -> None:
     url = f"file://{session.folder}/waking"
     with (
         Log(url, max_latency_ms=MAX_LATENCY_MS) as log,

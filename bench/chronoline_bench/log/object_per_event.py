@@ -40,7 +40,7 @@ class Item(NamedTuple):
     value: bytes
 
 
-class Safya(Closing):
+class ObjectPerEvent(Closing):
     """One log without topics. Thread-safe."""
 
     def __init__(self, folder: Path, *, partitions: int, clock: Clock | None = None) -> None:

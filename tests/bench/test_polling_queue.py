@@ -15,7 +15,7 @@ from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.harness.passage import take_pairs
 from chronoline_bench.harness.stage import Stage
 from chronoline_bench.pipe.agent import Load, Loader, as_deadline, number_of
-from chronoline_bench.pipe.published import (
+from chronoline_bench.pipe.polling_queue import (
     DEADLINE_HEADER,
     ID_HEADER,
     Node,
@@ -23,7 +23,7 @@ from chronoline_bench.pipe.published import (
     create_table,
 )
 from chronoline_bench.pipe.scene import Scene
-from chronoline_bench.pipe.sides import PublishedSide
+from chronoline_bench.pipe.sides import PollingQueueSide
 from chronoline_bench.servers.kafka import KafkaServer
 from chronoline_bench.session import Session
 from chronoline_bench.tally import Tally
@@ -67,7 +67,7 @@ class Place:
 
 @pytest.fixture
 def place(kafka_server: KafkaServer, postgres_server: PostgresServer) -> Place:
-    name = f"published_{next(_numbers)}"
+    name = f"polling_queue_{next(_numbers)}"
     for topic in (f"{name}.in", f"{name}.out"):
         kafka_server.create_topic(topic)
     database = postgres_server.create_database(name)
@@ -157,7 +157,7 @@ def test_everything_of_a_scene_comes_through_and_is_counted(
 ) -> None:
     tally = Tally()
     name = f"scene_{next(_numbers)}"
-    side = PublishedSide(postgres_server, name)
+    side = PollingQueueSide(postgres_server, name)
     with (
         Stage(Session(folder=tmp_path)) as stage,
         Scene(stage, kafka_server, side, name, tally) as scene,
