@@ -72,7 +72,7 @@ def test_nothing_is_judged_by_what_could_not_be_had(tmp_path: Path) -> None:
     session.add("c", "m", 4, "messages/s", beside=("beanstalkd", None), wanted=wanted)
     session.add("c", "n", 4, "messages/s", beside=("beanstalkd", 1), wanted=wanted)
     missing, there = session.rows
-    assert missing.reference == "beanstalkd (not to be had)"
+    assert missing.reference == "beanstalkd (not available)"
     assert (missing.holds, missing.ratio) == (None, None)
     assert there.holds
 
@@ -151,7 +151,7 @@ def test_a_broker_is_measured(report: Report) -> None:
     assert len(rows) == len(report.rows)
     for row in report.rows:
         assert row.value > 0, row
-        assert "not to be had" not in (row.reference or "")
+        assert "not available" not in (row.reference or "")
     assert any(
         "of the peers' messages 0 were lost, 0 came twice, 0 early" in note for note in report.notes
     )

@@ -17,14 +17,14 @@ from chronoline_bench.timers.pops import SLEEPER, PopSizes, report_pops, share_w
 from chronoline_bench.timers.references import serve_nothing
 from chronoline_bench.timers.requests import (
     OPAQUE,
-    Asked,
-    Asking,
     Load,
+    LoadSender,
     Receiver,
+    SentTimer,
     When,
-    read_asked,
+    read_sent,
     whole_message,
-    write_asked,
+    write_sent,
 )
 from chronoline_bench.timers.scale_up import Joined, ScalingSizes, report_scaling
 from chronoline_bench.timers.stage import Pops, TimerStage, skew_ms
@@ -52,16 +52,16 @@ def test_a_case_that_fails_does_not_take_the_others_along(
 # What was asked for, and what came
 
 
-def passage(asked: list[Asked], came: list[tuple[int, int]]) -> Pops:
+def passage(sent: list[SentTimer], came: list[tuple[int, int]]) -> Pops:
     arrivals = Arrivals()
     arrivals.add(came)
     return Pops(
         started_us=0,
         ended_us=10_000,
         steady_us=(4_000_000, 10_000),
-        due_us={each.number: each.due_us for each in asked},
+        due_us={each.number: each.due_us for each in sent},
         arrivals=arrivals,
-        asked=tuple(asked),
+        sent=tuple(sent),
     )
 
 
@@ -71,9 +71,9 @@ def test_a_share_of_nothing_is_nothing() -> None:
 
 
 def test_notes_are_read_as_they_were_written(tmp_path: Path) -> None:
-    asked = [Asked(1, (1 << 64) - 1, 5, 6), Asked(2, 0, -1, 0)]
-    write_asked(tmp_path / "asked", asked)
-    assert list(read_asked(tmp_path / "asked")) == asked
+    sent = [SentTimer(1, (1 << 64) - 1, 5, 6), SentTimer(2, 0, -1, 0)]
+    write_sent(tmp_path / "sent", sent)
+    assert list(read_sent(tmp_path / "sent")) == sent
 
 
 def test_the_second_replica_waits_as_the_plan_says() -> None:
@@ -133,19 +133,19 @@ def load_on(address: str, **more: int) -> Load:
 
 @pytest.mark.parametrize("rate", [None, 1_000])
 def test_asked_for_at_a_rate_or_as_fast_as_it_goes(rate: int | None, tmp_path: Path) -> None:
-    path = tmp_path / "asked"
+    path = tmp_path / "sent"
 
     async def ask() -> dict[str, float]:
         runner = await serve_nothing()
         host, port = runner.addresses[0]
         more = {} if rate is None else {"rate": rate}
         try:
-            return await Asking(load_on(f"{host}:{port}", **more), path).run()
+            return await LoadSender(load_on(f"{host}:{port}", **more), path).run()
         finally:
             await runner.cleanup()
 
     assert asyncio.run(ask())["taken"] == 5
-    assert sorted(each.number for each in read_asked(path)) == [10, 11, 12, 13, 14]
+    assert sorted(each.number for each in read_sent(path)) == [10, 11, 12, 13, 14]
 
 
 def test_refused_timer_fails_the_load() -> None:
@@ -162,7 +162,7 @@ def test_refused_timer_fails_the_load() -> None:
         async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             try:
-                await Asking(load_on(f"127.0.0.1:{port}")).run()
+                await LoadSender(load_on(f"127.0.0.1:{port}")).run()
             finally:
                 for _ in range(2):  # connections
                     await ended.acquire()
@@ -197,8 +197,8 @@ def test_pops_are_judged_by_their_share_in_time(tmp_path: Path) -> None:
 
 def test_a_scale_up_is_judged_by_the_stretch_before(tmp_path: Path) -> None:
     stage = TimerStage(Session(folder=tmp_path))
-    before = [Asked(number, 0, 5_000_000 + number, 1) for number in range(10)]
-    meanwhile = [Asked(number, 0, 8_000_000 + number, 1) for number in range(10, 20)]
+    before = [SentTimer(number, 0, 5_000_000 + number, 1) for number in range(10)]
+    meanwhile = [SentTimer(number, 0, 8_000_000 + number, 1) for number in range(10, 20)]
     came = [(each.number, each.due_us + 4_000) for each in before]
     came += [(each.number, each.due_us + 9_000) for each in meanwhile]
     joined = Joined(begun_us=7_000_000, ended_us=9_000_000, offered=100)

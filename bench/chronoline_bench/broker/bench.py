@@ -1,4 +1,4 @@
-"""The bench `broker`: from a producer through a broker to consumers, beside two queues that people use.
+"""The bench `broker`: from a producer through a broker to consumers, beside two other queues.
 
 The broker, the peers, the producer and every consumer run on this machine, each in a process of its own.
 """
@@ -26,7 +26,7 @@ from chronoline_bench.workload import BODY_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of all cases."""
 
     lateness: LatenessSizes
     creates: CreateSizes
@@ -68,7 +68,7 @@ def measure(session: Session) -> None:
 
 
 def measure_sizes(session: Session, sizes: Sizes) -> None:
-    """Measure the chosen cases in this order; all if none is chosen."""
+    """Measures the chosen cases in this order; all if none is chosen."""
     session.notes += _notes()
     with BrokerStage(session) as stage:
         cases: dict[str, Callable[[], None]] = {
@@ -82,7 +82,7 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
         theirs = stage.peers
     session.notes.append(
         f"of the peers' messages {theirs.lost:,} were lost, {theirs.duplicated:,} came twice,"
-        f" {theirs.early:,} early; they are not in our counts"
+        f" {theirs.early:,} early; these are not in the counts"
     )
 
 

@@ -1,4 +1,4 @@
-"""Appends from many writers: one by one, pipelined, and in batches, beside Safya's way."""
+"""Appends from many writers: one by one, pipelined, and in batches, beside one object per event."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from chronoline_bench.session import Session
 WRITERS = 64
 BATCH = 100
 UNDER_WAY = 100
-"""Appends that each writer has under way when it pipelines."""
+"""The appends that a pipelining writer has in flight."""
 LINGER_MS = 50
-"""For pipelining: nobody waits for an answer, so a commit may wait for more events."""
+"""For pipelining: no writer waits for an answer, so a commit may wait for more events."""
 MANY_FLOOR = Wanted(at_least=20)
 SINGLES_FLOOR = Wanted(at_least=5)
 OBJECT_FLOOR = Wanted(at_least=1_000)
-REFERENCE = "Safya's way"
+REFERENCE = "one object per event"
 MILLION = 1_000_000
 
 Append = Callable[[Sequence[NewEvent]], Sequence[Place]]
@@ -33,7 +33,7 @@ Append = Callable[[Sequence[NewEvent]], Sequence[Place]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendSizes:
-    """How many events are appended in each round, in each way: multiples of the number of writers."""
+    """The events appended in each round, by way of appending: multiples of the number of writers."""
 
     rounds: int
     later: int
@@ -69,7 +69,7 @@ def measure_appends(session: Session, sizes: AppendSizes) -> None:
 
 
 class Way:
-    """One way to append, and the operations of its rounds."""
+    """A way of appending, and the operations of its rounds."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Way:
         self.appended = 0
 
     def measure(self) -> float:
-        """Appends; then reads back what was acknowledged."""
+        """Appends events, then reads the acknowledged ones back."""
         with count_operations(self.operations):
             took_s = append_from_writers(self._book, self._append, self._events)
         self._book.check(self._read_on())
@@ -103,7 +103,7 @@ class Way:
 
 
 def append_from_writers(book: Book, append: Append, events: int) -> float:
-    """Append prepared events from many threads; the seconds."""
+    """Appends prepared events from many threads; returns the seconds."""
     shares = [make_events(events // WRITERS) for _ in range(WRITERS)]
     answers: list[Sequence[Place]] = [() for _ in shares]
 
@@ -117,7 +117,7 @@ def append_from_writers(book: Book, append: Append, events: int) -> float:
 
 
 def append_singles(log: Log, topic: str, events: Sequence[NewEvent]) -> list[Position]:
-    """Each waits for its answer before the next."""
+    """Appends one event at a time, and waits for each answer."""
     return [log.append(topic, key=event.key, value=event.value) for event in events]
 
 
@@ -133,7 +133,7 @@ def append_each(reference: ObjectPerEvent, events: Sequence[NewEvent]) -> list[I
 
 
 def _append_later(log: Log, topic: str, events: Sequence[NewEvent]) -> list[Position]:
-    """One event in each call, many calls under way."""
+    """Appends one event in each call, with many calls in flight."""
     places: list[Position] = []
     under_way: deque[Future[list[Position]]] = deque()
     for event in events:

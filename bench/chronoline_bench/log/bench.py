@@ -1,4 +1,4 @@
-"""The bench `log`: the log in a folder, beside Safya's way on the same disk, in the same run."""
+"""The bench `log`: the log in a folder, beside a log with one object per event on the same disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chronoline_bench.session import Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of all cases."""
 
     appends: AppendSizes
     reads: ReadSizes
@@ -32,11 +32,11 @@ QUICK = Sizes(
 )
 NOTES = (
     f"values of {VALUE_BYTES} bytes with keys, {PARTITIONS} partitions",
-    "Safya's way: a sequence number by an index transaction, then an object, for each event; readers note"
+    "one object per event: a sequence number by an index transaction, then an object; readers store"
     " their progress after each. Same disk, same classes for index and objects, as many threads",
     f"append_later has a log with linger_ms={LINGER_MS}, the others have none",
     "a time holds its bound also if it is less than 2 ms over",
-    "everything was read back, and each event looked for where it was acknowledged",
+    "every event was read back and compared with its acknowledged place",
 )
 
 

@@ -15,14 +15,14 @@ from chronoline.log.objects.local import LocalObjects
 
 @dataclass(slots=True)
 class Operations:
-    """Operations within the blocks of `count_operations`."""
+    """The operations within the blocks of `count_operations`."""
 
     puts: int = 0
     gets: int = 0
     transactions: int = 0
-    """Of the index, committed."""
+    """Committed transactions of the index."""
     looks: int = 0
-    """Of the index, read-only."""
+    """Read-only transactions of the index."""
 
 
 _COUNTED = {
@@ -35,7 +35,7 @@ _COUNTED = {
 
 @contextmanager
 def count_operations(operations: Operations) -> Iterator[None]:
-    """Add the operations of all threads within the block."""
+    """Adds the operations of all threads within the block."""
     counters = {name: count() for name in _COUNTED}
     with ExitStack() as stack:
         for name, (owner, method) in _COUNTED.items():

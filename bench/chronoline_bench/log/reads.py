@@ -1,4 +1,4 @@
-"""Reading everything back by a group that notes its progress, beside Safya's way."""
+"""Reads by a group that stores its progress, beside one object per event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from chronoline_bench.rounds import at_once, in_turn, medians
 from chronoline_bench.session import Session
 
 Read = Callable[[str], Sequence[Iterable[Found]]]
-"""The events for a group, in parts; a thread reads each part."""
+"""Returns the events for a group in parts; one thread reads each part."""
 
 READ_FLOOR = Wanted(at_least=10)
 _METRICS = {
@@ -43,9 +43,9 @@ _OPERATIONS: dict[str, Callable[[Operations], int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSizes:
-    """How many events are read in each round, by the way in which they were appended.
+    """The events read in each round, by the way of appending.
 
-    What is compacted first was appended like `many`.
+    Events that are compacted first are appended like `many`.
     """
 
     rounds: int
@@ -111,7 +111,7 @@ def _by_group(log: Log, topic: str) -> Read:
 
 
 def _by_consumer(reference: ObjectPerEvent) -> Read:
-    """A thread for each partition."""
+    """Returns a part for each partition."""
     return lambda consumer: [
         reference.read_partition(consumer, partition) for partition in range(reference.partitions)
     ]

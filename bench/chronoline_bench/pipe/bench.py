@@ -1,4 +1,4 @@
-"""The bench `pipe`: from a Kafka topic to another at the millisecond, beside the published algorithm.
+"""The bench `pipe`: from a Kafka topic to another at the millisecond, beside a queue that polls a table.
 
 Kafka, PostgreSQL, the pipe, the load and the watcher run on this machine, each in processes of its own.
 """
@@ -40,7 +40,7 @@ from chronoline_bench.session import Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of all cases."""
 
     rates: RateSizes
     highest: HighestSizes
@@ -73,10 +73,10 @@ QUICK = Sizes(
     waiting=WaitingSizes(waiting=200_000, rounds=1, steady_s=4, forecasts=1),
     several=SeveralSizes(pipes=(1, 2), steady_s=4, overdue=10_000),
     bulk=BulkSizes(rounds=1, messages=50_000),
-    outages=OutageSizes(away_s=5, after_s=10, with_published=False),
+    outages=OutageSizes(away_s=5, after_s=10, with_reference=False),
 )
 _ON_A_FULL_TIMELINE = ("waiting", "forecast")
-"""It is filled once for both."""
+"""The sizes of `waiting` and `forecast`, which share one filled timeline."""
 
 
 def measure(session: Session) -> None:
@@ -84,7 +84,7 @@ def measure(session: Session) -> None:
 
 
 def measure_sizes(session: Session, sizes: Sizes) -> None:
-    """Measure the chosen cases in this order; if none is chosen all, or in a quick run a taste."""
+    """Measures the chosen cases in this order; if none is chosen, all, or a selection in a quick run."""
     session.notes += _notes(sizes)
     with PipeStage(session, sizes.delays) as stage:
         if session.quick and not session.cases:
@@ -93,13 +93,13 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
             _measure_cases(stage, sizes)
         theirs = stage.peers
     session.notes.append(
-        f"of the published algorithm's messages {theirs.lost:,} were lost, {theirs.duplicated:,} came twice,"
-        f" {theirs.early:,} early; they are not in our counts"
+        f"of the polling queue's messages {theirs.lost:,} were lost, {theirs.duplicated:,} came twice,"
+        f" {theirs.early:,} early; these are not in the counts"
     )
 
 
 def measure_taste(stage: PipeStage, steady_s: float, bursts: BurstSizes) -> None:
-    """One rate and two bursts, with one start of each side, since Spark starts slowly."""
+    """Measures one rate and two bursts with one start of each side, since Spark starts slowly."""
     with stage.session.show.work("a taste", 2) as advance:
         with stage.polling_queue("taste_polling_queue") as polling_queue, polling_queue.serving():
             theirs = stage.steady(polling_queue, COMPARED_RATE, steady_s)
@@ -140,6 +140,6 @@ def _notes(sizes: Sizes) -> tuple[str, ...]:
         f" {PARTITIONS} partitions; everything runs on the same cores, load and watcher included",
         "late: from the deadline until a consumer that does nothing else has it; of what fell due while as"
         " much fell due as was published; medians of the rounds",
-        "the published algorithm: in Python, one insert a message, a poll every 100 ms, no advance",
+        "the polling queue: in Python, one insert a message, a poll every 100 ms, no advance",
         f"PostgreSQL's settings are its defaults, but shared_buffers: {shared_buffers_mb()} MB",
     )

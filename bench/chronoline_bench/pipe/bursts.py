@@ -15,7 +15,7 @@ STORED_FLOOR = Wanted(value_at_least=10_000)
 OUT_CEILING = Wanted(value_at_most=3)
 _FAR_MS = 86_400_000
 _LEAD_MS = 8_000
-"""How long the last of them is published before the instant: all have been taken in by then."""
+"""The time from the last publication to the instant: all messages are stored by then."""
 _FILL_LEAD_MS = 2_000
 
 
@@ -25,7 +25,7 @@ class BurstSizes:
     reference_burst: int
     instant: int
     instant_rate: int
-    """Messages a second that are published beforehand."""
+    """The rate of the publications before the instant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Bursts:
     stored: int
     took_s: float
     out_s: float
-    """From the instant until the last had come."""
+    """Seconds from the instant to the last arrival."""
 
     @property
     def stored_rate(self) -> float:
@@ -84,7 +84,7 @@ def report_bursts(stage: PipeStage, sizes: BurstSizes, ours: Bursts, theirs: Bur
 
 
 def _store(scene: Scene[AnySide], count: int) -> tuple[int, float]:
-    """Publish as fast as possible until the database has all rows, or gets no more; rows and seconds."""
+    """Publishes as fast as possible until all rows are stored, or no more come; returns rows and seconds."""
     far_ms = _now_ms() + _FAR_MS
     flight = scene.begin(count=count, due_ms=far_ms)
     await_count(lambda: scene.side.stored(far_ms), count, quiet_s=QUIET_S)
@@ -94,7 +94,7 @@ def _store(scene: Scene[AnySide], count: int) -> tuple[int, float]:
 
 
 def _fire(scene: Scene[AnySide], sizes: BurstSizes) -> float:
-    """Seconds from the instant until the last has come."""
+    """Returns the seconds from the instant to the last arrival."""
     lead_ms = sizes.instant * 1000 // sizes.instant_rate + _LEAD_MS
     due_ms = _now_ms() + lead_ms
     passage = scene.run(count=sizes.instant, rate=sizes.instant_rate, due_ms=due_ms)
@@ -102,7 +102,7 @@ def _fire(scene: Scene[AnySide], sizes: BurstSizes) -> float:
 
 
 def _fire_filled(scene: Scene[PollingQueueSide], count: int) -> float:
-    """The same without the input: the published algorithm would take too long to take them in one by one."""
+    """The same for the polling queue, filled by SQL: it would take too long to store them one by one."""
     due_ms = _now_ms() + _FILL_LEAD_MS
     first = scene.stage.reserve(count)
     scene.side.fill(first, count, due_ms)
