@@ -1,4 +1,4 @@
-"""A tiny run of the bench `log`: that it works and finds what is wrong. How fast it was is not asked."""
+"""A tiny run of the bench `log`: it works and finds faults. Speed is not checked."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ TINY = Sizes(
     wakeups=WakeupSizes(rounds=1, events=3),
 )
 TIMES = 2
-"""A warm-up and a round."""
+"""The number of measurements: a warm-up and a round."""
 
 
 def run(measure: Callable[[Session], None]) -> Report:
@@ -86,7 +86,7 @@ def test_what_reading_costs_is_counted() -> None:
 
 
 def test_events_that_the_log_loses_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers for every event, and keeps all of a batch but the last."""
+    """The log acknowledges every event, and stores all of a batch but the last."""
     append_many = Log.append_many
 
     def forget(self: Log, topic: str, events: Sequence[NewEvent]) -> list[Position]:
@@ -101,8 +101,8 @@ def test_events_that_the_log_loses_are_found(monkeypatch: pytest.MonkeyPatch) ->
     assert report.tally.duplicated == 0
 
 
-def test_an_event_that_safya_loses_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its producer dies after it took the number."""
+def test_lost_event_of_the_reference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer dies after it took the sequence number."""
     put = LocalObjects.put
 
     def die(self: LocalObjects, name: str, data: bytes) -> None:
@@ -130,7 +130,7 @@ def test_events_that_come_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert report.tally.lost == 0
 
 
-def test_an_appending_process_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_appender_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appender, "__name__", "chronoline_bench.no_such_appender")
     with pytest.raises(ChronolineError, match="no_such_appender"):
         run(lambda session: measure_wakeups(session, TINY.wakeups))

@@ -1,4 +1,4 @@
-"""The algorithm that the log is measured against does what it is compared as."""
+"""The reference of the bench `log`: a log with one object per event."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import pytest
 
 from chronoline.log.partitioner import partition_id
 from chronoline_bench.log.object_per_event import Item, ObjectPerEvent
+from chronoline_bench.log.operations import Operations, count_operations
 from chronoline_bench.rounds import at_once
 
 PARTITIONS = 4
@@ -39,7 +40,7 @@ def keys(count: int) -> list[bytes]:
     return [b"key-%d" % number for number in range(count)]
 
 
-def test_what_was_appended_is_read_in_order(log: ObjectPerEvent) -> None:
+def test_appended_events_are_read_in_order(log: ObjectPerEvent) -> None:
     appended = [log.append(key, b"value of " + key) for key in keys(40)]
     assert [each.partition for each in appended] == [partition_id(key, 4) for key in keys(40)]
     assert list(log.read("c")) == sorted(appended)
@@ -48,7 +49,7 @@ def test_what_was_appended_is_read_in_order(log: ObjectPerEvent) -> None:
         assert here == list(range(len(here)))
 
 
-def test_every_event_is_an_object_of_its_own(log: ObjectPerEvent, tmp_path: Path) -> None:
+def test_every_event_has_its_own_object(log: ObjectPerEvent, tmp_path: Path) -> None:
     for key in keys(40):
         log.append(key, b"value")
     files = list((tmp_path / "log" / "events").glob("*/*"))
@@ -57,7 +58,7 @@ def test_every_event_is_an_object_of_its_own(log: ObjectPerEvent, tmp_path: Path
     assert {path.read_bytes() for path in files} == {b"value"}
 
 
-def test_threads_get_numbers_of_their_own(log: ObjectPerEvent) -> None:
+def test_threads_get_distinct_numbers(log: ObjectPerEvent) -> None:
     appended: list[Item] = []
 
     def append(writer: int) -> None:
@@ -69,7 +70,7 @@ def test_threads_get_numbers_of_their_own(log: ObjectPerEvent) -> None:
     assert len({(each.partition, each.sequence) for each in appended}) == 40
 
 
-def test_consumers_go_on_where_they_were_each_for_itself(log: ObjectPerEvent) -> None:
+def test_each_consumer_resumes_at_its_own_place(log: ObjectPerEvent) -> None:
     first = [log.append(key, key) for key in keys(10)]
     assert list(log.read("a")) == sorted(first)
     assert list(log.read("a")) == []
@@ -78,7 +79,7 @@ def test_consumers_go_on_where_they_were_each_for_itself(log: ObjectPerEvent) ->
     assert Counter(log.read("b")) == Counter(first + second)
 
 
-def test_an_event_that_was_not_processed_comes_again(log: ObjectPerEvent) -> None:
+def test_unprocessed_event_comes_again(log: ObjectPerEvent) -> None:
     for number in range(3):
         log.append(b"key", b"%d" % number)
     partition = partition_id(b"key", PARTITIONS)
@@ -99,9 +100,23 @@ def test_one_thread_reads_a_partition_at_a_time(log: ObjectPerEvent, clock: Fixe
     reading.close()
 
 
-def test_a_number_without_an_event_is_passed_over(log: ObjectPerEvent, tmp_path: Path) -> None:
+def test_number_without_an_event_is_skipped(log: ObjectPerEvent, tmp_path: Path) -> None:
     for number in range(3):
         log.append(b"key", b"%d" % number)
     partition = partition_id(b"key", PARTITIONS)
     (tmp_path / "log" / "events" / f"{partition:05}" / f"{partition:05}-1.events").unlink()
     assert [each.value for each in log.read("c")] == [b"0", b"2"]
+
+
+def test_operations_within_the_block_are_counted(tmp_path: Path) -> None:
+    operations = Operations()
+    with ObjectPerEvent(tmp_path / "log", partitions=1) as log:
+        log.append(b"before", b"")
+        with count_operations(operations):
+            at_once([partial(log.append, b"key", b"value")] * 8)
+        assert operations == Operations(puts=8, transactions=8)
+        with count_operations(operations):
+            assert len(list(log.read("c"))) == 9
+        log.append(b"after", b"")
+    # Reading locks and unlocks, stores progress after each event, and looks for one more object and the end.
+    assert operations == Operations(puts=8, gets=10, transactions=8 + 9 + 2, looks=1)

@@ -28,7 +28,7 @@ from chronoline_bench.timers.requests import (
 )
 from chronoline_bench.timers.scale_up import Joined, ScalingSizes, report_scaling
 from chronoline_bench.timers.stage import Pops, TimerStage, skew_ms
-from tests.bench.choosing import choose_each, fail_one
+from tests.bench.cases import choose_each, fail_one
 
 TINY = Sizes(
     pops=PopSizes(rounds=1, rate=50, steady_s=0.4),
@@ -42,14 +42,12 @@ def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     choose_each(timers, tmp_path, monkeypatch)
 
 
-def test_a_case_that_fails_does_not_take_the_others_along(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_failed_case_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     session = fail_one(timers, ("pops", "kill"), tmp_path, monkeypatch)
     assert "agents ended 1 times" in session.notes
 
 
-# What was asked for, and what came
+# Sent timers and arrivals
 
 
 def passage(sent: list[SentTimer], came: list[tuple[int, int]]) -> Pops:
@@ -65,7 +63,7 @@ def passage(sent: list[SentTimer], came: list[tuple[int, int]]) -> Pops:
     )
 
 
-def test_a_share_of_nothing_is_nothing() -> None:
+def test_share_of_no_values_is_zero() -> None:
     assert share_within([], 10) == 0
     assert share_within([1, 10, 10.1, 300], 10) == 50
 
@@ -76,11 +74,11 @@ def test_notes_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert list(read_sent(tmp_path / "sent")) == sent
 
 
-def test_the_second_replica_waits_as_the_plan_says() -> None:
+def test_second_replica_waits_as_planned() -> None:
     assert [skew_ms(each) for each in (1_000, 8_000, 100_000)] == [250, 2_000, 2_000]
 
 
-def test_timers_are_spread_over_their_stretch() -> None:
+def test_timers_are_spread_over_their_span() -> None:
     interval_ms = When(lead_ms=1_000, span_ms=100).intervals(10)
     due_ms = sorted(interval_ms(place, 400_000) for place in range(10))
     assert due_ms == [600 + 10 * place for place in range(10)]
@@ -105,7 +103,7 @@ def test_messages_of_http_are_told_apart(
     assert whole_message(data) == whole
 
 
-def test_what_comes_twice_is_one_timer_and_both_are_noted() -> None:
+def test_repeated_callback_is_noted_as_one_timer() -> None:
     receiver = Receiver()
     asyncio.run(call(receiver, 5, 5, 6))
     assert receiver.notes.untaken == 2
@@ -132,7 +130,7 @@ def load_on(address: str, **more: int) -> Load:
 
 
 @pytest.mark.parametrize("rate", [None, 1_000])
-def test_asked_for_at_a_rate_or_as_fast_as_it_goes(rate: int | None, tmp_path: Path) -> None:
+def test_timers_are_sent_at_a_rate_or_fast(rate: int | None, tmp_path: Path) -> None:
     path = tmp_path / "sent"
 
     async def ask() -> dict[str, float]:
@@ -195,7 +193,7 @@ def test_pops_are_judged_by_their_share_in_time(tmp_path: Path) -> None:
     }
 
 
-def test_a_scale_up_is_judged_by_the_stretch_before(tmp_path: Path) -> None:
+def test_scale_up_is_compared_with_the_time_before(tmp_path: Path) -> None:
     stage = TimerStage(Session(folder=tmp_path))
     before = [SentTimer(number, 0, 5_000_000 + number, 1) for number in range(10)]
     meanwhile = [SentTimer(number, 0, 8_000_000 + number, 1) for number in range(10, 20)]
@@ -211,7 +209,7 @@ def test_a_scale_up_is_judged_by_the_stretch_before(tmp_path: Path) -> None:
     assert rows["lost, early or popped twice"].holds
 
 
-# For real, two of the cases; `chronoline bench timers --quick` runs them all.
+# Two of the cases on real nodes; `chronoline bench timers --quick` runs them all.
 
 
 @pytest.fixture(scope="module")

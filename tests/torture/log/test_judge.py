@@ -92,7 +92,7 @@ def _delete_fleeting(director: Work) -> None:
     log.create_topic(_FLEETING, partitions=PARTITIONS)
 
 
-def test_the_play_breaks_nothing_and_has_everything(history: History) -> None:
+def test_clean_play_has_every_event_and_no_violation(history: History) -> None:
     assert judge(history) == []
     kinds = {event.kind for event in history}
     assert kinds >= {CALL, OUTCOME, DELIVERY, "told", "progress", "content", "drained", "rows"}
