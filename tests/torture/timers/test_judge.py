@@ -1,4 +1,4 @@
-"""The judge of timers finds every kind of violation, and finds none in a history that breaks no rule."""
+"""The judge of timers finds every kind of violation, and none in a clean history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FAR_MS = 3_600_000
 
 
 class Written:
-    """A history that is written by hand. Times are milliseconds."""
+    """A hand-written history. Times are milliseconds."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -39,7 +39,7 @@ class Written:
         copies: int = 2,
         outcome: str = DONE,
     ) -> str:
-        """A call that is answered 5 ms later; its label."""
+        """Adds a call that is answered 5 ms later; returns its label."""
         call, label = f"clients:{len(self._events)}", f"{timer}/{at_ms}"
         timer_id = self._ids.setdefault(timer, f"{len(self._ids):016x}")
         asked = {"label": label, "interval_ms": interval_ms, "pops": pops, "receiver": QUICK}
@@ -49,7 +49,7 @@ class Written:
         return label
 
     def pop(self, label: str, at_ms: int, *, sequence: int = 1, status: int = 200) -> None:
-        """A callback that is answered 1 ms later."""
+        """Adds a callback that is answered 1 ms later."""
         delivery = len(self._events)
         timer_id = self._ids[label.partition("/")[0]]
         of = {"label": label, "sequence": sequence, "id": timer_id, "receiver": QUICK}
@@ -62,7 +62,7 @@ class Written:
 
 
 def _clean() -> Written:
-    """Some of everything, and nothing wrong."""
+    """A history with every kind of event and no violation."""
     written = Written()
     written.add("well", 0)
     written.pop(written.change("create", "calm", 100, interval_ms=2_000), 2_110)
