@@ -27,9 +27,8 @@ def append_now_and_then(
     """Appends events one by one, each after a gap of random length."""
     acknowledged = []
     for event in make_events(events):
-        time.sleep(
-            random.uniform(0, longest_gap_s)
-        )  # spreads the appends over the reader's poll interval
+        # Spreads the appends over the reader's poll interval.
+        time.sleep(random.uniform(0, longest_gap_s))
         place = log.append(topic, key=event.key, value=event.value)
         at_s = time.monotonic()
         value = event.value or b""

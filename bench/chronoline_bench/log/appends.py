@@ -11,7 +11,12 @@ from functools import partial
 from chronoline.log import Log, NewEvent, Position
 from chronoline_bench.log.events import PARTITIONS, Book, Found, Place, make_events
 from chronoline_bench.log.object_per_event import Item, ObjectPerEvent
-from chronoline_bench.log.operations import Operations, count_operations
+from chronoline_bench.log.operations import (
+    REFERENCE,
+    Operations,
+    count_operations,
+    report_operations,
+)
 from chronoline_bench.report import Wanted
 from chronoline_bench.rounds import at_once, in_turn, medians
 from chronoline_bench.session import Session
@@ -25,8 +30,6 @@ LINGER_MS = 50
 MANY_FLOOR = Wanted(at_least=20)
 SINGLES_FLOOR = Wanted(at_least=5)
 OBJECT_FLOOR = Wanted(at_least=1_000)
-REFERENCE = "one object per event"
-MILLION = 1_000_000
 
 Append = Callable[[Sequence[NewEvent]], Sequence[Place]]
 
@@ -65,7 +68,8 @@ def measure_appends(session: Session, sizes: AppendSizes) -> None:
         rates = medians(in_turn(session, "appends", sizes.rounds, measures))
     _report_rates(session, rates)
     _report_objects(session, ways)
-    _report_operations(session, ways)
+    operations = {name: way.operations for name, way in ways.items()}
+    report_operations(session, "appended events", _METRICS, _OPERATIONS, operations)
 
 
 class Way:
@@ -83,7 +87,6 @@ class Way:
         self._events = events
         self._book = Book(session.tally)
         self.operations = Operations()
-        self.appended = 0
 
     def measure(self) -> float:
         """Appends events, then reads the acknowledged ones back."""
@@ -91,15 +94,12 @@ class Way:
             took_s = append_from_writers(self._book, self._append, self._events)
         self._book.check(self._read_on())
         self._book.turn()
-        self.appended += self._events
+        self.operations.events += self._events
         return self._events / took_s
 
     @property
     def events_per_object(self) -> float:
-        return self.appended / self.operations.puts
-
-    def per_million(self, operations: int) -> float:
-        return operations * MILLION / self.appended
+        return self.operations.events / self.operations.puts
 
 
 def append_from_writers(book: Book, append: Append, events: int) -> float:
@@ -166,10 +166,7 @@ _METRICS = {
     "many": f"append_many, batches of {BATCH}",
     "single": "append, each waits for its answer",
 }
-_OPERATIONS: dict[str, Callable[[Operations], int]] = {
-    "objects": lambda operations: operations.puts,
-    "index transactions": lambda operations: operations.transactions,
-}
+_OPERATIONS = {"objects": "puts", "index transactions": "transactions"}
 _FLOORS = {"later": MANY_FLOOR, "many": MANY_FLOOR, "single": SINGLES_FLOOR}
 
 
@@ -195,16 +192,3 @@ def _report_objects(session: Session, ways: dict[str, Way]) -> None:
             beside=(REFERENCE, ways["reference"].events_per_object),
             wanted=None if name == "single" else OBJECT_FLOOR,
         )
-
-
-def _report_operations(session: Session, ways: dict[str, Way]) -> None:
-    reference = ways["reference"]
-    for what, asked in _OPERATIONS.items():
-        for name, metric in _METRICS.items():
-            session.add(
-                f"{what} for a million appended events",
-                metric,
-                ways[name].per_million(asked(ways[name].operations)),
-                "per million events",
-                beside=(REFERENCE, reference.per_million(asked(reference.operations))),
-            )

@@ -10,8 +10,6 @@ from itertools import chain, count
 from chronoline.log import Log
 from chronoline_bench.log.appends import (
     BATCH,
-    MILLION,
-    REFERENCE,
     Append,
     append_each,
     append_from_writers,
@@ -20,7 +18,12 @@ from chronoline_bench.log.appends import (
 )
 from chronoline_bench.log.events import PARTITIONS, Book, Found
 from chronoline_bench.log.object_per_event import ObjectPerEvent
-from chronoline_bench.log.operations import Operations, count_operations
+from chronoline_bench.log.operations import (
+    REFERENCE,
+    Operations,
+    count_operations,
+    report_operations,
+)
 from chronoline_bench.report import Wanted
 from chronoline_bench.rounds import at_once, in_turn, medians
 from chronoline_bench.session import Session
@@ -34,10 +37,10 @@ _METRICS = {
     "single": "what single appends left",
     "compacted": "what compaction left",
 }
-_OPERATIONS: dict[str, Callable[[Operations], int]] = {
-    "object reads": lambda operations: operations.gets,
-    "index transactions": lambda operations: operations.transactions,
-    "looks at the index": lambda operations: operations.looks,
+_OPERATIONS = {
+    "object reads": "gets",
+    "index transactions": "transactions",
+    "looks at the index": "looks",
 }
 
 
@@ -82,7 +85,6 @@ class _Reading:
         self._read = read
         self._book = Book(session.tally)
         self._groups = count()
-        self._events = 0
         self.operations = Operations()
 
     def fill(self, append: Append, events: int) -> None:
@@ -99,11 +101,8 @@ class _Reading:
             took_s = at_once([partial(read, number) for number in range(len(parts))])
         self._book.check(chain.from_iterable(found))
         events = sum(map(len, found))
-        self._events += events
+        self.operations.events += events
         return events / took_s
-
-    def per_million(self, operations: int) -> float:
-        return operations * MILLION / max(1, self._events)
 
 
 def _by_group(log: Log, topic: str) -> Read:
@@ -127,13 +126,5 @@ def _report(session: Session, rates: dict[str, float], readings: dict[str, _Read
             beside=(REFERENCE, rates["reference"]),
             wanted=READ_FLOOR,
         )
-    reference = readings["reference"]
-    for what, asked in _OPERATIONS.items():
-        for name, metric in _METRICS.items():
-            session.add(
-                f"{what} for a million events read back",
-                metric,
-                readings[name].per_million(asked(readings[name].operations)),
-                "per million events",
-                beside=(REFERENCE, reference.per_million(asked(reference.operations))),
-            )
+    operations = {name: reading.operations for name, reading in readings.items()}
+    report_operations(session, "events read back", _METRICS, _OPERATIONS, operations)
