@@ -89,10 +89,10 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
 def _notes() -> tuple[str, ...]:
     return (
         f"bodies of {BODY_BYTES} bytes; everything runs on the same cores, producers and consumers included",
-        "late: from when a message is due until a consumer has it; of what fell due while as much fell due as"
-        " was put; medians of the rounds",
-        "beanstalkd flushes every write. Its delays are whole seconds, counted from when it takes a job in:"
-        " so all messages have the same delay, and are spread by when they are put, to each of them alike",
+        "late: from when a message is due until a consumer has it; for messages due in the"
+        " steady span of the load; medians of the rounds",
+        "beanstalkd flushes every write. Its delays are whole seconds, counted from its receipt of a job:"
+        " so all messages have the same delay, and are spread by the times of their puts, on all systems",
         "the hand-written queue: one table with an index on due; SELECT … FOR UPDATE SKIP LOCKED, DELETE, in"
         f" one transaction; polled each {POLL_S * 1000:g} ms, at once while there is more",
         f"PostgreSQL's settings are its defaults, but shared_buffers: {shared_buffers_mb()} MB",

@@ -32,13 +32,13 @@ OWNER_BROKE_LEASE = "4 owner broke a live lease"
 LIVE_REFUSED = "4 live lease refused"
 TOO_SOON = "4 live lease refused as too soon"
 LOST = "6 acknowledged message lost"
-DELETED_BY_NOBODY = "6 deleted by nobody"
+LOST_UNDELETED = "6 message lost without a deletion"
 SERVED_AGAIN = "7 acked or cancelled message served again"
 TWO_ENDS = "7 acked and cancelled"
 TWO_MESSAGES = "8 two messages of one id"
 REPEATED_DELETE = "9 repeated delete refused"
 EARLY = "10 handed over before its due"
-UNASKED_DUE = "10 due that nobody asked for"
+UNREQUESTED_DUE = "10 due time that was not requested"
 CHANGED_CONTENT = "11 content or owner changed"
 NOT_ALLOWED = "12 done without permission"
 STARVED = "13 due message not served"
@@ -286,7 +286,7 @@ def _nothing_lost(history: History, message: Message) -> Found:
         if message.row is None:
             yield LOST, f"{call}; there is no row"
         elif message.row.state == "gone" and not ended:
-            yield DELETED_BY_NOBODY, f"{call}; deleted at v{message.row.version}"
+            yield LOST_UNDELETED, f"{call}; deleted at v{message.row.version}"
 
 
 def _not_served_again(history: History, message: Message) -> Found:
@@ -361,7 +361,7 @@ def _dues(history: History, message: Message) -> Found:
         if early_ms > 0:
             yield EARLY, f"{delivery}, due {delivery.due_ms}: {early_ms:.1f} ms early"
         if not any(begin_ms <= delivery.due_ms <= end_ms for begin_ms, end_ms in asked):
-            yield UNASKED_DUE, f"{delivery}, due {delivery.due_ms}"
+            yield UNREQUESTED_DUE, f"{delivery}, due {delivery.due_ms}"
 
 
 def _asked_dues(history: History, message: Message) -> Iterator[tuple[float, float]]:

@@ -23,11 +23,11 @@ FAILED_IS_SEEN = "22 event of a refused append is seen"
 IN_HALVES = "22 append that is there in part"
 ELSEWHERE = "22 event in two places, or two in one"
 BACKWARDS = "23 progress went backwards"
-AHEAD = "23 progress beyond what was delivered"
+AHEAD = "23 progress beyond the deliveries"
 CAME_BACK = "19 event of a deleted topic came back"
-NOT_TOLD = "19 reader of a deleted topic or group was not told"
+MISSED_DELETION = "19 reader missed the deletion of its topic or group"
 LEFT_BEHIND = "37 index rows left behind"
-ENDED = "36 reader ended by an error that nobody foresaw"
+ENDED = "36 reader ended by an unexpected error"
 
 Place = tuple[int, int]
 """Partition and sequence."""
@@ -210,7 +210,9 @@ class _Judge:
                 )
                 still_ns = last_ns[process] - max(end_ns, disturbed.get(process, 0))
                 if not heard and still_ns > _PATIENCE_NS:
-                    yield Violation(NOT_TOLD, f"{process} reads {topic}/{group or 'all groups'}")
+                    yield Violation(
+                        MISSED_DELETION, f"{process} reads {topic}/{group or 'all groups'}"
+                    )
 
     def _others(self) -> Iterator[Violation]:
         for event in self._events:

@@ -269,7 +269,7 @@ INJECTED: Sequence[tuple[Callable[[History], History], str]] = [
     (_go_back, rules.BACKWARDS),
     (_go_ahead, rules.AHEAD),
     (_bring_back, rules.CAME_BACK),
-    (_do_not_tell, rules.NOT_TOLD),
+    (_do_not_tell, rules.MISSED_DELETION),
     (_leave_rows, rules.LEFT_BEHIND),
     (_leave_keys, rules.LEFT_BEHIND),
     (_end_reader, rules.ENDED),

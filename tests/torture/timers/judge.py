@@ -52,7 +52,7 @@ QUICK = "quick"
 EARLY = "32 popped early"
 LATE = "32 popped late"
 LOST = "32 never popped"
-UNMARKED = "33 pops that cannot be told apart"
+UNMARKED = "33 pops without a distinct identity"
 REVIVED = "34 deleted timer brought back"
 REPLICAS = "35 scaling lost a replica"
 PRIMARY = "35 not one primary"
@@ -215,7 +215,7 @@ class _History:
     def violations(self) -> Iterator[Violation]:
         known = {each.label for changes in self.changes.values() for each in changes if each.label}
         for label in self.pops.keys() - known:
-            yield Violation(UNMARKED, f"a pop of {label!r}, which nobody asked for")
+            yield Violation(UNMARKED, f"a pop of {label!r}, which was not requested")
         for changes in self.changes.values():
             for number, change in enumerate(changes):
                 if change.label:
