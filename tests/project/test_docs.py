@@ -77,7 +77,7 @@ def broken_links(root: Path) -> Iterator[str]:
 
 
 def local_names(root: Path) -> Iterator[str]:
-    """Returns lines with paths of one machine, or with names of package registries."""
+    """Yields lines with paths of one machine, or with names of package registries."""
     for path in visible(root, "*.md", "*.toml", "*.lock", "Makefile"):
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
             lock_with_address = path.suffix == ".lock" and "://" in line

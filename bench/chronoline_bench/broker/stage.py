@@ -48,7 +48,7 @@ class BrokerStage(Stage):
 
     @contextmanager
     def broker(self, engine: str, name: str, *, alone: bool = False) -> Iterator[Broker]:
-        """Returns a broker on an empty database; a quick run shares it, unless it has to be alone."""
+        """Opens a broker on an empty database; a quick run shares it, unless it has to be alone."""
         if self.session.quick and not alone:
             if engine not in self._shared:
                 made = self._start_broker(engine, engine)
@@ -63,7 +63,7 @@ class BrokerStage(Stage):
 
     @contextmanager
     def tubes(self, name: str) -> Iterator[Callable[[], TubeTarget] | None]:
-        """Returns a maker of tubes of a new beanstalkd; None if beanstalkd is not available."""
+        """Starts a beanstalkd and yields a maker of tubes; None if beanstalkd is not available."""
         if not self._has_beanstalkd:
             yield None
             return

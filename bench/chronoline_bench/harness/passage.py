@@ -27,7 +27,7 @@ def write_pairs(path: Path, pairs: Iterable[tuple[int, int]]) -> None:
 
 
 def take_pairs(path: Path) -> Iterator[tuple[int, int]]:
-    """Returns the pairs of a file, and removes the file."""
+    """Yields the pairs of a file, and removes the file."""
     data = path.read_bytes()
     path.unlink()
     for number, moment_us in _PAIR.iter_unpack(data):

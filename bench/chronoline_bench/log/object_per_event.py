@@ -65,14 +65,14 @@ class ObjectPerEvent(Closing):
         return Item(partition, sequence, value)
 
     def read(self, consumer: str) -> Iterator[Item]:
-        """Returns all unread events, one partition after the other."""
+        """Yields all unread events, one partition after the other."""
         for partition in range(self.partitions):
             yield from self.read_partition(consumer, partition)
 
     def read_partition(
         self, consumer: str, partition: int, *, thread: str = "main"
     ) -> Generator[Item, None, None]:
-        """Returns the unread events of one partition; none if another thread reads it."""
+        """Yields the unread events of one partition; none if another thread reads it."""
         where = {"consumer": consumer, "partition": partition, "thread": thread}
         now_ms = self._clock.now_ms()
         activated = self._write("activate", now=now_ms, expires=now_ms + _LOCK_MS, **where)

@@ -90,7 +90,7 @@ class Timeline:
         return timed_ms(lambda: self._store.next_ts(self._topic.uid, self._topic.all_buckets))
 
     def look_up(self, ids: int) -> float:
-        """Chooses random messages of the timeline that have not been acked."""
+        """Looks up random messages of the timeline that have not been acked."""
         numbers = [self._waiting_number() for _ in range(ids)]
         wanted = {self.filling.id(number): self.filling.due(number) for number in numbers}
         watch = Stopwatch()
@@ -101,7 +101,7 @@ class Timeline:
         return watch.ms
 
     def count(self, first: int, last: int) -> float:
-        """Returns the messages with these places."""
+        """Counts the messages with these places."""
         watch = Stopwatch()
         with watch.running():
             counts = self._store.count(

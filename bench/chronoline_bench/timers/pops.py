@@ -48,7 +48,7 @@ def _before(stage: TimerStage, cluster: Cluster, sizes: PopSizes) -> list[float]
 
 
 def _spread(sizes: PopSizes) -> tuple[int, When]:
-    """Sends all timers before the first is due, at half the rate."""
+    """Returns the timers and due times of a load that is sent before the first is due, at half the rate."""
     lead_s = 2 * sizes.steady_s + _SPARE_S
     when = When(lead_ms=round(lead_s * 1000), span_ms=round(sizes.steady_s * 1000))
     return round(sizes.rate * sizes.steady_s), when

@@ -365,7 +365,7 @@ def _dues(history: History, message: Message) -> Found:
 
 
 def _asked_dues(history: History, message: Message) -> Iterator[tuple[float, float]]:
-    """Returns the range of the due time for each call that may have set it."""
+    """Yields the range of the due time for each call that may have set it."""
     for call in message.of(*CREATING, "reschedule"):
         if not call.refused:
             yield call.asked["due"], call.asked["due"]

@@ -96,7 +96,7 @@ class Delivery:
         )
 
     def extensions_under_way(self, at_ms: float) -> Iterator[Call]:
-        """Returns extensions that may have been made at a moment without the holder's knowledge."""
+        """Yields extensions that may have been made at a moment without the holder's knowledge."""
         for call in self.own_calls:
             known = call.done and call.ended_ms <= at_ms
             if call.op == "extend" and call.began_ms <= at_ms and not call.refused and not known:

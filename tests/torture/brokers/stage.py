@@ -237,7 +237,7 @@ class Stage:
         self._start_program(producer, "producer", **given)
 
     def add_consumer(self, **consumers: str) -> None:
-        """Returns `way=name` for each consumer of the process."""
+        """Adds a process with consumers, each given as `way=name`."""
         number = len(self.consumers)
         consumer = Child(self.recorder, self.folder, f"{self.name}-consumer{number}", consumers)
         consumer.broker = number
@@ -312,7 +312,7 @@ class Stage:
     # Ending
 
     async def mend(self) -> None:
-        """Starts all processes, with the right clock."""
+        """Repairs everything: all processes run, with the right clock."""
         if self.postgres is not None:
             self.postgres.resume()
             await asyncio.to_thread(self.postgres.start)

@@ -265,7 +265,7 @@ class Stage:
         record_contents(self._recorder, log, self.name)
 
     def _record_rows(self) -> None:
-        """Returns the index rows of deleted objects."""
+        """Records the number of index rows of deleted objects."""
         row: Any
         if self._postgres is not None:
             with psycopg.connect(self._database) as connection:
@@ -295,7 +295,7 @@ def record_progress(recorder: Recorder, log: Log, stage: str) -> None:
 
 
 def record_contents(recorder: Recorder, log: Log, stage: str) -> None:
-    """Returns all events of a log."""
+    """Records all events of a log."""
     for name in ("main", "fleeting", "short"):
         topic = f"{stage}-{name}"
         heads = [[head.first_sequence, head.next_sequence] for head in log.heads(topic)]

@@ -50,7 +50,7 @@ _UNCHANGED = ("nothing was changed", "is starting", "are under way")
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimerRequest:
     """A timer as its client requests it."""
 
     interval_ms: int
@@ -77,32 +77,32 @@ class Clients:
         self._session = session
         self._labels = 0
 
-    async def create(self, node: str, asked: Asked) -> Known | None:
+    async def create(self, node: str, request: TimerRequest) -> Known | None:
         """None if it may not exist."""
         self._labels += 1
         timer = f"t{self._labels}"
-        path = await self._ask("create", node, Known(timer, "/timers"), asked)
+        path = await self._ask("create", node, Known(timer, "/timers"), request)
         return None if path is None else Known(timer, path)
 
-    async def replace(self, node: str, known: Known, asked: Asked) -> None:
-        known.path = await self._ask("replace", node, known, asked) or known.path
+    async def replace(self, node: str, known: Known, request: TimerRequest) -> None:
+        known.path = await self._ask("replace", node, known, request) or known.path
 
     async def delete(self, node: str, known: Known) -> None:
         await self._ask("delete", node, known)
 
     async def _ask(
-        self, op: str, node: str, known: Known, asked: Asked | None = None
+        self, op: str, node: str, known: Known, request: TimerRequest | None = None
     ) -> str | None:
         fields: dict[str, object] = {"timer": known.timer, "node": node}
         path, body = known.path, None
-        if asked is not None:
+        if request is not None:
             self._labels += 1
             label = f"{known.timer}/{self._labels}"
-            fields |= {"label": label, **asdict(asked)}
-            repeat_for_ms = asked.interval_ms * asked.pops
-            uri = self._receivers.uri(asked.receiver)
+            fields |= {"label": label, **asdict(request)}
+            repeat_for_ms = request.interval_ms * request.pops
+            uri = self._receivers.uri(request.receiver)
             body = {
-                "timing": {"interval-ms": asked.interval_ms, "repeat-for-ms": repeat_for_ms},
+                "timing": {"interval-ms": request.interval_ms, "repeat-for-ms": repeat_for_ms},
                 "callback": {"http": {"uri": uri, "opaque": label}},
                 "reliability": {"replication-factor": FACTOR},
             }
@@ -206,13 +206,17 @@ class Stage:
             if mine and action < 0.2:
                 await self._clients.delete(self._node(), mine.pop(self._rng.randrange(len(mine))))
             elif mine and action < 0.4:
-                await self._clients.replace(self._node(), self._rng.choice(mine), self._asked())
-            elif known := await self._clients.create(self._node(), self._asked()):
+                await self._clients.replace(
+                    self._node(), self._rng.choice(mine), self._new_request()
+                )
+            elif known := await self._clients.create(self._node(), self._new_request()):
                 mine = [*mine[-20:], known]
 
-    def _asked(self) -> Asked:
+    def _new_request(self) -> TimerRequest:
         receiver = self._rng.choices((QUICK, FLAKY, SLOW, DEAD), (14, 4, 1, 1))[0]
-        return Asked(self._rng.choice(INTERVALS_MS), self._rng.choice((1, 1, 1, 2, 3)), receiver)
+        return TimerRequest(
+            self._rng.choice(INTERVALS_MS), self._rng.choice((1, 1, 1, 2, 3)), receiver
+        )
 
     async def watch_the_machine(self) -> None:
         """Records the stalls of this process, which the nodes on the same machine share."""
@@ -223,9 +227,9 @@ class Stage:
             if (late_s := loop.time() - due_s) > _STALL_S:
                 self._recorder.record("stall", stall_ms=round(late_s * 1000))
 
-    async def _many(self, number: int, asked: Asked) -> list[Known]:
+    async def _many(self, number: int, request: TimerRequest) -> list[Known]:
         nodes = cycle(self._up)
-        made = [self._clients.create(next(nodes), asked) for _ in range(number)]
+        made = [self._clients.create(next(nodes), request) for _ in range(number)]
         return [each for each in await asyncio.gather(*made) if each is not None]
 
     # Rounds
@@ -233,14 +237,14 @@ class Stage:
     async def slow_receiver(self) -> None:
         """Makes more timers due at once than the receiver can take; most are changed while they wait."""
         self._report("a burst for a slow receiver")
-        await self._many(BATCH, Asked(2_000))
-        made = await self._many(BURST, Asked(1_000, receiver=SLOW))
+        await self._many(BATCH, TimerRequest(2_000))
+        made = await self._many(BURST, TimerRequest(1_000, receiver=SLOW))
         await asyncio.sleep(1.5)  # until they are due, and queue
         changed = made[: BURST * 2 // 3]
         changes: list[Awaitable[None]] = [
             self._clients.delete(self._node(), each)
             if number % 2
-            else self._clients.replace(self._node(), each, Asked(FAR_MS))
+            else self._clients.replace(self._node(), each, TimerRequest(FAR_MS))
             for number, each in enumerate(changed)
         ]
         await asyncio.gather(*changes)
@@ -257,8 +261,8 @@ class Stage:
     async def grow_while_away(self) -> None:
         """Lets joining nodes delete timers while all nodes with these timers are dead."""
         self._report("growing, with all old nodes dead")
-        fated = await self._many(BATCH, Asked(max(INTERVALS_MS) * 2))
-        far = await self._many(BATCH, Asked(FAR_MS))
+        fated = await self._many(BATCH, TimerRequest(max(INTERVALS_MS) * 2))
+        far = await self._many(BATCH, TimerRequest(FAR_MS))
         self._kill(*self._staying)
         self._nodes.write(self._staying, joining=self._others)
         self._members = [*self._staying, *self._others]
