@@ -1,4 +1,4 @@
-"""Cancelling what an event made pointless: who has bought needs no reminder of a forgotten cart.
+"""Cancel a message that is no longer needed: a customer who has bought needs no reminder of a forgotten cart.
 
 Start a broker first: `chronoline up`. Another one is named by CHRONOLINE_ADDRESS.
 """
@@ -20,7 +20,7 @@ def bought(client: Client, cart: str) -> None:
         client.cancel("carts", cart)
         print(f"{cart}: no reminder")
     except Refused as refused:
-        # Somebody holds a lease, which not even the owner can break: it is being sent.
+        # A consumer holds a lease, which not even the owner can break: it sends the reminder now.
         print(f"{cart}: too late, {refused.outcomes[0].refusal}")
 
 

@@ -2,8 +2,8 @@
 
 Start a broker first: `chronoline up`. Another one is named by CHRONOLINE_ADDRESS. Needs `pip install django`.
 
-If the process dies between the commit and the send, the message is missing. Where that must not be, write it
-in the same transaction: examples/postgres_outbox.py.
+If the process dies between the commit and the send, the message is missing. If that is not acceptable, write
+it in the same transaction: examples/postgres_outbox.py.
 """
 
 import django  # type: ignore[import-not-found, import-untyped, unused-ignore]  # it may be missing
@@ -20,7 +20,7 @@ settings.configure(  # a project has its own
 )
 django.setup()
 
-# One for the process. Behind a server that forks, make it in each worker and not before.
+# One client for the process. With a server that forks, make it in each worker, not before the fork.
 client = Client()
 client.create_topic("welcomes")
 
@@ -28,7 +28,7 @@ client.create_topic("welcomes")
 def sign_up(name: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO users VALUES (%s)", [name])
-    # The id is ours, so that a request that is repeated greets once.
+    # The caller sets the id, so that a repeated request sends one greeting.
     transaction.on_commit(
         lambda: client.send(
             "welcomes", json=name, id=f"welcome-{name}", delay=3_600, if_exists="replace"

@@ -1,10 +1,10 @@
-"""An effect that happens once, although its message may be served twice: the version fences the late one.
+"""An effect that happens once, although its message may be served twice: the version fences the late holder.
 
 Start a broker first: `chronoline up`. Another one is named by CHRONOLINE_ADDRESS.
 
 A consumer freezes, its lease lapses, another does the work, the first wakes up and goes on. No broker can
-prevent that. But a later holder of a message always has a greater version, so the database that keeps the
-effect can: it stores the highest version of each id, and refuses all lower ones.
+prevent this. But a later holder of a message always has a greater version, so the database with the effect
+can: it stores the highest version of each id, and refuses all lower ones.
 """
 
 import logging
@@ -12,7 +12,7 @@ import sqlite3
 
 from chronoline import Client, Refused
 
-# The SDK warns of a lease that lapses; here that is the example.
+# The SDK warns of a lapsed lease; here it lapses on purpose.
 logging.getLogger("chronoline").setLevel(logging.ERROR)
 database = sqlite3.connect("accounts.db", isolation_level=None)
 database.executescript(
@@ -27,7 +27,7 @@ database.executescript(
 
 
 def begin(message_id: str, version: int) -> bool:
-    """Whether this holder may work on it: it is not done, and nobody with a higher version has begun."""
+    """Whether this holder may start: the work is not done, and no holder of a higher version has begun."""
     begun = database.execute(
         "INSERT INTO handled (id, version) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE"
         " SET version = ?2 WHERE NOT done AND version < ?2",
@@ -37,7 +37,7 @@ def begin(message_id: str, version: int) -> bool:
 
 
 def finish(message_id: str, version: int, account: str, cents: int) -> bool:
-    """The effect and the mark in one transaction, if the version is still the highest."""
+    """Write the effect and the mark in one transaction, if the version is still the highest."""
     database.execute("BEGIN IMMEDIATE")
     marked = database.execute(
         "UPDATE handled SET done = 1 WHERE id = ? AND version = ? AND NOT done",
@@ -55,7 +55,7 @@ with Client() as client:
     leases = client.consume("credits", lease=1)
 
     frozen = next(leases)
-    version = frozen.version  # once, at the beginning: extending a lease gives it another
+    version = frozen.version  # read once, at the beginning: an extension changes it
     print("first begins:", begin(sent, version))  # True
     # Here it freezes, past the end of its lease, and the message is served again.
 

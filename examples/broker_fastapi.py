@@ -21,7 +21,7 @@ from chronoline import AsyncClient, BrokerUnavailable, OutcomeUnknown, Refused
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    # Requests that come at the same time travel in one frame: share one client.
+    # One client sends concurrent requests in one frame: share it.
     async with AsyncClient(timeout=5) as client:
         await client.create_topic("web-reminders")
         app.state.client = client
@@ -46,7 +46,7 @@ class Reminder(BaseModel):
 
 @app.put("/reminders/{name}", status_code=201)
 async def schedule(name: str, reminder: Reminder, client: Client) -> dict[str, str]:
-    # With an id of the caller's and "replace" it can be repeated, as a PUT should be.
+    # With the caller's id and "replace" the request can be repeated, as a PUT should be.
     await client.send(
         "web-reminders", json=reminder.text, id=name, due=reminder.at, if_exists="replace"
     )
@@ -66,5 +66,5 @@ async def refused(_: Request, error: Refused) -> JSONResponse:
 @app.exception_handler(BrokerUnavailable)
 @app.exception_handler(OutcomeUnknown)
 async def unavailable(_: Request, error: Exception) -> JSONResponse:
-    # Nothing was changed, or nobody knows: both may be asked again.
+    # Nothing was changed, or the outcome is unknown: both requests may be repeated.
     return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})

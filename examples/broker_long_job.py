@@ -1,9 +1,9 @@
-"""A job that takes longer than its lease: it asks for more time as long as it lives.
+"""A job that takes longer than its lease: it extends the lease while it works.
 
 Start a broker first: `chronoline up`. Another one is named by CHRONOLINE_ADDRESS.
 
-If this process dies, its lease ends two seconds later and another gets the job. A `Worker` extends
-leases by itself; this is how to do it by hand.
+If this process dies, its lease ends two seconds later and another consumer gets the job. A `Worker` extends
+leases by itself; this example does it explicitly.
 """
 
 import time
@@ -23,7 +23,9 @@ with Client() as client:
     for lease in client.consume("videos", lease=2, prefetch=1):
         for part in range(1, 6):
             convert(part)
-            if lease.is_lost:  # another has the job, or will have it: what we do now is in vain
+            if (
+                lease.is_lost
+            ):  # another consumer has the job, or will get it: further work is useless
                 print("lost")
                 break
             lease.extend()  # two more seconds from now; raises Refused if it is too late

@@ -19,14 +19,14 @@ class Reminder(BaseModel):
 
 
 def remind_me(client: Client, user: str, text: str, at: datetime) -> None:
-    # The id is ours, so that asking again moves the reminder instead of making a second one.
+    # The caller sets the id, so that a second request moves the reminder instead of adding another.
     reminder = Reminder(user=user, text=text)
     client.send("reminders", reminder, id=f"{user}/{text}", due=at, if_exists="replace")
 
 
 @worker.handler("reminders")
 def remind(lease: Lease) -> None:
-    global reminded  # noqa: PLW0603 - the example ends when all were reminded
+    global reminded  # noqa: PLW0603 - the example ends after the last reminder
     reminder = lease.model(Reminder)
     print(f"{reminder.user}: {reminder.text}, {lease.late_ms:.1f} ms late", flush=True)
     reminded += 1
@@ -36,10 +36,10 @@ def remind(lease: Lease) -> None:
 
 with Client() as client:
     client.create_topic("reminders")
-    now = datetime.now(UTC)  # a moment without a zone would be refused
+    now = datetime.now(UTC)  # a time without a zone would be refused
     remind_me(client, "ada", "the tea is ready", now + timedelta(seconds=1.5))
     remind_me(client, "ben", "call the bank", now + timedelta(seconds=1))
     remind_me(client, "cem", "stand up", now + timedelta(hours=1))
-    remind_me(client, "cem", "stand up", now + timedelta(seconds=2))  # rather earlier
+    remind_me(client, "cem", "stand up", now + timedelta(seconds=2))  # moved to an earlier time
 
 worker.run()

@@ -1,4 +1,4 @@
-"""What can be done to a message, by hand: time is an argument, so nothing has to wait."""
+"""The operations on messages of a store, one by one: time is an argument, so no call waits."""
 
 from chronoline.store import NewMessage, TopicSettings, open_store
 
@@ -9,7 +9,7 @@ with open_store("memory:") as store:
     topic = store.create_topic("invoices", TopicSettings(max_attempts=3), now_ms=now)
     uid = topic.uid
 
-    # A producer: create, reschedule, cancel. Each id has an outcome of its own.
+    # A producer: create, reschedule, cancel. Each id has its own outcome.
     new = [NewMessage(id=f"invoice-{n}", due=now + n * HOUR, body=b"pay me") for n in range(1, 6)]
     print(store.create(uid, [*new, new[0]], now_ms=now)[-1].refusal)  # exists
     store.reschedule(uid, [("invoice-1", now + 9 * HOUR)], producer_group="default", now_ms=now)
@@ -21,7 +21,7 @@ with open_store("memory:") as store:
     )
     print([step.counts.waiting for step in steps])  # [0, 1, 2, 0, 1]
 
-    # A consumer, five hours later: lease what is due, then extend, release, retry or ack.
+    # A consumer, five hours later: lease the due messages, then extend, release, retry or ack them.
     now += 5 * HOUR
     grant = store.reserve(
         uid, topic.all_buckets, consumer="billing-1", limit=10, lease_ms=30_000, now_ms=now

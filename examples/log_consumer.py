@@ -1,7 +1,7 @@
 """Bill the orders of log_producer.py: python examples/log_consumer.py [--limit N] [--once]
 
-Start it several times, and they share the partitions. It follows until SIGTERM or Ctrl-C.
-What was billed is noted; what was not comes again.
+Several processes share the partitions. Each follows the log until SIGTERM or Ctrl-C. The log stores the
+progress of the group; an order that was not billed comes again.
 """
 
 import argparse
@@ -14,26 +14,26 @@ from pathlib import Path
 from chronoline.log import Again, Event, Log
 
 arguments = argparse.ArgumentParser()
-arguments.add_argument("--limit", type=int, help="end after so many")
+arguments.add_argument("--limit", type=int, help="end after N events")
 arguments.add_argument("--once", action="store_true", help="end when everything is done")
 chosen = arguments.parse_args()
 
 
 def bill(event: Event) -> None:
-    """Returns: done. Raises: again after a while, before anything behind it in its partition."""
+    """Bill an order. If it raises, the event is retried before later events of its partition."""
     order = json.loads(event.value or b"")
     if order["amount"] < 0:
         raise ValueError(f"order {order['number']} has a negative amount")
     print(f"billed order {order['number']} of {(event.key or b'').decode()}", flush=True)
 
 
-logging.basicConfig(stream=sys.stdout, format="%(message)s")  # which attempts failed, and why
+logging.basicConfig(stream=sys.stdout, format="%(message)s")  # failed attempts, and their reasons
 
 with Log(Path("orders-log")) as log:
     if not any(topic.name == "orders" for topic in log.topics()):
         sys.exit("there are no orders yet: start examples/log_producer.py first")
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: log.stop())  # after the order that is at hand
+        signal.signal(number, lambda *_: log.stop())  # ends after the current order
     if not any(topic.name == "unbillable" for topic in log.topics()):
         log.create_topic("unbillable", partitions=1)
     log.process(

@@ -1,4 +1,4 @@
-"""Append orders to a log in a folder, many on their way at once: python examples/log_producer.py [COUNT]"""
+"""Append orders to a log in a folder, with many appends in flight: python examples/log_producer.py [COUNT]"""
 
 import json
 import sys

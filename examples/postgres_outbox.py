@@ -27,7 +27,7 @@ with PostgresStore(url) as store, psycopg.connect(url) as connection:
         mail = NewMessage(id="welcome-ada", due=tomorrow, body=b"Welcome, Ada!")
         store.create_in(connection, topic.uid, [mail], now_ms=now)
 
-    # From SQL, in any language. This transaction fails, so nobody is welcomed.
+    # From SQL, in any language. This transaction fails, so no welcome is sent.
     try:
         with connection.transaction():
             connection.execute("INSERT INTO users VALUES ('bob')")

@@ -36,7 +36,7 @@ greetings = customers.select(
 campaign = greetings.write.format("chronoline").option("store", STORE).option("topic", "greetings")
 campaign.mode("append").save()
 
-# A greeting to a customer who has another one already is refused, and kept with the reason.
+# A second greeting to the same customer is refused, and kept with the reason.
 others = greetings.limit(2).withColumn("value", F.lit("Something else"))
 again = others.write.format("chronoline").option("store", STORE).option("topic", "greetings")
 again.option("refusals", "refused-greetings").mode("append").save()

@@ -1,4 +1,4 @@
-"""The load to come, on Spark: counted in the store, and beside it by Spark on rows without their bodies.
+"""The forecast of a timeline on Spark: counted in the store, and by Spark on rows without bodies.
 
 python examples/spark_campaign.py && python examples/spark_forecast.py [STORE-URL]
 """
@@ -24,7 +24,7 @@ timeline = {"store": STORE, "topic": "greetings"}
 forecast = spark.read.format("chronoline").options(**timeline, view="forecast", step="15m")
 counted = forecast.options(**{"from": START, "to": END}).load()
 
-# The same by Spark, for what the store cannot count: here by key, too. Without `value` no body is read.
+# The same by Spark, for other groupings: here by key, too. Without `value` no body is read.
 rows = spark.read.format("chronoline").options(**timeline, start=START, end=END)
 by_key = (
     rows.schema("due TIMESTAMP, key BINARY")

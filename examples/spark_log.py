@@ -1,6 +1,6 @@
 """Orders in a topic of the log, counted by Spark and billed by a stream: python examples/spark_log.py
 
-Start it again, and the stream goes on where it was: each order is billed once.
+Started again, the stream continues where it was: each order is billed once.
 """
 
 import os
@@ -21,7 +21,7 @@ with Log(LOG) as log:
     for name in {"spark-orders", "spark-bills"} - topics:
         log.create_topic(name, partitions=4)
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers run what this runs
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the same Python for the workers
 spark = (
     SparkSession.builder.master("local[2]")
     .config("spark.ui.enabled", False)
@@ -41,14 +41,14 @@ orders.write.format("chronoline_log").mode("append").option("log", LOG).option(
     "topic", "spark-orders"
 ).save()
 
-# A batch job reads what is there now.
+# A batch job reads the current events.
 read = spark.read.format("chronoline_log").option("log", LOG).option("topic", "spark-orders").load()
 amount = f.get_json_object(f.col("value").cast("string"), "$.amount").cast("int")
 by_amount = read.groupBy(amount.alias("amount")).count().orderBy("amount")
 for row in by_amount.collect():
     print(f"{row['count']} orders of {row['amount']}")
 
-# A stream reads on, and appends each micro-batch once, also if it has to run again.
+# A stream reads new events, and appends each micro-batch once, even if it is repeated.
 bills = (
     spark.readStream.format("chronoline_log")
     .option("log", LOG)
@@ -64,7 +64,7 @@ query = (
     .option("log", LOG)
     .option("topic", "spark-bills")
     .option("checkpointLocation", CHECKPOINT)
-    .trigger(availableNow=True)  # up to what is there now; without it, for ever
+    .trigger(availableNow=True)  # ends after the current events; without it, it runs forever
     .start()
 )
 query.awaitTermination()

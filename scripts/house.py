@@ -1,10 +1,10 @@
-"""Measures the house: the size of the wheel, its names, its repetitions, and the way of a message through it.
+"""Measures the code: the size of the wheel, its names, its repeated lines, and the path of a message.
 
-python -m scripts.house                                        a table: before and now
-python -m scripts.house --write                                puts it into docs/architecture.md
-python -m scripts.house --json > now.json                      the figures alone
+python -m scripts.house                                        prints a table: before and now
+python -m scripts.house --write                                writes it into docs/architecture.md
+python -m scripts.house --json > now.json                      prints the figures alone
 
-`scripts/house_before.json` has the figures of the commit before the house was rebuilt, counted the same way.
+`scripts/house_before.json` has the figures of the earlier layout, counted in the same way.
 `--operation COMMIT` counts the files of a commit that adds an operation; `--test-seconds N` is the time of
 `make test` on an idle machine.
 """
@@ -39,20 +39,20 @@ FIGURES = {
     "lines": "lines in the wheel",
     "ing": "modules named in *-ing*",
     "small": f"files under {_SMALL_LINES} lines",
-    "repeated": f"lines in runs of {_RUN_LINES} that stand elsewhere too",
+    "repeated": f"lines in runs of {_RUN_LINES} that occur elsewhere too",
     "names": "names at the top level",
     "library": "path of the library: files / functions",
     "broker": "path of the broker: files / functions",
     "timers": "path of the timers: files / functions",
     "log": "path of the log: files / functions",
     "pipe": "path of the pipe: files / functions",
-    "operation": "files to touch for an operation",
+    "operation": "files to change for an operation",
     "test_seconds": "seconds of `make test`",
 }
 
 
 def modules(root: Path) -> Iterator[Path]:
-    """The hand-written modules of the wheel, without `__init__`."""
+    """Yields the hand-written modules of the wheel, without `__init__`."""
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             if path.name != "__init__.py" and not path.as_posix().endswith(_MADE):
@@ -60,7 +60,7 @@ def modules(root: Path) -> Iterator[Path]:
 
 
 def code_lines(path: Path) -> list[str]:
-    """Lines of code as they are compared: no comments, imports, docstrings or lone punctuation."""
+    """Returns the compared lines of code: no comments, imports, docstrings or lone punctuation."""
     text = path.read_text("utf-8")
     passed_over: set[int] = set()
     for node in ast.walk(ast.parse(text)):
@@ -76,7 +76,7 @@ def code_lines(path: Path) -> list[str]:
 
 
 def repeated_lines(files: list[list[str]]) -> int:
-    """Lines that belong to a run of `_RUN_LINES` which stands in a second place."""
+    """Counts the lines in runs of `_RUN_LINES` that occur in a second place."""
     runs: Counter[tuple[str, ...]] = Counter()
     for lines in files:
         runs.update(tuple(lines[at : at + _RUN_LINES]) for at in range(len(lines) - _RUN_LINES + 1))
@@ -114,7 +114,7 @@ def static_figures(root: Path) -> dict[str, object]:
 
 
 def path_figures() -> dict[str, object]:
-    """Files and functions of each path: the fewest of three runs, since other work runs beside."""
+    """Counts the files and functions of each path: the fewest of three runs, since other work may run too."""
     command = [sys.executable, "-m", "scripts.message_paths"]
     runs = [
         json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
@@ -127,7 +127,7 @@ def path_figures() -> dict[str, object]:
 
 
 def operation_files(commit: str) -> int:
-    """The hand-written files of the product that a commit touches."""
+    """Counts the hand-written files of the product that a commit changes."""
     shown = subprocess.run(
         ["git", "show", "--name-only", "--format=", commit],
         cwd=ROOT,

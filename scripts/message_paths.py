@@ -1,9 +1,9 @@
-"""The way of one message through each part: the files and functions of Chronoline that it passes.
+"""The path of one message through each part: the files and functions of Chronoline that it passes.
 
 `python -m scripts.message_paths` prints them as JSON; with the name of a path, it prints each function.
 
 Everything runs in this process, and a profile function records the calls of all its threads. Each path is
-warm: one message has passed before. The record includes work that happens to run beside the message.
+warm: one message has passed before. The record includes background work that runs at the same time.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _PATIENCE_S = 20
 
 
 class Recorder:
-    """The code of Chronoline that ran while it was switched on, in every thread."""
+    """Records the code of Chronoline that runs in any thread while it is switched on."""
 
     def __init__(self) -> None:
         self.codes: set[CodeType] = set()
         self._is_on = False
 
     def install(self) -> None:
-        """Before any other thread begins: a thread takes the profile function with which it starts."""
+        """Must run before other threads start: a thread takes the profile function at its start."""
         threading.setprofile(self._note)
         sys.setprofile(self._note)
 
@@ -72,7 +72,7 @@ class Recorder:
             self._is_on = False
 
     def functions(self) -> list[str]:
-        """`file:function` for each, sorted; comprehensions and lambdas belong to their function."""
+        """Returns `file:function` for each, sorted; comprehensions and lambdas belong to their function."""
         found = set()
         for code in list(self.codes):
             path = Path(code.co_filename)
@@ -253,7 +253,7 @@ PATHS: dict[str, Callable[[Recorder, Path], None]] = {
 
 
 def measure() -> dict[str, list[str]]:
-    """The functions that a message passes, by path."""
+    """Returns the functions that a message passes, by path."""
     recorder = Recorder()
     recorder.install()
     found = {}

@@ -1,7 +1,7 @@
-"""Makes the blocking client out of the asynchronous one: `python -m scripts.unasync`.
+"""Generates the blocking client from the asynchronous one: `python -m scripts.unasync`.
 
-Every public method of `AsyncClient` and `AsyncLease` becomes one of `Client` and `Lease`, with the same
-arguments and the same words, that waits for the answer. A test checks that `sync.py` is what this makes.
+Every public method of `AsyncClient` and `AsyncLease` becomes a blocking one of `Client` and `Lease`, with the
+same arguments and docstring. A test checks that `sync.py` is up to date.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Client(Closing):
 
 
 def make() -> str:
-    """The text of `sync.py`."""
+    """Returns the text of `sync.py`."""
     client, lease = _class("aio.py", "AsyncClient"), _class("leases.py", "AsyncLease")
     init = next(each for each in client.body if _named(each) == "__init__")
     assert isinstance(init, ast.FunctionDef)
@@ -114,7 +114,7 @@ def _methods(owner: ast.ClassDef) -> str:
 
 
 def _attributes(owner: ast.ClassDef) -> list[tuple[str, str]]:
-    """Public ones that a lease sets when it is made, with their types."""
+    """Returns the public attributes that a lease sets in `__init__`, with their types."""
     kinds = {"topic": "str", "topic_uid": "int", "version": "int"}
     return list(kinds.items()) if owner.name == "AsyncLease" else []
 
@@ -171,7 +171,7 @@ def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, indent: in
 
 
 def formatted() -> str:
-    """The same, as ruff would have it."""
+    """Formats the text with ruff."""
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", TARGET.name, "-"]
     done = subprocess.run(command, input=make(), capture_output=True, text=True, check=True)
     return done.stdout

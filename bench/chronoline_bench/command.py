@@ -24,7 +24,7 @@ _CASES = " ".join(
 def bench(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help=f"What to measure.\n\n{_NAMES}", show_default=False),
+        typer.Argument(metavar="NAME", help=f"The bench to run.\n\n{_NAMES}", show_default=False),
     ],
     case: Annotated[
         list[str] | None,
@@ -44,14 +44,15 @@ def bench(
 ) -> None:
     """Measure Chronoline on this machine, beside references.
 
-    Starts what it needs: servers of its own, and files in the folder for
-    temporary files (TMPDIR names another). Warms up, then measures in
+    Starts the servers that it needs, with their files in the folder for
+    temporary files (set TMPDIR for another). Warms up, then measures in
     rounds in which the reference takes its turn, so that a busy machine
-    slows both. Figures are medians; their ratio is what counts.
+    slows both. Figures are medians; compare their ratios.
 
-    A process beside it only sleeps and wakes: its lateness shows how busy
-    the machine was. Lost, duplicated and early messages are counted every
-    time, and the exit code is 1 if there were any, or a case failed.
+    The control, a process that only sleeps and wakes, runs beside it: its
+    lateness shows how busy the machine was. Lost, duplicated and early
+    messages are counted every time. The exit code is 1 if there were any,
+    or if a case failed.
     """
     chosen = find_bench(name)
     cases = chosen.choose(case or ())

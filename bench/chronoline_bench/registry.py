@@ -18,7 +18,7 @@ class Bench:
     summary: str
     module: str
     cases: tuple[str, ...] = ()
-    """The names of its cases, where they can be chosen."""
+    """The names of its cases, if they can be chosen."""
 
     def load(self) -> Callable[[Session], None]:
         """Import its module. Raises `MissingExtra` if a dependency is missing."""
@@ -54,7 +54,7 @@ BENCHES = {
         ),
         Bench(
             name="bodies",
-            summary="from which size on bodies should lie apart from the rows that move",
+            summary="the body size from which storing bodies apart from their rows is faster",
             module="chronoline_bench.store.bodies",
         ),
         Bench(
@@ -64,7 +64,7 @@ BENCHES = {
         ),
         Bench(
             name="pipe",
-            summary="the pipe between two Kafka topics, beside the published algorithm",
+            summary="the pipe between two Kafka topics, beside a queue that polls a table",
             module="chronoline_bench.pipe.bench",
             cases=(
                 *("rates", "highest", "bursts", "waiting", "several", "bulk", "forecast"),
@@ -79,7 +79,7 @@ BENCHES = {
         ),
         Bench(
             name="timers",
-            summary="a cluster of timers, beside bare aiohttp and raw SQLite",
+            summary="a cluster of timer nodes, beside bare aiohttp and raw SQLite",
             module="chronoline_bench.timers.bench",
             cases=("pops", "kill", "waiting", "scaling"),
         ),

@@ -1,4 +1,4 @@
-"""What a bench found: rows, each a figure beside its reference, and the counts that must be 0."""
+"""The report of a bench: rows, each a figure beside its reference, and the counts that must be 0."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A bound on a row's ratio, or on its value, where a figure is promised as it is."""
+    """A bound on a row's ratio, or on its value if an absolute figure is promised."""
 
     at_least: float | None = None
     at_most: float | None = None
@@ -34,7 +34,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure, its reference that was measured in the same run, and what is wanted of the two."""
+    """One figure, its reference from the same run, and the bound on the two."""
 
     case: str
     metric: str
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        """Whether it is as wanted; None if nothing is, or there is no ratio."""
+        """Whether the bound holds; None without a bound or a ratio."""
         wanted = self.wanted
         if wanted is None:
             return None
@@ -77,7 +77,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where it was measured, and how late a process woke there meanwhile that only sleeps."""
+    """The machine of the run, and the lateness of the control, which only sleeps and wakes."""
 
     cores: int
     control: Lateness
@@ -92,9 +92,9 @@ class Report:
     rows: tuple[Row, ...]
     tally: Tally = field(default_factory=Tally)
     notes: tuple[str, ...] = ()
-    """How the figures were obtained, where a reader has to know; for people only."""
+    """How the figures were obtained; not in the JSON."""
     failures: tuple[str, ...] = ()
-    """What could not be measured."""
+    """The cases that failed, and why."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -115,7 +115,7 @@ def _within(value: float, least: float | None, most: float | None) -> bool:
 
 
 def rounded(value: float | None) -> float | None:
-    """To four digits that mean something; large whole numbers stay whole."""
+    """Rounds to four significant digits; large whole numbers stay whole."""
     if value is None or value == 0:
         return value
     if abs(value) >= 10 ** (_DIGITS - 1):

@@ -1,4 +1,4 @@
-"""Interleaved measuring: measures that are compared take turns in every round, and the median counts."""
+"""Rounds: the compared measures take turns in every round, and the median counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chronoline_bench.session import Session
 
 Figure = TypeVar("Figure")
 Measure = Callable[[], float]
-"""Does some work and answers a rate, or how long it took."""
+"""Does some work and returns a rate or a duration."""
 
 
 def interleave(
@@ -24,9 +24,9 @@ def interleave(
     warm_ups: int = 1,
     after_each: Callable[[], None] = lambda: None,
 ) -> dict[str, list[Figure]]:
-    """The figures of each measure, one for each round; those of the warm-ups are thrown away.
+    """Returns the figures of each measure, one for each round; those of the warm-ups are discarded.
 
-    Each round begins with another measure, so none always follows the same one.
+    Each round starts with another measure, so none always follows the same one.
     """
     figures: dict[str, list[Figure]] = {name: [] for name in measures}
     names = list(measures)
@@ -57,7 +57,7 @@ def medians(figures: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 class Stopwatch:
-    """Adds up the time that is spent inside its blocks."""
+    """Adds up the time that its blocks take."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -76,7 +76,7 @@ class Stopwatch:
 
 
 def timed_ms(action: Callable[[], object]) -> float:
-    """How long one call takes, after a garbage collection."""
+    """Returns the duration of one call, after a garbage collection."""
     gc.collect()
     started = time.perf_counter()
     action()
@@ -95,7 +95,7 @@ def set_apart() -> Iterator[None]:
 
 
 def at_once(tasks: Sequence[Callable[[], object]]) -> float:
-    """Run each task in a thread of its own; the seconds from the first start to the last end.
+    """Runs each task in its own thread; returns the seconds from the first start to the last end.
 
     If a task fails, its error is raised when all have ended.
     """

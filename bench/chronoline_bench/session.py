@@ -1,4 +1,4 @@
-"""A run of a bench: its folder, its progress on the terminal, the control beside it, its report."""
+"""A run of a bench: its folder, its progress bar, the control beside it, and its report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chronoline_bench.report import Machine, Report, Row, Wanted
 from chronoline_bench.tally import Tally
 
 Advance = Callable[[int], None]
-"""Reports that as much more is done."""
+"""Advances the progress bar by a number of parts."""
 
 
 class Show:
@@ -35,13 +35,13 @@ class Show:
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=True,
-            refresh_per_second=2,  # in our own process: it must not disturb what is measured
+            refresh_per_second=2,  # it runs in the measured process
             disable=quiet,
         )
 
     @contextmanager
     def work(self, title: str, total: int) -> Iterator[Advance]:
-        """A bar for a piece of work that has `total` parts; it disappears when the block ends."""
+        """Shows a bar for work of `total` parts; it disappears when the block ends."""
         task = self._progress.add_task(title, total=total)
         try:
             yield lambda done: self._progress.advance(task, done)
@@ -66,17 +66,17 @@ class Session:
     """One run of a bench: its options, its folder, and its findings so far."""
 
     folder: Path
-    """Empty, and removed after the run."""
+    """An empty folder, which is removed after the run."""
     quick: bool = False
     cases: tuple[str, ...] = ()
-    """The names of the chosen cases; none means the usual ones."""
+    """The names of the chosen cases; if empty, the bench runs its usual ones."""
     show: Show = field(default_factory=lambda: Show(quiet=True))
     clock: Clock = field(default_factory=SystemClock)
     tally: Tally = field(default_factory=Tally)
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    """Cases that failed, and why; the other cases are measured all the same."""
+    """Cases that failed, and why; the other cases are still measured."""
 
     def measure_cases(
         self,
@@ -84,7 +84,7 @@ class Session:
         *,
         after_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        """Measure the chosen cases in their order; all if none is chosen."""
+        """Measures the chosen cases in order; all if none is chosen."""
         for name, measure in cases.items():
             if name in (self.cases or cases):
                 self.measure_case(name, measure, after_failure=after_failure)
@@ -96,7 +96,7 @@ class Session:
         *,
         after_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        """Measure a case; if it fails, the cases before and after it still count."""
+        """Measures a case; if it fails, the cases before and after it still count."""
         try:
             measure()
         except (ChronolineError, OSError) as error:
@@ -113,10 +113,10 @@ class Session:
         beside: tuple[str, float | None] | None = None,
         wanted: Wanted | None = None,
     ) -> None:
-        """Add a row: a figure beside that of a reference, which may be unavailable (None)."""
+        """Adds a row: a figure beside its reference, which may be unavailable (None)."""
         reference, reference_value = beside or (None, None)
         if reference is not None and reference_value is None:
-            reference, wanted = f"{reference} (not to be had)", None
+            reference, wanted = f"{reference} (not available)", None
         self.rows.append(
             Row(
                 case=case,
@@ -138,7 +138,7 @@ def run_bench(
     cases: tuple[str, ...] = (),
     show: Show | None = None,
 ) -> Report:
-    """Run a bench beside the control; its report."""
+    """Runs a bench beside the control; returns its report."""
     with tempfile.TemporaryDirectory(prefix="chronoline-bench-") as folder:
         Path(folder).chmod(0o755)  # a server that we start may run as another user
         session = Session(

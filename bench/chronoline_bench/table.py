@@ -31,7 +31,7 @@ _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: ""}
 
 
 def render(report: Report) -> RenderableType:
-    """The rows by case, then the counts, the machine and the notes. Rates are of messages."""
+    """Renders the rows by case, then the counts, the machine and the notes."""
     table = Table(title=f"bench {report.bench}", title_justify="left")
     table.add_column("measured", ratio=3)
     table.add_column("value", justify="right", no_wrap=True)
@@ -53,7 +53,7 @@ def render(report: Report) -> RenderableType:
 
 
 def shown(value: float | None, unit: str) -> str:
-    """A figure with at least three digits, and its unit."""
+    """Formats a figure with at least three digits, and its unit."""
     if value is None:
         return ""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2  # noqa: PLR2004  # digits, no rule
@@ -91,14 +91,14 @@ def _counts(report: Report) -> Text:
 def _machine(report: Report) -> str:
     control = report.machine.control
     return (
-        f"{report.machine.cores} cores; a process beside it that only sleeps woke late by"
+        f"{report.machine.cores} cores; the control, which only sleeps, woke late by"
         f" p50 {control.p50_ms:.2f}, p99 {control.p99_ms:.2f}, p99.9 {control.p999_ms:.2f},"
         f" max {control.max_ms:.2f} ms ({control.count:,} times)"
     )
 
 
 def to_markdown(report: dict[str, Any]) -> str:
-    """One table for each report, from the object that `--json` prints."""
+    """Returns one Markdown table for each case, from the object that `--json` prints."""
     return "\n".join(_markdown(report)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What must be 0 in every measurement: lost, duplicated and early messages."""
+"""The counts that must be 0 in every measurement: lost, duplicated and early messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chronoline.core.outcome import Grant, Outcome
 
 @dataclass(slots=True)
 class Tally:
-    """Messages that were acknowledged and are not there, were handed out twice, or before they were due."""
+    """Counts of acknowledged messages that are missing, or were delivered twice or before their due time."""
 
     lost: int = 0
     duplicated: int = 0
@@ -26,18 +26,18 @@ class Tally:
         self.early += other.early
 
     def expect(self, wanted: int, found: int) -> None:
-        """Count what is missing, and what is there beyond the number wanted."""
+        """Counts missing messages as lost, and surplus ones as duplicated."""
         self.lost += max(0, wanted - found)
         self.duplicated += max(0, found - wanted)
 
     def expect_done(self, outcomes: Iterable[Outcome]) -> None:
-        """Nothing speaks against these changes: each that was refused is a message lost."""
+        """Counts each refused change as a lost message."""
         self.lost += sum(not outcome.done for outcome in outcomes)
 
 
 @dataclass(slots=True)
 class Served:
-    """What consumers were given and have acked; live leases are never for two."""
+    """The messages that consumers leased and acked; two consumers never hold the same live lease."""
 
     tally: Tally
     ids: set[str] = field(default_factory=set)
@@ -51,6 +51,6 @@ class Served:
         self.tally.expect_done(acked)
 
     def expect(self, ids: Collection[str]) -> None:
-        """All of these should have been given out, and no others."""
+        """Checks that exactly these messages were leased."""
         self.tally.lost += sum(each not in self.ids for each in ids)
         self.tally.duplicated += max(0, len(self.ids) - len(ids))

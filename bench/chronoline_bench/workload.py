@@ -1,4 +1,4 @@
-"""Messages to measure with: how they are made, written in bulk, consumed and counted."""
+"""Messages for measurements: how they are made, written in bulk, consumed and counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chronoline_bench.tally import Served
 BODY_BYTES = 256
 DAY_MS = 86_400_000
 AHEAD_MS = 60_000
-"""The least delay of messages that wait: nothing wakes for them during a measurement."""
+"""The shortest delay of waiting messages: none falls due during a measurement."""
 SERVE_BATCH = 500
 CONSUMER = "bench"
 LEASE_MS = 30_000
@@ -28,19 +28,19 @@ _CHANCE = random.Random(3)
 
 
 def make_waiting(count: int, now_ms: int) -> list[NewMessage]:
-    """Messages that fall due during the next day."""
+    """Returns messages that fall due during the next day."""
     return make_messages(count, now_ms, now_ms + AHEAD_MS, now_ms + DAY_MS)
 
 
 def make_due(count: int, now_ms: int, body_bytes: int = BODY_BYTES) -> list[NewMessage]:
-    """Messages that fell due during the last ten seconds."""
+    """Returns messages that fell due during the last ten seconds."""
     return make_messages(count, now_ms, now_ms - 10_000, now_ms, body_bytes)
 
 
 def make_messages(
     count: int, now_ms: int, first_ms: int, last_ms: int, body_bytes: int = BODY_BYTES
 ) -> list[NewMessage]:
-    """Messages with ids of ours, random bodies, and due times in no order."""
+    """Returns messages with generated ids, random bodies, and due times in random order."""
     return [
         NewMessage(
             id=make_id(now_ms, _CHANCE.randbytes(ID_ENTROPY_BYTES)),
@@ -57,7 +57,7 @@ def in_batches(messages: list[NewMessage], size: int) -> Iterator[list[NewMessag
 
 
 def count_all(store: Store, topic: Topic, now_ms: int) -> int:
-    """How many messages of a topic the store counts."""
+    """Returns the store's count of a topic's messages."""
     whole = store.count(
         topic.uid, topic.all_buckets, start=0, end=now_ms + 10 * DAY_MS, now_ms=now_ms
     )
@@ -65,7 +65,7 @@ def count_all(store: Store, topic: Topic, now_ms: int) -> int:
 
 
 def serve(store: Store, topic: Topic, clock: Clock, served: Served, most: int) -> list[float]:
-    """Lease and ack up to `most` due messages, batch by batch; the seconds that each batch took."""
+    """Leases and acks up to `most` due messages in batches; returns the seconds of each batch."""
     batches_s: list[float] = []
     left = most
     while left > 0:
@@ -90,7 +90,7 @@ def serve(store: Store, topic: Topic, clock: Clock, served: Served, most: int) -
 
 
 def message_id(number: int) -> str:
-    """An id as long as those that Chronoline makes."""
+    """Returns an id of the same length as generated ids."""
     return f"m{number:0{ID_DIGITS}}"
 
 
@@ -99,8 +99,8 @@ class Filling:
     """Many waiting messages, evenly spread over a span of time.
 
     They are written by number, and `number * stride % total` is a message's place on the timeline. Producers
-    with delays of all lengths leave shuffled messages behind: neighbours in time lie apart on disk. A fixed
-    delay leaves them in order.
+    with various delays write messages in shuffled order: neighbours in time lie apart on disk. Producers with
+    a fixed delay write them in order.
     """
 
     total: int

@@ -1,4 +1,4 @@
-"""Agents: processes that carry out commands."""
+"""Agents: processes that execute commands."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_answer_is_not_awaited_forever(process: AgentProcess) -> None:
 def test_agent_ends_with_its_input_during_a_command(tmp_path: Path) -> None:
     process = AgentProcess(agent, tmp_path / "log")
     assert process.ask("count") == {"settled": 0}
-    # Nobody answers at this address, and the agent does not give up soon.
+    # No server answers at this address, and the agent does not give up soon.
     process.begin("consume", line={"kind": "sdk", "address": "127.0.0.1:9", "topic": "t"})
     process.close()
     assert process.wait() == 0

@@ -1,4 +1,4 @@
-"""The bench `broker`: its cases have names, and all of them run once, small. How fast it was is not asked."""
+"""The bench `broker`: all of its cases run once, at a small size. Speed is not checked."""
 
 import os
 import time
@@ -13,15 +13,15 @@ from chronoline_bench.broker import stage as stage_module
 from chronoline_bench.broker.backlog import InstantSizes, LeaseSizes
 from chronoline_bench.broker.bench import FULL, QUICK, Sizes, measure_sizes
 from chronoline_bench.broker.creates import CreateSizes
+from chronoline_bench.broker.full_timeline import MemoryWatch, WaitingSizes, thirds
 from chronoline_bench.broker.lateness import LatenessSizes, over, report_lateness
 from chronoline_bench.broker.stage import BrokerStage, find_beanstalkd
 from chronoline_bench.broker.targets import SETTINGS
-from chronoline_bench.broker.waiting import MemoryWatch, WaitingSizes, thirds
 from chronoline_bench.harness.passage import Arrivals, Passage
 from chronoline_bench.report import Report, Wanted
 from chronoline_bench.servers.beanstalkd import find_program
 from chronoline_bench.session import Session, run_bench
-from tests.bench.choosing import choose_each, fail_one
+from tests.bench.cases import choose_each, fail_one
 from tests.conftest import miss
 
 TINY = Sizes(
@@ -45,14 +45,12 @@ def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     choose_each(broker, tmp_path, monkeypatch)
 
 
-def test_a_case_that_fails_does_not_take_the_others_along(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_failed_case_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     session = fail_one(broker, ("lateness", "leases"), tmp_path, monkeypatch)
     assert "agents ended 1 times" in session.notes
 
 
-def test_a_beanstalkd_that_cannot_be_had_is_said_loudly(
+def test_missing_beanstalkd_is_reported_on_stderr(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def find() -> Path:
@@ -66,19 +64,19 @@ def test_a_beanstalkd_that_cannot_be_had_is_said_loudly(
     assert "it is nowhere" in session.notes[0]
 
 
-def test_nothing_is_judged_by_what_could_not_be_had(tmp_path: Path) -> None:
+def test_unavailable_reference_has_no_verdict(tmp_path: Path) -> None:
     session = Session(folder=tmp_path)
     wanted = Wanted(at_least=2)
     session.add("c", "m", 4, "messages/s", beside=("beanstalkd", None), wanted=wanted)
     session.add("c", "n", 4, "messages/s", beside=("beanstalkd", 1), wanted=wanted)
     missing, there = session.rows
-    assert missing.reference == "beanstalkd (not to be had)"
+    assert missing.reference == "beanstalkd (not available)"
     assert (missing.holds, missing.ratio) == (None, None)
     assert there.holds
 
 
 @pytest.mark.parametrize(("late_ms", "judged"), [(3, 2), (150, 1)])
-def test_a_beanstalkd_that_falls_behind_is_no_measure(
+def test_beanstalkd_that_falls_behind_is_no_reference(
     tmp_path: Path, late_ms: int, judged: int
 ) -> None:
     stage = BrokerStage(Session(folder=tmp_path))
@@ -124,13 +122,13 @@ def test_memory_is_sampled_until_the_end() -> None:
         give_up = time.monotonic() + 30
         while len(watch.samples_mb) < 3:
             assert time.monotonic() < give_up
-            time.sleep(0.001)  # the watch samples in a thread of its own, and tells nobody
+            time.sleep(0.001)  # the watch samples in its own thread, without a signal
     assert all(sample > 1 for sample in watch.samples_mb)
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    """Everything, once, as a quick run."""
+    """Runs all cases once, as a quick run."""
 
     def measure(session: Session) -> None:
         session.quick = True
@@ -151,7 +149,7 @@ def test_a_broker_is_measured(report: Report) -> None:
     assert len(rows) == len(report.rows)
     for row in report.rows:
         assert row.value > 0, row
-        assert "not to be had" not in (row.reference or "")
+        assert "not available" not in (row.reference or "")
     assert any(
         "of the peers' messages 0 were lost, 0 came twice, 0 early" in note for note in report.notes
     )
@@ -176,7 +174,7 @@ def test_both_engines_have_every_row(report: Report, case: str, metrics: int, ju
 
 
 @pytest.mark.timeout(300)
-def test_a_full_timeline_and_memory_are_measured(report: Report) -> None:
+def test_full_timeline_and_memory_are_measured(report: Report) -> None:
     rows = {row.metric: row for row in report.rows if "2,000 waiting" in row.case}
     assert rows["late, p99"].holds is not None
     (memory,) = (row for name, row in rows.items() if name.startswith("memory of the broker"))

@@ -1,4 +1,4 @@
-"""The three ways to put messages and to get them back: each is put to the same test."""
+"""The three lines of the bench `broker` pass the same tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -46,7 +46,7 @@ def table(postgres_server: PostgresServer) -> Iterator[TableTarget]:
 
 
 async def check_lines(line: Line, consumer: Line) -> None:
-    """Puts some messages with and without a delay, from several hands; all come, each at its time."""
+    """Puts some messages with and without a delay, from several tasks; each comes at its time."""
     await line.open()
     await consumer.open()
     notes, ready = Notes(), asyncio.Event()
@@ -107,7 +107,7 @@ def test_batches_through_the_sdk(tmp_path: Path) -> None:
             assert figures["created"] == 26
             assert figures["rate"] > 0
             with pytest.raises(ChronolineError):
-                await line.put(30, 60)  # it is there already
+                await line.put(30, 60)  # it exists already
             await line.put(31, 60)
             await line.close()
 
@@ -148,7 +148,7 @@ def test_failed_puts_fail_the_load(tube: TubeTarget) -> None:
 
 
 def test_a_refused_ack_is_counted(tube: TubeTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer that deletes jobs which there are not."""
+    """A consumer that deletes jobs that do not exist."""
     delete = Beanstalk.delete
 
     async def delete_another(self: Beanstalk, job_id: int) -> None:
@@ -198,7 +198,7 @@ def test_the_client_of_beanstalkd(beanstalkd: BeanstalkdServer) -> None:
     asyncio.run(play())
 
 
-def test_an_answer_may_come_in_pieces() -> None:
+def test_answer_may_come_in_pieces() -> None:
     async def play() -> None:
         connection = Beanstalk()
         loop = asyncio.get_running_loop()

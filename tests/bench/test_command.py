@@ -70,7 +70,7 @@ def test_the_table_is_for_people() -> None:
     assert "lost 0, duplicated 0, early 0" in result.stdout
 
 
-def test_a_lost_message_is_a_failure() -> None:
+def test_lost_message_is_a_failure() -> None:
     result = run("lossy", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["lost"] == 1
@@ -84,7 +84,7 @@ def test_cases_are_chosen_by_name() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--json",), ()])
-def test_a_case_that_failed_is_told(arguments: tuple[str, ...]) -> None:
+def test_failed_case_is_reported(arguments: tuple[str, ...]) -> None:
     result = run("failing", *arguments)
     assert result.exit_code == 1
     assert "case one failed: no luck" in (result.stderr if arguments else result.stdout)

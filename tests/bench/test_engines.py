@@ -1,4 +1,4 @@
-"""The raw engines are what they are compared as, and a filled timeline is what a store would have made."""
+"""Raw engines have the store's settings and rows, and a filled timeline equals one that the store made."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def database(engine: Engine, request: pytest.FixtureRequest) -> Iterator[Databas
         yield database
 
 
-def test_raw_rows_are_messages_for_the_store(database: Database) -> None:
+def test_store_reads_raw_rows_as_messages(database: Database) -> None:
     store = database.store
     topic = store.create_topic("t", now_ms=NOW)
     one, *many = make_due(20, NOW)
@@ -49,7 +49,7 @@ def test_raw_rows_are_messages_for_the_store(database: Database) -> None:
 
 
 @pytest.mark.parametrize("shuffled", [True, False])
-def test_a_filled_timeline_is_as_described(database: Database, shuffled: bool) -> None:
+def test_filled_timeline_is_as_described(database: Database, shuffled: bool) -> None:
     store = database.store
     topic = store.create_topic("t", now_ms=NOW)
     filling = Filling(
@@ -81,27 +81,27 @@ def test_a_closed_database_is_gone(engine: Engine) -> None:
             database.store.create_topic("t", now_ms=NOW)
 
 
-def test_a_shuffled_filling_has_every_place_once() -> None:
+def test_shuffled_filling_has_every_place_once() -> None:
     filling = Filling(total=20_000, start_ms=0, span_ms=20_000, now_ms=0)
     dues = [filling.due(number) for number in range(filling.total)]
     assert sorted(dues) == list(range(20_000))
     assert dues != sorted(dues)
 
 
-def test_the_raw_connection_has_the_settings_of_the_store(tmp_path: Path) -> None:
+def test_raw_connection_has_the_settings_of_the_store(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     with SqliteDatabase(path) as database:
         inner: Any = database.store
         writer: sqlite3.Connection = inner.engine.database._writer
         raw = connect(path)
-        # The store checkpoints by itself, after as many pages.
+        # The store makes its own checkpoints, after the same number of pages.
         for name in PRAGMAS.keys() - {"wal_autocheckpoint"}:
             query = f"PRAGMA {name}"
             assert raw.execute(query).fetchone() == writer.execute(query).fetchone(), name
         raw.close()
 
 
-def test_bodies_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_bodies_are_kept_in_the_requested_place(tmp_path: Path) -> None:
     with SqliteDatabase(tmp_path / "t.db") as database:
         topic = database.store.create_topic("t", now_ms=NOW)
         (small,), (large,) = make_due(1, NOW, 10), make_due(1, NOW, 100_000)

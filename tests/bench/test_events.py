@@ -2,7 +2,7 @@ import pytest
 
 from chronoline.log.partitioner import partition_id
 from chronoline_bench.log.events import PARTITIONS, VALUE_BYTES, Book, make_events
-from chronoline_bench.log.safya import Item
+from chronoline_bench.log.object_per_event import Item
 from chronoline_bench.tally import Tally
 
 FOUR = [Item(0, 0, b"a"), Item(0, 1, b"b"), Item(1, 0, b"c"), Item(1, 1, b"d")]
@@ -20,7 +20,7 @@ def book(tally: Tally) -> Book:
     return book
 
 
-def test_events_are_told_apart_and_spread() -> None:
+def test_events_are_distinct_and_spread() -> None:
     events = make_events(200) + make_events(200)
     assert {len(event.value or b"") for event in events} == {VALUE_BYTES}
     assert len({event.value for event in events}) == len({event.key for event in events}) == 400
@@ -29,7 +29,7 @@ def test_events_are_told_apart_and_spread() -> None:
     )
 
 
-def test_all_where_they_were_acknowledged_is_clean(book: Book, tally: Tally) -> None:
+def test_events_in_their_acknowledged_places_are_clean(book: Book, tally: Tally) -> None:
     book.check(reversed(FOUR))
     assert tally.clean
 
@@ -55,19 +55,19 @@ def test_each_kind_of_fault_is_counted(
     assert tally == counted
 
 
-def test_a_sequence_that_was_left_out_is_lost(book: Book, tally: Tally) -> None:
+def test_missing_sequence_is_lost(book: Book, tally: Tally) -> None:
     later = [Item(1, 4, b"e")]
     book.note(later, later)
     book.check(FOUR + later)
     assert tally == Tally(lost=2)
 
 
-def test_of_two_in_one_place_one_is_lost(book: Book, tally: Tally) -> None:
+def test_one_of_two_events_in_one_place_is_lost(book: Book, tally: Tally) -> None:
     book.note(FOUR[:1], FOUR[:1])
     assert tally == Tally(lost=1)
 
 
-def test_a_new_page_goes_on_where_the_last_ended(book: Book, tally: Tally) -> None:
+def test_new_page_begins_where_the_last_ended(book: Book, tally: Tally) -> None:
     book.turn()
     book.check([])
     assert tally.clean
@@ -79,7 +79,7 @@ def test_a_new_page_goes_on_where_the_last_ended(book: Book, tally: Tally) -> No
     assert tally == Tally(duplicated=1)
 
 
-def test_a_gap_between_two_pages_is_lost(book: Book, tally: Tally) -> None:
+def test_gap_between_two_pages_is_lost(book: Book, tally: Tally) -> None:
     book.turn()
     behind = [Item(0, 3, b"e")]
     book.note(behind, behind)

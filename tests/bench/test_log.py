@@ -1,4 +1,4 @@
-"""A tiny run of the bench `log`: that it works and finds what is wrong. How fast it was is not asked."""
+"""A tiny run of the bench `log`: it works and finds faults. Speed is not checked."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,18 +11,18 @@ from chronoline.log.objects.local import LocalObjects
 from chronoline_bench.log import appender
 from chronoline_bench.log.appends import WRITERS, AppendSizes, measure_appends
 from chronoline_bench.log.bench import FULL, QUICK, Sizes, measure_sizes
-from chronoline_bench.log.reading import ReadSizes, measure_reading
-from chronoline_bench.log.waking import WakeSizes, measure_waking
+from chronoline_bench.log.reads import ReadSizes, measure_reads
+from chronoline_bench.log.wakeups import WakeupSizes, measure_wakeups
 from chronoline_bench.report import Report, Row
 from chronoline_bench.session import Session, run_bench
 
 TINY = Sizes(
-    appends=AppendSizes(rounds=1, later=640, many=640, single=128, safya=64),
-    reading=ReadSizes(rounds=1, many=640, single=128, safya=64),
-    waking=WakeSizes(rounds=1, events=3),
+    appends=AppendSizes(rounds=1, later=640, many=640, single=128, reference=64),
+    reads=ReadSizes(rounds=1, many=640, single=128, reference=64),
+    wakeups=WakeupSizes(rounds=1, events=3),
 )
 TIMES = 2
-"""A warm-up and a round."""
+"""The number of measurements: a warm-up and a round."""
 
 
 def run(measure: Callable[[Session], None]) -> Report:
@@ -76,7 +76,7 @@ def test_what_appends_cost_is_counted() -> None:
 
 
 def test_what_reading_costs_is_counted() -> None:
-    report = run(lambda session: measure_reading(session, TINY.reading))
+    report = run(lambda session: measure_reads(session, TINY.reads))
     reads = rows_of(report, "object reads for a million events read back")
     transactions = rows_of(report, "index transactions for a million events read back")
     assert len(reads) == len(transactions) == 3
@@ -86,7 +86,7 @@ def test_what_reading_costs_is_counted() -> None:
 
 
 def test_events_that_the_log_loses_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers for every event, and keeps all of a batch but the last."""
+    """The log acknowledges every event, and stores all of a batch but the last."""
     append_many = Log.append_many
 
     def forget(self: Log, topic: str, events: Sequence[NewEvent]) -> list[Position]:
@@ -101,8 +101,8 @@ def test_events_that_the_log_loses_are_found(monkeypatch: pytest.MonkeyPatch) ->
     assert report.tally.duplicated == 0
 
 
-def test_an_event_that_safya_loses_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its producer dies after it took the number."""
+def test_lost_event_of_the_reference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer dies after it took the sequence number."""
     put = LocalObjects.put
 
     def die(self: LocalObjects, name: str, data: bytes) -> None:
@@ -110,7 +110,7 @@ def test_an_event_that_safya_loses_is_found(monkeypatch: pytest.MonkeyPatch) -> 
             put(self, name, data)
 
     monkeypatch.setattr(LocalObjects, "put", die)
-    report = run(lambda session: measure_reading(session, TINY.reading))
+    report = run(lambda session: measure_reads(session, TINY.reads))
     assert report.tally.lost == TIMES
     assert report.tally.duplicated == 0
 
@@ -125,21 +125,21 @@ def test_events_that_come_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> No
                 yield event
 
     monkeypatch.setattr(Log, "read", stutter)
-    report = run(lambda session: measure_reading(session, TINY.reading))
+    report = run(lambda session: measure_reads(session, TINY.reads))
     assert report.tally.duplicated == 3 * TIMES
     assert report.tally.lost == 0
 
 
-def test_an_appending_process_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_appender_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appender, "__name__", "chronoline_bench.no_such_appender")
     with pytest.raises(ChronolineError, match="no_such_appender"):
-        run(lambda session: measure_waking(session, TINY.waking))
+        run(lambda session: measure_wakeups(session, TINY.wakeups))
 
 
 @pytest.mark.parametrize("sizes", [FULL, QUICK, TINY])
 def test_every_writer_has_the_same_share(sizes: Sizes) -> None:
-    appends, reading = sizes.appends, sizes.reading
-    for events in (appends.later, appends.many, appends.single, appends.safya):
+    appends, reading = sizes.appends, sizes.reads
+    for events in (appends.later, appends.many, appends.single, appends.reference):
         assert events % WRITERS == 0
-    for events in (reading.many, reading.single, reading.safya):
+    for events in (reading.many, reading.single, reading.reference):
         assert events % WRITERS == 0

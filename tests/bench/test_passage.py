@@ -1,4 +1,4 @@
-"""What was due and what came, matched."""
+"""Due times and arrivals, matched."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def test_first_arrival_counts() -> None:
         (came((1, 1_000), (3, 3_000)), 0, Tally(lost=1)),
         (came((1, 1_000), (3, 3_000)), 1, Tally(lost=1)),
         (came(*ALL, (2, 2_500)), 0, Tally(duplicated=1)),
-        # One that nobody sent is another's, or from an earlier load.
+        # An arrival that was not sent belongs to another or an earlier load.
         (came(*ALL, (4, 2_500)), 0, Tally(duplicated=1)),
         (came((1, 999), (2, 2_000), (3, 3_000)), 0, Tally(early=1)),
         (came(*ALL, refused=1), 1, Tally(duplicated=1)),

@@ -1,4 +1,4 @@
-"""The bench `pipe`: its cases have names, and the smallest of them runs. How fast it was is not asked."""
+"""The bench `pipe`: its cases can be chosen, and the smallest of them runs. Speed is not checked."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from chronoline_bench.pipe.rates import RateSizes
 from chronoline_bench.pipe.stage import Delays
 from chronoline_bench.registry import BENCHES
 from chronoline_bench.session import Session, run_bench
-from tests.bench.choosing import fail_one, fake_stage
+from tests.bench.cases import fail_one, fake_stage
 from tests.spark.environment import python_of_workers
 
 
@@ -38,17 +38,15 @@ def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert measured == ["taste"]
 
 
-def test_a_case_that_fails_does_not_take_the_others_along(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_failed_case_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fail_one(pipe, ("rates", "bursts"), tmp_path, monkeypatch)
 
 
 @pytest.mark.timeout(600)
-def test_a_pipe_is_measured_beside_the_published_algorithm(
+def test_pipe_is_measured_beside_the_polling_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers, Spark, load and watcher, once."""
+    """Runs servers, Spark, load and watcher once."""
     monkeypatch.setenv("PYSPARK_PYTHON", python_of_workers(tmp_path))
     sizes = replace(
         QUICK,
@@ -66,7 +64,7 @@ def test_a_pipe_is_measured_beside_the_published_algorithm(
     assert len(rows) == len(report.rows)
     for name in ("p50", "p99", "p99.9", "max"):
         alone = rows["at 1,000/s", f"late, {name}"]
-        beside = rows["at 1,000/s, beside the published algorithm", f"late, {name}"]
+        beside = rows["at 1,000/s, beside a polling queue", f"late, {name}"]
         assert alone.value == beside.value > 0
         assert beside.reference_value
     assert rows["a steady load", "lost or early"].holds

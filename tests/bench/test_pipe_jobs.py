@@ -1,4 +1,4 @@
-"""The Spark jobs that are measured: that they write and count what they should."""
+"""The measured Spark jobs write and count the right messages."""
 
 from typing import Any, NamedTuple
 
@@ -24,14 +24,14 @@ class Measured(NamedTuple):
     now_ms: int
     own: str
     raw: str
-    """The stores of the bulk job: what is written, and what is copied."""
+    """The stores of the bulk job: one for the written and one for the copied messages."""
     bulk: Figures
     forecast: Figures
 
 
 @pytest.fixture(scope="module")
 def measured(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """Both jobs, one after the other, on one Spark."""
+    """Runs both jobs, one after the other, on one Spark."""
     folder = tmp_path_factory.mktemp("jobs")
     now_ms = SystemClock().now_ms()
     own, raw = (postgres_server.create_database(f"jobs_{name}") for name in ("own", "raw"))
@@ -62,7 +62,7 @@ def measured(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathF
             )
 
 
-def test_a_frame_is_written_and_rows_are_copied(measured: Measured) -> None:
+def test_frame_is_written_and_rows_are_copied(measured: Measured) -> None:
     assert {name: len(values) for name, values in measured.bulk.items()} == {
         "write": 1,
         "copy_1": 1,
@@ -87,7 +87,7 @@ def test_a_frame_is_written_and_rows_are_copied(measured: Measured) -> None:
 def test_both_forecasts_count_the_same(measured: Measured) -> None:
     figures = measured.forecast
     assert figures["counted"] == figures["grouped"] == [150]
-    # The store tells of the minutes without a message, too.
+    # The store also returns the minutes without a message.
     assert (figures["counted_steps"], figures["grouped_steps"]) == ([5], [3])
     assert figures["counted_ms"][0] > 0
     assert figures["grouped_ms"][0] > 0

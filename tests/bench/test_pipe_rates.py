@@ -1,4 +1,4 @@
-"""The search for the highest rate, and when a rate is held."""
+"""The search for the highest rate, and the conditions of a held rate."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from chronoline_bench.pipe.rates import highest_held, is_held
         (99_000, 20_000),
     ],
 )
-def test_the_highest_rate_is_found_to_half_a_step(limit: int, found: int) -> None:
+def test_highest_rate_is_found_to_half_a_step(limit: int, found: int) -> None:
     tried: list[int] = []
 
     def holds(rate: int) -> bool:
@@ -54,7 +54,7 @@ def passage(*, late_ms: float = 1, lost: int = 0, seconds: float = 10) -> Passag
         (passage(late_ms=500), True),
         (passage(late_ms=501), False),
         (passage(lost=1), False),
-        # The load was not what it should have been.
+        # The load did not reach its rate.
         (passage(seconds=12), False),
     ],
 )

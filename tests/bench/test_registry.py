@@ -16,18 +16,18 @@ def test_every_bench_can_be_loaded(bench: Bench) -> None:
     assert find_bench(bench.name) is bench
 
 
-def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+def test_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match="no bench named 'speed'; there are: store, bodies"):
         find_bench("speed")
 
 
-def test_what_is_missing_is_named_with_the_remedy() -> None:
+def test_missing_dependency_is_named_with_the_remedy() -> None:
     bench = Bench(name="b", summary="s", module="no_such_driver.bench")
     with pytest.raises(MissingExtra, match=r"bench b needs no_such_driver.*pip install"):
         bench.load()
 
 
-def test_cases_can_be_chosen_where_they_have_names() -> None:
+def test_named_cases_can_be_chosen() -> None:
     bench = Bench(name="b", summary="s", module="m", cases=("one", "two"))
     assert bench.choose(["two"]) == ("two",)
     assert bench.choose([]) == ()
@@ -37,7 +37,7 @@ def test_cases_can_be_chosen_where_they_have_names() -> None:
         find_bench("store").choose(["batches"])
 
 
-def test_a_module_of_ours_that_is_missing_is_a_bug() -> None:
+def test_missing_module_of_chronoline_is_a_bug() -> None:
     bench = Bench(name="b", summary="s", module="chronoline_bench.no_such_bench")
     with pytest.raises(ModuleNotFoundError):
         bench.load()

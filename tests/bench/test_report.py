@@ -35,7 +35,7 @@ def report(*rows: Row, tally: Tally | None = None) -> Report:
     )
 
 
-def test_the_json_has_exactly_the_form_that_others_rely_on() -> None:
+def test_json_has_exactly_the_documented_form() -> None:
     made = report(row(50_000.4, 80_000, "messages/s", FASTER), row(516.12, None, "bytes", None))
     assert json.loads(json.dumps(made.to_json(), allow_nan=False)) == {
         "bench": "store",
@@ -73,12 +73,12 @@ def test_the_json_has_exactly_the_form_that_others_rely_on() -> None:
         (row(49, 100, "messages/s", FASTER), False),
         (row(15, 10, "ms", SLOWER), True),
         (row(15.1, 10, "ms", SLOWER), False),
-        # Less than 2 ms more is the same, whatever the ratio.
+        # A difference of less than 2 ms counts as equal, whatever the ratio.
         (row(2.4, 0.5, "ms", SLOWER), True),
         (row(2.6, 0.5, "ms", SLOWER), False),
         (row(2.4, 0.5, "bytes", SLOWER), False),
         (row(15, 10, "ms", None), None),
-        # A figure that is promised as it is, to the last bit.
+        # A bound on the value is exact.
         (row(15, 10, "ms", Wanted(value_at_most=15)), True),
         (row(15.1, 15, "ms", Wanted(value_at_most=15)), False),
         (row(15, None, "messages/s", Wanted(value_at_least=15)), True),
@@ -88,7 +88,7 @@ def test_the_json_has_exactly_the_form_that_others_rely_on() -> None:
         (row(15, 0, "ms", SLOWER), None),
     ],
 )
-def test_whether_a_ratio_is_as_wanted(one: Row, holds: bool | None) -> None:
+def test_bound_on_a_ratio(one: Row, holds: bool | None) -> None:
     assert one.holds is holds
 
 
@@ -124,7 +124,7 @@ def test_four_digits_are_enough(value: float | None, short: float | None) -> Non
         (3103, "3,103"),
     ],
 )
-def test_a_ratio_has_so_many_digits_as_it_needs(ratio: float | None, said: str) -> None:
+def test_ratio_has_the_digits_it_needs(ratio: float | None, said: str) -> None:
     assert shown_ratio(ratio) == said
 
 
@@ -134,7 +134,7 @@ def shown(made: Report) -> str:
     return console.export_text()
 
 
-def test_the_table_shows_figures_verdicts_counts_and_notes() -> None:
+def test_table_shows_figures_verdicts_counts_and_notes() -> None:
     text = shown(
         report(
             row(50_000, 80_000, "messages/s", FASTER),
@@ -160,7 +160,7 @@ def test_the_table_shows_figures_verdicts_counts_and_notes() -> None:
     assert text.count("sqlite: batches") == 1
 
 
-def test_the_page_is_made_of_the_json() -> None:
+def test_page_is_made_from_the_json() -> None:
     made = report(row(50_000, 80_000, "messages/s", FASTER), row(516, None, "bytes/message", None))
     assert to_markdown(made.to_json()).splitlines() == [
         "2 cores; control p99 1.24 ms; lost 0, duplicated 0, early 0.",

@@ -5,7 +5,7 @@ import pytest
 from chronoline_bench.rounds import Stopwatch, at_once, interleave, medians, timed_ms
 
 
-def test_measures_take_turns_and_each_round_begins_with_another() -> None:
+def test_measures_take_turns_in_beginning_a_round() -> None:
     calls = []
 
     def measure(name: str, figure: float) -> float:
@@ -24,7 +24,7 @@ def test_warm_ups_are_thrown_away() -> None:
     assert interleave(3, {"x": lambda: next(figures)}) == {"x": [1.0, 3.0, 2.0]}
 
 
-def test_after_each_is_told_of_every_measure() -> None:
+def test_after_each_is_called_for_every_measure() -> None:
     told = []
     interleave(2, {"a": lambda: 0, "b": lambda: 0}, after_each=lambda: told.append(1))
     assert len(told) == 6
@@ -34,7 +34,7 @@ def test_medians() -> None:
     assert medians({"a": [3, 1, 2], "b": [1, 2]}) == {"a": 2, "b": 1.5}
 
 
-def test_a_stopwatch_adds_up_also_when_its_block_fails() -> None:
+def test_stopwatch_counts_a_failed_block() -> None:
     watch = Stopwatch()
     with watch.running():
         pass

@@ -1,4 +1,4 @@
-"""A tiny run of each bench: that it works and finds nothing wrong. How fast it was is not asked."""
+"""Tiny runs of the benches `store` and `bodies`: they work and find no fault. Speed is not checked."""
 
 from collections.abc import Callable, Sequence
 
@@ -62,7 +62,7 @@ def test_the_store_is_measured() -> None:
 
 
 class _Forgetful(SqliteEngine):
-    """Its stores answer for every message, and keep all of a batch but the last."""
+    """Its stores acknowledge every message, and keep all of a batch but the last."""
 
     def open(self, name: str) -> SqliteDatabase:
         database = super().open(name)
@@ -76,7 +76,7 @@ class _Forgetful(SqliteEngine):
         return database
 
 
-def test_a_store_that_loses_messages_is_found_out() -> None:
+def test_lost_messages_of_a_store_are_found() -> None:
     def measure(session: Session) -> None:
         measure_batches(session, _Forgetful(session.folder), BatchSizes(rounds=1, messages=1_200))
 
@@ -93,7 +93,7 @@ def test_bodies_are_measured() -> None:
     assert len(report.notes) == 3
 
 
-def test_the_rounds_of_a_lease_find_enough_that_is_due() -> None:
+def test_lease_rounds_find_enough_due_messages() -> None:
     for sizes in (*FULL.values(), *QUICK.values()):
         leased = (sizes.large.rounds + WARM_UPS) * SERVE_BATCH
         assert leased + SERVE_BATCH <= sizes.large.half

@@ -51,7 +51,7 @@ def test_what_is_refused_is_lost() -> None:
     assert tally == Tally(lost=2)
 
 
-def test_too_few_are_lost_and_too_many_duplicated() -> None:
+def test_missing_are_lost_and_surplus_are_duplicated() -> None:
     tally = Tally()
     tally.expect(10, 8)
     tally.expect(10, 11)

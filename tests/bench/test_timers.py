@@ -11,24 +11,24 @@ from chronoline_bench.report import Report, Row
 from chronoline_bench.session import Session, run_bench
 from chronoline_bench.timers import bench as timers
 from chronoline_bench.timers.bench import Sizes, measure_sizes
+from chronoline_bench.timers.full_node import WaitingSizes
 from chronoline_bench.timers.kill import KillSizes
 from chronoline_bench.timers.pops import SLEEPER, PopSizes, report_pops, share_within
 from chronoline_bench.timers.references import serve_nothing
 from chronoline_bench.timers.requests import (
     OPAQUE,
-    Asked,
-    Asking,
     Load,
+    LoadSender,
     Receiver,
+    SentTimer,
     When,
-    read_asked,
+    read_sent,
     whole_message,
-    write_asked,
+    write_sent,
 )
-from chronoline_bench.timers.scaling import Joined, ScalingSizes, report_scaling
+from chronoline_bench.timers.scale_up import Joined, ScalingSizes, report_scaling
 from chronoline_bench.timers.stage import Pops, TimerStage, skew_ms
-from chronoline_bench.timers.waiting import WaitingSizes
-from tests.bench.choosing import choose_each, fail_one
+from tests.bench.cases import choose_each, fail_one
 
 TINY = Sizes(
     pops=PopSizes(rounds=1, rate=50, steady_s=0.4),
@@ -42,45 +42,43 @@ def test_every_case_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     choose_each(timers, tmp_path, monkeypatch)
 
 
-def test_a_case_that_fails_does_not_take_the_others_along(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_failed_case_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     session = fail_one(timers, ("pops", "kill"), tmp_path, monkeypatch)
     assert "agents ended 1 times" in session.notes
 
 
-# What was asked for, and what came
+# Sent timers and arrivals
 
 
-def passage(asked: list[Asked], came: list[tuple[int, int]]) -> Pops:
+def passage(sent: list[SentTimer], came: list[tuple[int, int]]) -> Pops:
     arrivals = Arrivals()
     arrivals.add(came)
     return Pops(
         started_us=0,
         ended_us=10_000,
         steady_us=(4_000_000, 10_000),
-        due_us={each.number: each.due_us for each in asked},
+        due_us={each.number: each.due_us for each in sent},
         arrivals=arrivals,
-        asked=tuple(asked),
+        sent=tuple(sent),
     )
 
 
-def test_a_share_of_nothing_is_nothing() -> None:
+def test_share_of_no_values_is_zero() -> None:
     assert share_within([], 10) == 0
     assert share_within([1, 10, 10.1, 300], 10) == 50
 
 
 def test_notes_are_read_as_they_were_written(tmp_path: Path) -> None:
-    asked = [Asked(1, (1 << 64) - 1, 5, 6), Asked(2, 0, -1, 0)]
-    write_asked(tmp_path / "asked", asked)
-    assert list(read_asked(tmp_path / "asked")) == asked
+    sent = [SentTimer(1, (1 << 64) - 1, 5, 6), SentTimer(2, 0, -1, 0)]
+    write_sent(tmp_path / "sent", sent)
+    assert list(read_sent(tmp_path / "sent")) == sent
 
 
-def test_the_second_replica_waits_as_the_plan_says() -> None:
+def test_second_replica_waits_as_planned() -> None:
     assert [skew_ms(each) for each in (1_000, 8_000, 100_000)] == [250, 2_000, 2_000]
 
 
-def test_timers_are_spread_over_their_stretch() -> None:
+def test_timers_are_spread_over_their_span() -> None:
     interval_ms = When(lead_ms=1_000, span_ms=100).intervals(10)
     due_ms = sorted(interval_ms(place, 400_000) for place in range(10))
     assert due_ms == [600 + 10 * place for place in range(10)]
@@ -105,7 +103,7 @@ def test_messages_of_http_are_told_apart(
     assert whole_message(data) == whole
 
 
-def test_what_comes_twice_is_one_timer_and_both_are_noted() -> None:
+def test_repeated_callback_is_noted_as_one_timer() -> None:
     receiver = Receiver()
     asyncio.run(call(receiver, 5, 5, 6))
     assert receiver.notes.untaken == 2
@@ -132,20 +130,20 @@ def load_on(address: str, **more: int) -> Load:
 
 
 @pytest.mark.parametrize("rate", [None, 1_000])
-def test_asked_for_at_a_rate_or_as_fast_as_it_goes(rate: int | None, tmp_path: Path) -> None:
-    path = tmp_path / "asked"
+def test_timers_are_sent_at_a_rate_or_fast(rate: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "sent"
 
     async def ask() -> dict[str, float]:
         runner = await serve_nothing()
         host, port = runner.addresses[0]
         more = {} if rate is None else {"rate": rate}
         try:
-            return await Asking(load_on(f"{host}:{port}", **more), path).run()
+            return await LoadSender(load_on(f"{host}:{port}", **more), path).run()
         finally:
             await runner.cleanup()
 
     assert asyncio.run(ask())["taken"] == 5
-    assert sorted(each.number for each in read_asked(path)) == [10, 11, 12, 13, 14]
+    assert sorted(each.number for each in read_sent(path)) == [10, 11, 12, 13, 14]
 
 
 def test_refused_timer_fails_the_load() -> None:
@@ -162,7 +160,7 @@ def test_refused_timer_fails_the_load() -> None:
         async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             try:
-                await Asking(load_on(f"127.0.0.1:{port}")).run()
+                await LoadSender(load_on(f"127.0.0.1:{port}")).run()
             finally:
                 for _ in range(2):  # connections
                     await ended.acquire()
@@ -195,10 +193,10 @@ def test_pops_are_judged_by_their_share_in_time(tmp_path: Path) -> None:
     }
 
 
-def test_a_scale_up_is_judged_by_the_stretch_before(tmp_path: Path) -> None:
+def test_scale_up_is_compared_with_the_time_before(tmp_path: Path) -> None:
     stage = TimerStage(Session(folder=tmp_path))
-    before = [Asked(number, 0, 5_000_000 + number, 1) for number in range(10)]
-    meanwhile = [Asked(number, 0, 8_000_000 + number, 1) for number in range(10, 20)]
+    before = [SentTimer(number, 0, 5_000_000 + number, 1) for number in range(10)]
+    meanwhile = [SentTimer(number, 0, 8_000_000 + number, 1) for number in range(10, 20)]
     came = [(each.number, each.due_us + 4_000) for each in before]
     came += [(each.number, each.due_us + 9_000) for each in meanwhile]
     joined = Joined(begun_us=7_000_000, ended_us=9_000_000, offered=100)
@@ -211,7 +209,7 @@ def test_a_scale_up_is_judged_by_the_stretch_before(tmp_path: Path) -> None:
     assert rows["lost, early or popped twice"].holds
 
 
-# For real, two of the cases; `chronoline bench timers --quick` runs them all.
+# Two of the cases on real nodes; `chronoline bench timers --quick` runs them all.
 
 
 @pytest.fixture(scope="module")

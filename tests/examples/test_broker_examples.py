@@ -1,4 +1,4 @@
-"""The examples of the SDK run as they are against a broker, and print what their comments say."""
+"""The examples of the SDK run unchanged against a broker, and print the output in their comments."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def test_first_program_of_the_readme(tmp_path: Path) -> None:
     assert re.fullmatch(r"The tea is ready\. Due \d\d:\d\d:\d\d\.\d{6}, \d+\.\d ms late\.", line)
 
 
-def test_reminders_come_at_their_moments_and_a_moved_one_once(tmp_path: Path) -> None:
+def test_reminders_come_on_time_and_moved_one_once(tmp_path: Path) -> None:
     for _ in range(2):
         lines = run("broker_reminders.py", tmp_path)
-        # Those that are overdue when a slow machine has started the worker are handled beside each other.
+        # On a slow machine messages that are overdue at the start of the worker are handled concurrently.
         assert sorted(re.sub(r", \d+\.\d ms late$", "", line) for line in lines) == [
             "ada: the tea is ready",
             "ben: call the bank",
@@ -60,7 +60,7 @@ def test_retries_back_off_and_a_final_error_is_buried(
     assert_not_scheduled(chronoline_store, "payments")
 
 
-def test_not_now(tmp_path: Path, chronoline_store: MemoryStore) -> None:
+def test_not_now_releases_the_message(tmp_path: Path, chronoline_store: MemoryStore) -> None:
     assert run("broker_not_now.py", tmp_path) == [
         "97% busy: not now",
         "92% busy: not now",
@@ -69,13 +69,13 @@ def test_not_now(tmp_path: Path, chronoline_store: MemoryStore) -> None:
     assert_not_scheduled(chronoline_store, "mails")
 
 
-def test_a_long_job_keeps_its_lease(tmp_path: Path, chronoline_store: MemoryStore) -> None:
+def test_long_job_keeps_its_lease(tmp_path: Path, chronoline_store: MemoryStore) -> None:
     lines = run("broker_long_job.py", tmp_path)
     assert lines == [*(f"part {part} of 5 is converted" for part in range(1, 6)), "done"]
     assert_not_scheduled(chronoline_store, "videos")
 
 
-def test_cancelling(tmp_path: Path, chronoline_store: MemoryStore) -> None:
+def test_cancelled_message_does_not_come(tmp_path: Path, chronoline_store: MemoryStore) -> None:
     for _ in range(2):
         assert run("broker_cancel.py", tmp_path) == [
             "cart-1: no reminder",
@@ -85,7 +85,7 @@ def test_cancelling(tmp_path: Path, chronoline_store: MemoryStore) -> None:
         assert_not_scheduled(chronoline_store, "carts")
 
 
-def test_exactly_once_prints_what_its_comments_say(tmp_path: Path) -> None:
+def test_exactly_once_prints_its_comments(tmp_path: Path) -> None:
     for _ in range(2):
         assert run("broker_exactly_once.py", tmp_path) == [
             "first begins: True",
@@ -99,7 +99,7 @@ def test_exactly_once_prints_what_its_comments_say(tmp_path: Path) -> None:
 
 @contextmanager
 def _served(app: str) -> Iterator[httpx.Client]:
-    """An app behind uvicorn, and a client of it. SIGTERM ends it."""
+    """Runs an app behind uvicorn, with a client. SIGTERM ends it."""
     command = [sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "--port", "0", app]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
@@ -117,7 +117,7 @@ def _served(app: str) -> Iterator[httpx.Client]:
             server.kill()
 
 
-def test_a_fastapi_app_that_schedules(chronoline_store: MemoryStore) -> None:
+def test_fastapi_app_schedules_messages(chronoline_store: MemoryStore) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     with _served("broker_fastapi:app") as client:
         for hours in (1, 2):
@@ -136,7 +136,7 @@ def test_a_fastapi_app_that_schedules(chronoline_store: MemoryStore) -> None:
         assert_not_scheduled(chronoline_store, "web-reminders")
 
 
-def test_a_django_hook_after_the_commit(tmp_path: Path) -> None:
+def test_django_hook_sends_after_the_commit(tmp_path: Path) -> None:
     if importlib.util.find_spec("django") is None:
         miss("broker_django.py", MissingExtra("Django is not installed: pip install django"))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The examples run as they are, and print what their comments say."""
+"""The examples run unchanged, and print the output in their comments."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_example_has_a_test() -> None:
         "log_producer.py",
         "log_consumer.py",
     }
-    # Those on Spark are run by the tests of what they show, those of the broker in test_broker_examples.
+    # The tests of the Spark features run the Spark examples; test_broker_examples runs those of the broker.
     elsewhere = ("spark_", "broker_")
     shown = {path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith(elsewhere)}
     assert shown == tested
@@ -60,21 +60,21 @@ def test_reminders_are_served_in_order_each_time(tmp_path: Path) -> None:
         assert shown == ["remember the milk", "remember the bread", "remember the cake"]
 
 
-def test_by_hand_prints_what_its_comments_say(tmp_path: Path) -> None:
+def test_by_hand_prints_its_comments(tmp_path: Path) -> None:
     source = (EXAMPLES / "by_hand.py").read_text()
     said = re.findall(r"print\(.*\)  # ([^:\n]+)", source)
     assert len(said) == source.count("print(")
     assert run("by_hand.py", tmp_path) == said
 
 
-def test_the_outbox_keeps_what_was_committed(tmp_path: Path, postgres_url: str) -> None:
+def test_outbox_keeps_committed_messages(tmp_path: Path, postgres_url: str) -> None:
     assert run("postgres_outbox.py", tmp_path, postgres_url) == [
         "rolled back: the payment was declined",
         "['welcome-ada']",
     ]
 
 
-def test_the_producer_and_the_consumer_of_the_log(tmp_path: Path) -> None:
+def test_log_producer_and_consumer(tmp_path: Path) -> None:
     assert run("log_producer.py", tmp_path, "40") == ["40 orders are durable"]
     first = run("log_consumer.py", tmp_path, "--limit", "5")
     rest = run("log_consumer.py", tmp_path, "--once")
@@ -91,7 +91,7 @@ def test_the_producer_and_the_consumer_of_the_log(tmp_path: Path) -> None:
         assert sum(each.lag for each in log.groups("orders")) == 0
 
 
-def test_a_consumer_of_the_log_that_comes_first_says_so(tmp_path: Path) -> None:
+def test_log_consumer_without_topic_prints_a_hint(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "log_consumer.py")],
         cwd=tmp_path,
@@ -103,7 +103,7 @@ def test_a_consumer_of_the_log_that_comes_first_says_so(tmp_path: Path) -> None:
     assert done.stderr == "there are no orders yet: start examples/log_producer.py first\n"
 
 
-def test_a_consumer_of_the_log_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_log_consumer_ends_by_sigterm(tmp_path: Path) -> None:
     run("log_producer.py", tmp_path, "4")
     with subprocess.Popen(
         [sys.executable, str(EXAMPLES / "log_consumer.py")], cwd=tmp_path, stdout=subprocess.PIPE
@@ -124,7 +124,7 @@ def blocks_of_the_guide_to_the_log(language: str, folder: Path) -> list[str]:
     return [block.replace("/tmp/chronoline-log", str(folder)) for block in blocks]
 
 
-def test_the_first_program_of_the_guide_to_the_log(tmp_path: Path) -> None:
+def test_first_program_of_the_log_guide(tmp_path: Path) -> None:
     program = blocks_of_the_guide_to_the_log("python", tmp_path / "log")[0]
     (tmp_path / "first.py").write_text(program)
     lines = run(str(tmp_path / "first.py"), tmp_path)
@@ -132,7 +132,7 @@ def test_the_first_program_of_the_guide_to_the_log(tmp_path: Path) -> None:
     assert run(str(tmp_path / "first.py"), tmp_path)[0].split()[1] == "1"
 
 
-def test_the_other_programs_of_the_guide_to_the_log(
+def test_other_programs_of_the_log_guide(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, *others = blocks_of_the_guide_to_the_log("python", tmp_path)
@@ -146,7 +146,7 @@ def test_the_other_programs_of_the_guide_to_the_log(
     assert "True" in capsys.readouterr().out
 
 
-def test_the_commands_of_the_guide_to_the_log(tmp_path: Path) -> None:
+def test_commands_of_the_log_guide(tmp_path: Path) -> None:
     (commands,) = blocks_of_the_guide_to_the_log("sh", tmp_path)
     environment = {**os.environ, "COLUMNS": "100"}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"

@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, examples compile, no machine or registry is named."""
+"""The documentation: links are valid, examples compile, no machine or registry is named."""
 
 import ast
 import re
@@ -42,12 +42,12 @@ def visible(root: Path, *patterns: str) -> list[Path]:
 
 
 def prose(text: str) -> str:
-    """The text without code, in which brackets and `#` mean something else."""
+    """Returns the text without code, in which brackets and `#` have another meaning."""
     return CODE_SPAN.sub("", FENCE.sub("", text))
 
 
 def anchors(page: Path) -> set[str]:
-    """What `#…` may name in a page: its headings, by GitHub's rule, and anchors set by hand."""
+    """Returns the anchors of a page: its headings, by GitHub's rule, and anchors set by hand."""
     if page.suffix != ".md":
         return set()
     text = page.read_text("utf-8")
@@ -77,7 +77,7 @@ def broken_links(root: Path) -> Iterator[str]:
 
 
 def local_names(root: Path) -> Iterator[str]:
-    """Lines that hold true on one machine only, or name where packages come from."""
+    """Yields lines with paths of one machine, or with names of package registries."""
     for path in visible(root, "*.md", "*.toml", "*.lock", "Makefile"):
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
             lock_with_address = path.suffix == ".lock" and "://" in line
@@ -105,7 +105,7 @@ def test_links_lead_to_files_and_headings() -> None:
     assert list(broken_links(ROOT)) == []
 
 
-def test_no_machine_and_no_registry_is_named() -> None:
+def test_no_machine_or_registry_is_named() -> None:
     assert list(local_names(ROOT)) == []
 
 
@@ -113,7 +113,7 @@ def test_python_examples_compile() -> None:
     assert list(uncompilable_examples(ROOT)) == []
 
 
-# The checks themselves, on a small repository with known faults.
+# Tests of these checks, on a small repository with known faults.
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -123,7 +123,7 @@ def write(root: Path, files: dict[str, str]) -> None:
         path.write_text(text, "utf-8")
 
 
-def test_the_link_check_finds_broken_links_only(tmp_path: Path) -> None:
+def test_link_check_finds_broken_links_only(tmp_path: Path) -> None:
     write(
         tmp_path,
         {
@@ -174,12 +174,12 @@ HOMES, ROOTS_HOME = "/" + "home", "/" + "root"
         ("requirements.lock", "x @ https://host.test/x.whl"),
     ],
 )
-def test_the_name_check_finds_machines_and_registries(tmp_path: Path, name: str, line: str) -> None:
+def test_name_check_finds_machines_and_registries(tmp_path: Path, name: str, line: str) -> None:
     write(tmp_path, {name: f"fine\n{line}\n", "ok.md": f"https://x.test{HOMES}/page and ~/x\n"})
     assert list(local_names(tmp_path)) == [f"{name}:2: {line.strip()}"]
 
 
-def test_the_example_check_names_the_line(tmp_path: Path) -> None:
+def test_example_check_names_the_line(tmp_path: Path) -> None:
     write(
         tmp_path,
         {

@@ -11,9 +11,9 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from tests.project.test_imports import imported_packages
 
 import chronoline
-from tests.project.test_layers import imported_packages
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "bench"
@@ -23,7 +23,7 @@ WHEELS = {
 }
 COMMAND = Path(sysconfig.get_path("scripts"), "chronoline")
 
-# `chronoline bench store`, where the distribution chronoline-bench is not installed.
+# `chronoline bench store` without the distribution chronoline-bench.
 WITHOUT_BENCH = """
 import importlib.metadata, sys
 found = importlib.metadata.entry_points
@@ -40,7 +40,7 @@ def declared(folder: Path) -> dict[str, Any]:
 
 
 def needs(*groups: list[str]) -> set[str]:
-    """The names of the distributions that dependencies name."""
+    """Returns the names of the required distributions."""
     return {re.split(r"[^\w.-]", need, maxsplit=1)[0] for group in groups for need in group}
 
 
@@ -48,7 +48,7 @@ def needs(*groups: list[str]) -> set[str]:
 def wheel(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, set[str]]:
-    """A distribution's folder, and the files in its wheel."""
+    """A distribution's folder, and the expected files of its wheel."""
     folder: Path = request.param
     made = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(made)]
@@ -90,7 +90,7 @@ def test_bench_is_found_by_its_entry_point() -> None:
     }
 
 
-def test_missing_bench_is_answered_with_its_install_command() -> None:
+def test_missing_bench_names_its_install_command() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_BENCH], check=False, capture_output=True, text=True
     )

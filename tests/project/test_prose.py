@@ -1,4 +1,4 @@
-"""Docstrings, comments and documentation keep to plain technical English, as far as a check can tell."""
+"""Docstrings, comments and documentation are plain technical English, as far as a check can find."""
 
 import ast
 import io
@@ -22,7 +22,7 @@ FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 
 
 def texts_of(source: str) -> Iterator[tuple[int, str]]:
-    """Docstrings, other strings that stand alone, and comments, each with its line."""
+    """Yields docstrings, other bare strings and comments, each with its line."""
     for node in ast.walk(ast.parse(source)):
         value = node.value if isinstance(node, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
@@ -33,7 +33,7 @@ def texts_of(source: str) -> Iterator[tuple[int, str]]:
 
 
 def problems_of(text: str) -> list[str]:
-    """The beginnings and phrases of a text that read like a riddle."""
+    """Returns the beginnings and phrases of a text that are not plain English."""
     plain = " ".join(text.split())
     return [found[0] for found in (*BEGINNING.finditer(plain), *PHRASE.finditer(plain))]
 

@@ -29,7 +29,7 @@ Report = Callable[[str], None]
 
 _HERE = Path(__file__).parent
 _SHOWN_VIOLATIONS = 20
-"""Of each rule; all of them are in the file beside the history."""
+"""The printed violations of each rule; the file beside the history has all."""
 _ALL_VIOLATIONS = "violations.txt"
 _HIGHEST_SEED = 2**31
 
@@ -52,7 +52,7 @@ def scenes() -> list[str]:
 
 
 def run_scene(name: str, folder: Path, *, seconds: float, seed: int, report: Report) -> list[Event]:
-    """Runs a scene and answers its history, which stays in `folder`."""
+    """Runs a scene; returns its history, which stays in `folder`."""
     run = cast(Run, import_module(f"tests.torture.{name}.scene").run)
     folder.mkdir(parents=True, exist_ok=True)
     run(folder, seconds=seconds, seed=seed, report=report)
@@ -60,13 +60,13 @@ def run_scene(name: str, folder: Path, *, seconds: float, seed: int, report: Rep
 
 
 def judge_scene(name: str, events: Sequence[Event]) -> list[Violation]:
-    """The invariants that the history of a scene breaks."""
+    """Returns the violations in the history of a scene."""
     judge = cast(Judge, import_module(f"tests.torture.{name}.judge").judge)
     return judge(events)
 
 
 def table(events: Sequence[Event], violations: Sequence[Violation]) -> str:
-    """Counts of what happened, as lines of text."""
+    """Returns the counts of events, as lines of text."""
     ops = {event["call"]: event["op"] for event in events if event.kind == CALL}
     outcomes = Counter(
         (ops.get(event["call"], "?"), " ".join(filter(None, (event["outcome"], event["reason"]))))
@@ -91,7 +91,7 @@ def table(events: Sequence[Event], violations: Sequence[Violation]) -> str:
 
 
 def _details(violations: Sequence[Violation], limit: int) -> list[str]:
-    """Violations by rule, at most `limit` of each."""
+    """Returns violations by rule, at most `limit` of each."""
     lines = []
     for rule in sorted({violation.rule for violation in violations}):
         found = [violation.detail for violation in violations if violation.rule == rule]
@@ -100,7 +100,7 @@ def _details(violations: Sequence[Violation], limit: int) -> list[str]:
 
 
 def _judged(name: str, folder: Path, events: Sequence[Event]) -> bool:
-    """Judges a history and prints the result; answers whether every invariant held."""
+    """Judges a history and prints the result; true if every invariant held."""
     violations = judge_scene(name, events)
     print(f"== {name}\n{table(events, violations)}")
     if violations:
@@ -131,11 +131,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt  # scenes end their processes on their way out
+    raise KeyboardInterrupt  # scenes end their processes when this exits
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs scenes and judges them; 0 if all invariants held."""
+    """Runs and judges scenes; returns 0 if all invariants held."""
     asked = _parse(arguments)
     names = asked.scenes or scenes()
     if asked.judge is not None:

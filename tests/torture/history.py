@@ -1,17 +1,17 @@
-"""The history of a run: a line of JSON for each event, in one file for each process, and how it is read.
+"""The history of a run: a line of JSON for each event, in one file for each process.
 
-Every process of a scene records what it is about to do, then how that ended, then everything it is given.
-A line is written by one system call, so that SIGKILL loses at most the line that was being written. Linux has
-one monotonic clock for all processes, which a moved wall clock does not touch: it orders the events.
+Every process of a scene records each call before it makes it, then its outcome, and every delivery. One
+system call writes a line, so that SIGKILL loses at most the line that was being written. Linux's monotonic
+clock orders the events: all processes share it, and a moved wall clock does not change it.
 
-These kinds are known to the runner, which counts them; a scene may record others:
+The runner counts these kinds; a scene may record others:
 
 | kind | fields | meaning |
 | --- | --- | --- |
 | `call` | `call`, `op` | a call is about to be made; `call` names it within the history |
 | `outcome` | `call`, `outcome`, `reason` | `done`, `refused` or `unknown`; a call without one is unknown |
-| `delivery` | the scene's own | something was handed to us |
-| `fault` | `fault` | something was broken, or mended, on purpose |
+| `delivery` | the scene's own | the process received a delivery |
+| `fault` | `fault` | the scene broke or repaired something |
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Event:
         return self.fields[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A field that not every event of the kind has."""
+        """Returns an optional field."""
         return self.fields.get(name, default)
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An invariant that a history breaks."""
+    """A violation of an invariant in a history."""
 
     rule: str
     """The invariant's number and a few words, such as `7 acknowledged message served again`."""
@@ -86,18 +86,18 @@ class Recorder:
         os.write(self._file, f"{line}\n".encode())
 
     def call(self, op: str, **fields: Any) -> str:
-        """Records a call before it is made; answers its name for `outcome`."""
+        """Records a call before it is made; returns its name for `outcome`."""
         self._calls += 1
         name = f"{self.process}:{self._calls}"
         self.record(CALL, call=name, op=op, **fields)
         return name
 
     def outcome(self, call: str, outcome: str, reason: str = "", **fields: Any) -> None:
-        """Records how a call ended: `DONE`, `REFUSED` or `UNKNOWN`."""
+        """Records the outcome of a call: `DONE`, `REFUSED` or `UNKNOWN`."""
         self.record(OUTCOME, call=call, outcome=outcome, reason=reason, **fields)
 
     def fault(self, fault: str, **fields: Any) -> None:
-        """Records what was broken on purpose, before it is broken, or mended."""
+        """Records a fault before it is made, or its repair."""
         self.record(FAULT, fault=fault, **fields)
 
     def close(self) -> None:
@@ -105,13 +105,13 @@ class Recorder:
 
 
 def read_history(folder: Path) -> list[Event]:
-    """All events of a folder and of the folders in it, in the order in which they happened."""
+    """Returns all events of a folder and its subfolders, in the order of their times."""
     events = [event for path in sorted(folder.rglob(f"*{_SUFFIX}")) for event in _read_file(path)]
     return sorted(events, key=lambda event: event.mono_ns)
 
 
 def _read_file(path: Path) -> Iterator[Event]:
-    """The events of one process; a torn last line is left out, a torn line before it is an error."""
+    """Yields the events of one process; omits a torn last line, and raises for one before it."""
     lines = path.read_bytes().split(b"\n")
     lines.pop()  # empty, or torn by a SIGKILL
     for line in lines:

@@ -1,4 +1,4 @@
-"""The recorder and the reader: nothing that was recorded is lost, and a torn line is left out."""
+"""The recorder and the reader: no recorded event is lost, and a torn line is omitted."""
 
 from __future__ import annotations
 

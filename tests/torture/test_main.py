@@ -1,4 +1,4 @@
-"""The runner: it finds scenes, counts what happened, and fails on a violation."""
+"""The runner: it finds scenes, counts events, and fails on a violation."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ LINES: dict[str, Callable[..., Line]] = {
     "skip_locked": SkipLockedLine,
 }
 FAR_S = 86_400
-"""The delay of messages that nobody consumes."""
+"""The delay of messages that are not consumed."""
 
 
 class Agent:
-    """Its commands. `line` says which line to use, and its arguments."""
+    """The agent's commands. `line` names the line to use, and its arguments."""
 
     def __init__(self) -> None:
         self._notes = Notes()
@@ -36,7 +36,7 @@ class Agent:
     # A producer
 
     async def produce(self, line: dict[str, Any], path: str, **load: Any) -> Figures:
-        """Put messages at a rate, and write to a file when each is due."""
+        """Puts messages at a rate, and writes their due times to a file."""
         async with _opened(**line) as opened:
             figures, due_us = await produce(opened, **load)
         write_pairs(Path(path), enumerate(due_us, load["first"]))
@@ -53,7 +53,7 @@ class Agent:
     # A consumer
 
     async def consume(self, line: dict[str, Any]) -> Figures:
-        """Begin to consume; answers when everything that is due comes."""
+        """Starts to consume; returns when due messages arrive from then on."""
         self._notes = Notes()
         self._line = _line(**line)
         await self._line.open()
@@ -66,13 +66,13 @@ class Agent:
         return await self.count()
 
     async def count(self) -> Figures:
-        """How many messages are settled."""
+        """Returns the number of settled messages."""
         if self._consuming is not None and self._consuming.done():
-            self._consuming.result()  # it failed
+            self._consuming.result()  # raises its error
         return {"settled": self._notes.acked + self._notes.refused}
 
     async def stop(self, path: str) -> Figures:
-        """End, and write to a file when each message came."""
+        """Stops consuming, and writes the arrival times to a file."""
         if self._consuming is not None:
             self._consuming.cancel()
             await asyncio.wait([self._consuming])
@@ -86,8 +86,8 @@ class Agent:
 async def produce(
     line: Line, *, first: int, messages: int, rate: float, delay_s: int
 ) -> tuple[Figures, array[int]]:
-    """Put messages at a rate, without waiting for answers; when each is due, in order."""
-    due_us = array("q", [await line.put(first, delay_s)])  # connections are warm then
+    """Puts messages at a rate, without waiting for answers; returns their due times in order."""
+    due_us = array("q", [await line.put(first, delay_s)])  # to warm up the connections
     due_us.extend([0] * (messages - 1))
     putting: set[asyncio.Task[None]] = set()
     failed: list[Exception] = []
@@ -114,9 +114,9 @@ async def produce(
 async def create_batches(
     line: Line, *, first: int, messages: int, batch: int, under_way: int
 ) -> Figures:
-    """Create messages in prepared batches as fast as it goes, with some batches under way."""
+    """Creates messages in prepared batches as fast as possible, with several batches in flight."""
     assert isinstance(line, SdkLine)
-    await line.put(first, FAR_S)  # the connection is warm then
+    await line.put(first, FAR_S)  # to warm up the connection
     end = first + messages
     prepared = [
         line.batch(start, min(batch, end - start), FAR_S) for start in range(first + 1, end, batch)
@@ -135,7 +135,7 @@ async def create_batches(
 
 
 async def create_singles(line: Line, *, first: int, tasks: int, seconds: float) -> Figures:
-    """Create messages one by one in many tasks, each of which waits for its answer."""
+    """Creates messages one by one in many tasks, each of which waits for its answer."""
     numbers = count(first)
     await line.put(next(numbers), FAR_S)
     freeze_heap()

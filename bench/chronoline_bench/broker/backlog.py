@@ -1,4 +1,4 @@
-"""The cases `leases` and `instant`: a backlog is consumed, beside the hand-written queue."""
+"""The cases `leases` and `instant`: consumers work off a backlog, beside the hand-written queue."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from chronoline_bench.report import Wanted
 LEASE_FLOOR = Wanted(at_least=2)
 INSTANT_CEILING = Wanted(at_most=0.5)
 PREFETCH = 1_000
-"""Leases that a consumer has in hand."""
+"""The most leases that a consumer holds at a time."""
 TAKES = (1, TAKE)
-"""How many jobs a consumer of the hand-written queue takes at a time.
+"""The jobs that a consumer of the hand-written queue takes at a time.
 
-One at a time, each has a lease and an ack of its own, as with a broker; many at a time share them.
+Taken one at a time, each has its own lease and ack, as with a broker; taken together, they share them.
 """
 _FILLED_A_SECOND = 20_000
 _LEAD_MS = 1_500
@@ -46,7 +46,7 @@ class InstantSizes:
 
 
 def measure_leases(stage: BrokerStage, sizes: LeaseSizes) -> None:
-    """Lease and ack of what is due already."""
+    """Measures lease and ack of messages that are already due."""
     with _places(stage, "leases") as (brokers, table):
         for consumers in sizes.consumers:
             title = f"lease and ack, {people(consumers)}"
@@ -73,7 +73,7 @@ def measure_leases(stage: BrokerStage, sizes: LeaseSizes) -> None:
 
 
 def measure_instant(stage: BrokerStage, sizes: InstantSizes) -> None:
-    """Many messages that fall due at one instant."""
+    """Measures many messages that fall due at one instant."""
     messages = sizes.messages
     with _places(stage, "instant") as (brokers, table):
         drains = _drains(
@@ -95,7 +95,7 @@ def measure_instant(stage: BrokerStage, sizes: InstantSizes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A backlog that was consumed."""
+    """The result of consuming a backlog."""
 
     arrivals: Arrivals
     due_us: int
@@ -104,7 +104,7 @@ class Drained:
 
     @property
     def rate(self) -> float:
-        """Messages a second, from the first arrival to the last ack."""
+        """Messages per second, from the first arrival to the last ack."""
         took_us = max(1, self.arrivals.last_ack_us - self.arrivals.earliest_us)
         return len(self.arrivals.first_us) * 1_000_000 / took_us
 
@@ -115,7 +115,7 @@ class Drained:
 
 
 Drain = Callable[[int], Drained]
-"""Fills in messages that are due at a moment, and consumes them."""
+"""Writes messages that are due at one moment, and consumes them."""
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def _drain(
     with stage.crowd(target, consumers, **line) as crowd:
         ready_us = wall_us()
         due_us = due_ms * 1_000
-        time.sleep(max(0, due_us - ready_us) / 1_000_000)  # they are due then
+        time.sleep(max(0, due_us - ready_us) / 1_000_000)  # until they are due
         crowd.await_settled(messages)
     stage.check(target, dict.fromkeys(range(messages), due_us), crowd.arrivals)
     return Drained(crowd.arrivals, due_us, ready_us)
@@ -172,16 +172,16 @@ def taking(take: int) -> str:
 
 
 def drain_overdue(drain: Drain) -> float:
-    """Messages a second, of what has been due for a while."""
+    """Returns the messages per second for an overdue backlog."""
     return drain(wall_us() // 1_000 - _OVERDUE_MS).rate
 
 
 def drain_instant(drain: Drain, messages: int) -> float:
-    """Seconds from the instant to the last arrival; all are filled in before it, and consumers wait."""
+    """Returns the seconds from the instant to the last arrival; all messages are written before it."""
     lead_ms = _LEAD_MS + messages * 1_000 // _FILLED_A_SECOND
     for _ in range(_TRIES):
         drained = drain(wall_us() // 1_000 + lead_ms)
         if drained.ready_us <= drained.due_us:
             return drained.last_s
         lead_ms *= 2
-    raise ChronolineError(f"{messages} messages could not be filled in before they were due")
+    raise ChronolineError(f"{messages} messages could not be written before they were due")

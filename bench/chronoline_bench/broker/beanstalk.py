@@ -1,6 +1,6 @@
 """A client of beanstalkd with the commands that the bench needs, and the line over it.
 
-Commands are answered in their order, so several can be under way.
+The server answers commands in order, so several can be in flight.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Beanstalk(asyncio.Protocol):
     # Commands
 
     async def use(self, tube: str) -> None:
-        """New jobs go there, and jobs are reserved from there alone."""
+        """Selects the only tube of this connection, for put and reserve."""
         name = tube.encode()
         await self._ask(b"use " + name, b"USING")
         await self._ask(b"watch " + name, b"WATCHING")
         await self._ask(b"ignore default", b"WATCHING")
 
     async def put(self, body: bytes, delay_s: int) -> int:
-        """Answers the job's id when the job is on disk."""
+        """Puts a job; returns its id when the job is on disk."""
         command = b"put 0 %d %d %d\r\n%b" % (delay_s, TTR_S, len(body), body)
         return int((await self._ask(command, b"INSERTED")).words[1])
 
@@ -73,7 +73,7 @@ class Beanstalk(asyncio.Protocol):
         await self._ask(b"delete %d" % job_id, b"DELETED")
 
     async def stats(self, tube: str) -> dict[str, str]:
-        """The counts of a tube; empty if it does not exist, as without jobs it does not."""
+        """Returns the counts of a tube; empty if it does not exist, as without jobs."""
         answer = await self._send(b"stats-tube " + tube.encode())
         lines = answer.data.decode().splitlines()
         return dict(line.split(": ", 1) for line in lines if ": " in line)
@@ -114,7 +114,7 @@ class Beanstalk(asyncio.Protocol):
                 future.set_result(answer)
 
     def _next(self) -> _Answer | None:
-        """The next whole answer."""
+        """Returns the next complete answer."""
         line_end = self._buffer.find(_END)
         if line_end < 0:
             return None
@@ -132,9 +132,9 @@ class Beanstalk(asyncio.Protocol):
 
 
 class BeanstalkLine(Line):
-    """A tube. Delays are whole seconds, and count from when the server takes the job in.
+    """A tube. Delays are whole seconds, and count from the server's receipt of the job.
 
-    A connection that waits for a job answers nothing else: whoever consumes does not put.
+    A connection that waits for a job answers nothing else: a consumer does not put.
     """
 
     def __init__(self, port: int, tube: str, connections: int = 1) -> None:
@@ -159,7 +159,7 @@ class BeanstalkLine(Line):
         return due_us
 
     async def consume(self, notes: Notes, ready: Callable[[], None]) -> None:
-        """A job at a time on each connection; the next one is asked for together with the delete."""
+        """Takes one job at a time on each connection; the next reserve is sent together with the delete."""
         ready()
         async with asyncio.TaskGroup() as group:
             for connection in self._connections:

@@ -1,4 +1,4 @@
-"""The bench `broker`: from a producer through a broker to consumers, beside two queues that people use.
+"""The bench `broker`: from a producer through a broker to consumers, beside two other queues.
 
 The broker, the peers, the producer and every consumer run on this machine, each in a process of its own.
 """
@@ -15,10 +15,10 @@ from chronoline_bench.broker.backlog import (
     measure_leases,
 )
 from chronoline_bench.broker.creates import CreateSizes, measure_creates
+from chronoline_bench.broker.full_timeline import WaitingSizes, measure_waiting
 from chronoline_bench.broker.lateness import LatenessSizes, measure_lateness
 from chronoline_bench.broker.lines import POLL_S
 from chronoline_bench.broker.stage import BrokerStage
-from chronoline_bench.broker.waiting import WaitingSizes, measure_waiting
 from chronoline_bench.engines.postgres import shared_buffers_mb
 from chronoline_bench.session import Session
 from chronoline_bench.workload import BODY_BYTES
@@ -26,7 +26,7 @@ from chronoline_bench.workload import BODY_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of all cases."""
 
     lateness: LatenessSizes
     creates: CreateSizes
@@ -68,7 +68,7 @@ def measure(session: Session) -> None:
 
 
 def measure_sizes(session: Session, sizes: Sizes) -> None:
-    """Measure the chosen cases in this order; all if none is chosen."""
+    """Measures the chosen cases in this order; all if none is chosen."""
     session.notes += _notes()
     with BrokerStage(session) as stage:
         cases: dict[str, Callable[[], None]] = {
@@ -82,17 +82,17 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
         theirs = stage.peers
     session.notes.append(
         f"of the peers' messages {theirs.lost:,} were lost, {theirs.duplicated:,} came twice,"
-        f" {theirs.early:,} early; they are not in our counts"
+        f" {theirs.early:,} early; these are not in the counts"
     )
 
 
 def _notes() -> tuple[str, ...]:
     return (
         f"bodies of {BODY_BYTES} bytes; everything runs on the same cores, producers and consumers included",
-        "late: from when a message is due until a consumer has it; of what fell due while as much fell due as"
-        " was put; medians of the rounds",
-        "beanstalkd flushes every write. Its delays are whole seconds, counted from when it takes a job in:"
-        " so all messages have the same delay, and are spread by when they are put, to each of them alike",
+        "late: from when a message is due until a consumer has it; for messages due in the"
+        " steady span of the load; medians of the rounds",
+        "beanstalkd flushes every write. Its delays are whole seconds, counted from its receipt of a job:"
+        " so all messages have the same delay, and are spread by the times of their puts, on all systems",
         "the hand-written queue: one table with an index on due; SELECT … FOR UPDATE SKIP LOCKED, DELETE, in"
         f" one transaction; polled each {POLL_S * 1000:g} ms, at once while there is more",
         f"PostgreSQL's settings are its defaults, but shared_buffers: {shared_buffers_mb()} MB",

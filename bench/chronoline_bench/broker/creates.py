@@ -15,7 +15,7 @@ from chronoline_bench.workload import BODY_BYTES
 
 BATCH = 1_000
 UNDER_WAY = 4
-"""Batches that one client has under way."""
+"""The batches that one client has in flight."""
 TASKS = 64
 BATCH_FLOORS = {"sqlite": Wanted(value_at_least=30_000), "postgresql": Wanted(at_least=0.4)}
 SINGLES_FLOOR = Wanted(at_least=2)
@@ -25,9 +25,9 @@ SINGLES_FLOOR = Wanted(at_least=2)
 class CreateSizes:
     rounds: int
     messages: int
-    """In batches, in each round."""
+    """Messages created in batches, in each round."""
     seconds: float
-    """How long single ones are created, in each round."""
+    """The duration of single creates in each round."""
 
 
 def measure_creates(stage: BrokerStage, sizes: CreateSizes) -> None:
@@ -57,7 +57,7 @@ def measure_creates(stage: BrokerStage, sizes: CreateSizes) -> None:
 def _measure_batches(
     stage: BrokerStage, engine: str, sizes: CreateSizes
 ) -> tuple[float, tuple[str, float]]:
-    """The rate, and that of the raw engine, with its name."""
+    """Returns the rate, and the name and rate of the raw engine."""
     with (
         stage.broker(engine, f"batches_{engine}") as broker,
         stage.database(engine, f"batches_{engine}_raw") as raw,
@@ -92,7 +92,7 @@ def _create(stage: BrokerStage, target: Target, messages: int) -> float:
 
 
 def _measure_singles(stage: BrokerStage, sizes: CreateSizes) -> dict[str, float]:
-    """The rates of both engines, and of beanstalkd where it is available."""
+    """Returns the rates of both engines, and of beanstalkd if it is available."""
     with ExitStack() as opened:
         targets: dict[str, Target] = {
             engine: opened.enter_context(stage.broker(engine, f"singles_{engine}")).open()
@@ -130,6 +130,6 @@ def _create_singles(stage: BrokerStage, target: Target, seconds: float) -> float
 
 
 def _expect_created(stage: BrokerStage, target: Target) -> None:
-    """Count acknowledged messages that are missing, and others that are there."""
+    """Counts acknowledged messages that are missing, and surplus ones."""
     tally = stage.session.tally if target.ours else stage.peers
     tally.expect(target.waiting, target.count())

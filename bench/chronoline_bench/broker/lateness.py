@@ -15,24 +15,24 @@ from chronoline_bench.harness.stage import CONTROL
 from chronoline_bench.report import Wanted
 
 OVER_MS = 1.0
-"""As much later than the reference is allowed."""
+"""The allowed excess over the reference."""
 BEHIND_MS = 100.0
-"""If half of all are later than this, the queue grows."""
+"""The queue grows if half of the messages are later than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatenessSizes:
     rounds: int
     loads: tuple[tuple[int, int], ...]
-    """Messages a second, and consumers."""
+    """Pairs of messages per second and consumers."""
     steady_s: float
     delay_s: int
-    """Whole seconds, since beanstalkd has no others."""
+    """Whole seconds, the unit of beanstalkd's delays."""
     with_table: bool = True
 
 
 def measure_lateness(stage: BrokerStage, sizes: LatenessSizes) -> None:
-    """Every load by all of them in turn, each time on a topic, tube or table of its own."""
+    """Measures each load on all systems in turn, each time on a new topic, tube or table."""
     with ExitStack() as opened:
         places: dict[str, Callable[[], Target]] = {}
         for engine in ENGINES:
@@ -88,18 +88,18 @@ def report_lateness(
 def _keeps_up(
     stage: BrokerStage, late: Mapping[str, float] | None, rate: int, consumers: int
 ) -> bool:
-    """Whether beanstalkd kept up; a note says if not, since the lateness of a growing queue is no measure."""
+    """Whether beanstalkd kept up; if not, adds a note, since a growing queue has no meaningful lateness."""
     if late is None or late["p50"] <= BEHIND_MS:
         return True
     stage.session.notes.append(
-        f"beanstalkd did not keep up with {rate:,}/s, {people(consumers)}: nothing is judged by its lateness"
+        f"beanstalkd did not keep up with {rate:,}/s, {people(consumers)}: its lateness is no reference"
         " there"
     )
     return False
 
 
 def over(reference_ms: float | None) -> Wanted | None:
-    """At most a millisecond more than the reference."""
+    """Returns the bound: at most a millisecond more than the reference."""
     if reference_ms is None:
         return None
     return Wanted(value_at_most=round(reference_ms + OVER_MS, 2))

@@ -1,6 +1,6 @@
-"""The ways to put messages somewhere and to get them back: through the SDK, or on a table of PostgreSQL.
+"""Lines: the clients through which an agent puts and consumes, by the SDK or on a PostgreSQL table.
 
-beanstalkd has one too, in `beanstalk`. All do the same work in an agent.
+The line to beanstalkd is in `beanstalk`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def number_of_id(message_id: str) -> int:
 
 
 def body_of(number: int) -> bytes:
-    """A body of the size that all benches use; it begins with the message's number."""
+    """Returns a body of the benches' common size; it begins with the message's number."""
     return number.to_bytes(_NUMBER_BYTES, "big") + _REST
 
 
@@ -43,7 +43,7 @@ def number_of_body(body: bytes) -> int:
 
 
 class Line(ABC):
-    """A way to put and to consume. It is opened in the event loop that uses it."""
+    """A client that puts and consumes. It is opened in the event loop that uses it."""
 
     @abstractmethod
     async def open(self) -> None: ...
@@ -53,22 +53,21 @@ class Line(ABC):
 
     @abstractmethod
     async def put(self, number: int, delay_s: int, hand: int = 0) -> int:
-        """Put a message that is due `delay_s` from now, and return when it is durable.
+        """Puts a message that is due `delay_s` from now; returns when it is durable.
 
-        Answers when it is due, in µs. `hand` tells apart callers that put at the same time.
+        Returns the due time in µs. `hand` is the number of the calling task among concurrent ones.
         """
 
     @abstractmethod
     async def consume(self, notes: Notes, ready: Callable[[], None]) -> None:
-        """Take messages until it is cancelled, and ack each.
+        """Takes messages until it is cancelled, and acks each.
 
-        `ready` is called when everything that is due comes from now on. What was taken is settled before
-        it ends.
+        Calls `ready` when due messages arrive from then on. Settles all taken messages before it ends.
         """
 
 
 class SdkLine(Line):
-    """A topic of a broker, by `AsyncClient`. Acks overlap; `prefetch` bounds the leases in hand."""
+    """A topic of a broker, through `AsyncClient`. Acks overlap; `prefetch` bounds the held leases."""
 
     def __init__(self, address: str, topic: str, prefetch: int = 256) -> None:
         self._topic = topic
@@ -109,7 +108,7 @@ class SdkLine(Line):
             await self._client.unsubscribe(stream)
 
     def batch(self, first: int, count: int, delay_s: int) -> list[ToSend]:
-        """Messages for `put_many`."""
+        """Prepares messages for `put_many`."""
         due = datetime.now(UTC) + timedelta(seconds=delay_s)
         return [
             ToSend(id=message_id(number), body=body_of(number), due=due)
@@ -130,10 +129,10 @@ async def _ack(lease: AsyncLease, notes: Notes) -> None:
 
 
 class SkipLockedLine(Line):
-    """A queue as people write it by hand: one table, SELECT … FOR UPDATE SKIP LOCKED, DELETE.
+    """A typical hand-written queue: one table, SELECT … FOR UPDATE SKIP LOCKED, DELETE.
 
-    A consumer takes up to `take` jobs at a time, and works on them in an open transaction: that is its lease.
-    It polls every 5 ms, and at once while there is more.
+    A consumer takes up to `take` jobs at a time, and holds them in an open transaction, which is its lease.
+    It polls every 5 ms, and at once after a poll that found jobs.
     """
 
     def __init__(self, url: str, take: int = 1, connections: int = 1) -> None:
@@ -166,7 +165,7 @@ class SkipLockedLine(Line):
         return due_us
 
     async def consume(self, notes: Notes, ready: Callable[[], None]) -> None:
-        """Work in a thread, without an event loop, as fast as the driver is."""
+        """Works in a thread, without an event loop, at the speed of the driver."""
         stopping = threading.Event()
         working = asyncio.ensure_future(asyncio.to_thread(self._work, notes, stopping))
         ready()
@@ -186,7 +185,7 @@ class SkipLockedLine(Line):
                 stopping.wait(next_s - time.monotonic())
 
     def _serve(self, connection: psycopg.Connection, notes: Notes) -> int:
-        """Take and delete once; how many jobs."""
+        """Takes and deletes once; returns the number of jobs."""
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute(QUERIES["take"], {"limit": self._take})
             ids = [int(row[0]) for row in cursor]

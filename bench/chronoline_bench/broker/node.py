@@ -17,7 +17,7 @@ class Agent:
         self._node: BrokerService | None = None
 
     async def serve(self, url: str) -> Figures:
-        """Start a broker on a store; its port and its process."""
+        """Starts a broker on a store; returns its port and process id."""
         self._node = BrokerService(self._store.enter_context(open_store(url)))
         await self._node.start("127.0.0.1", 0)
         search_seldom()  # as `chronoline up` does

@@ -1,5 +1,5 @@
 -- name: create_table
--- A queue as people write it by hand: one table, what has been done is deleted.
+-- The table of the hand-written queue; finished jobs are deleted.
 CREATE TABLE jobs (
     id bigint PRIMARY KEY,
     due timestamptz NOT NULL,
@@ -7,31 +7,31 @@ CREATE TABLE jobs (
 );
 
 -- name: create_index
--- For what falls due.
+-- Finds due jobs.
 CREATE INDEX ON jobs (due);
 
 -- name: empty
--- For the next measurement.
+-- Empties the table before a measurement.
 TRUNCATE jobs;
 
 -- name: insert
--- One job, in a transaction of its own.
+-- Adds one job.
 INSERT INTO jobs (id, due, body) VALUES (%(id)s, %(due)s, %(body)s);
 
 -- name: take
--- The next that are due, and that nobody else has; they are ours until the transaction ends.
+-- Takes the next due jobs that no other consumer holds, until the transaction ends.
 SELECT id, body FROM jobs WHERE due <= now() ORDER BY due LIMIT %(limit)s FOR UPDATE SKIP LOCKED;
 
 -- name: delete
--- What has been done.
+-- Deletes finished jobs.
 DELETE FROM jobs WHERE id = ANY(%(ids)s);
 
 -- name: count
--- How many there are.
+-- Counts the jobs.
 SELECT count(*) FROM jobs;
 
 -- name: fill
--- Jobs that are due at one moment.
+-- Adds jobs that are due at one moment.
 INSERT INTO jobs (id, due, body)
 SELECT number, %(due)s, decode(repeat('00', %(body_bytes)s), 'hex')
 FROM generate_series(0, %(count)s::bigint - 1) AS number;

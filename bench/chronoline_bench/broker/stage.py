@@ -26,11 +26,11 @@ MOST_CONSUMERS = 4
 BEANSTALKD = "beanstalkd"
 TABLE = "the hand-written queue"
 _WRITERS = 8
-"""Connections of a producer at a rate, where one cannot do it."""
+"""Connections of a producer at a rate that one connection cannot reach."""
 
 
 class BrokerStage(Stage):
-    """Every case has databases, tubes and tables of its own; in a quick run they share the brokers."""
+    """Every case has its own databases, tubes and tables; in a quick run the cases share the brokers."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -48,7 +48,7 @@ class BrokerStage(Stage):
 
     @contextmanager
     def broker(self, engine: str, name: str, *, alone: bool = False) -> Iterator[Broker]:
-        """A broker on an empty database; in a quick run it is shared, unless it has to be alone."""
+        """Opens a broker on an empty database; a quick run shares it, unless it has to be alone."""
         if self.session.quick and not alone:
             if engine not in self._shared:
                 made = self._start_broker(engine, engine)
@@ -63,7 +63,7 @@ class BrokerStage(Stage):
 
     @contextmanager
     def tubes(self, name: str) -> Iterator[Callable[[], TubeTarget] | None]:
-        """A maker of tubes of a new beanstalkd; None where beanstalkd is not available."""
+        """Starts a beanstalkd and yields a maker of tubes; None if beanstalkd is not available."""
         if not self._has_beanstalkd:
             yield None
             return
@@ -82,7 +82,7 @@ class BrokerStage(Stage):
     def carry(
         self, target: Target, *, rate: int, steady_s: float, delay_s: int, consumers: int
     ) -> Passage:
-        """Put messages at a rate, all with the same delay; for `steady_s` as many come as are put."""
+        """Puts messages at a rate, all with the same delay; for `steady_s` they come at the same rate."""
         messages = round(rate * (delay_s + steady_s))
         path = self.path()
         with self.crowd(target, consumers) as crowd, Control() as control:
@@ -111,18 +111,18 @@ class BrokerStage(Stage):
 
     @contextmanager
     def crowd(self, target: Target, consumers: int, **line: Any) -> Iterator[Crowd]:
-        """Consumers that work within the block; after it the arrivals are known."""
+        """Runs consumers within the block; their arrivals are available after it."""
         crowd = Crowd([self.agent(agent, 1 + number) for number in range(consumers)])
         try:
             crowd.start(target.line(**line))
             if target.ours and consumers > 1:
-                time.sleep(2 * SETTINGS.window_ms / 1000)  # all have their shares then
+                time.sleep(2 * SETTINGS.window_ms / 1000)  # until all have their shares
             yield crowd
         finally:
             crowd.stop(self)
 
     def check(self, target: Target, due_us: Mapping[int, int], arrivals: Arrivals) -> None:
-        """Count what was lost, came twice or early."""
+        """Counts lost, duplicated and early messages."""
         self.add_tally(count_up(due_us, arrivals, left=target.left()), ours=target.ours)
 
 
@@ -132,7 +132,7 @@ class Crowd:
     def __init__(self, agents: list[AgentProcess]) -> None:
         self._agents = agents
         self.arrivals = Arrivals()
-        """Known when they have stopped."""
+        """Available when the consumers have stopped."""
 
     def start(self, line: dict[str, Any]) -> None:
         for each in self._agents:
@@ -140,7 +140,7 @@ class Crowd:
         self._answers()
 
     def await_settled(self, messages: int, *, quiet_s: float = QUIET_S) -> None:
-        """Wait until they have settled as many, or nothing more comes."""
+        """Waits until they have settled this number, or no more messages come."""
         await_count(
             lambda: sum(int(each.ask("count")["settled"]) for each in self._agents),
             messages,
@@ -155,7 +155,7 @@ class Crowd:
             self.arrivals.add(take_pairs(path), **counts)
 
     def _answers(self) -> list[Figures]:
-        """The answer of each, also after one failed: none is left for the next command."""
+        """Returns the answer of each, also after one failed, so that none is left for the next command."""
         answers: list[Figures] = []
         failed: list[ChronolineError] = []
         for each in self._agents:
@@ -169,11 +169,11 @@ class Crowd:
 
 
 def find_beanstalkd(session: Session) -> bool:
-    """Whether beanstalkd is available; if not, a note and a line on stderr say so."""
+    """Whether beanstalkd is available; if not, adds a note and prints a line on stderr."""
     try:
         find_program()
     except MissingExtra as error:
-        note = f"beanstalkd is NOT measured, so that nothing is judged by it: {error}"
+        note = f"beanstalkd is NOT measured, so its rows have no reference: {error}"
         session.notes.append(note)
         print(note, file=sys.stderr, flush=True)
         return False

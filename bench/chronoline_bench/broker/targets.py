@@ -1,4 +1,4 @@
-"""Where messages wait: a topic of a broker, a tube of beanstalkd, or a table."""
+"""Targets of a load: a topic of a broker, a tube of beanstalkd, or a table."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from chronoline_bench.session import Advance
 from chronoline_bench.workload import BODY_BYTES, Filling, count_all
 
 SETTINGS = TopicSettings(window_ms=250)
-"""Consumers that join have their shares soon; nothing else depends on it."""
+"""Short, so that new consumers soon have their shares."""
 TAKE = 100
-"""Jobs that a consumer of the hand-written queue takes at a time, by default."""
+"""The default number of jobs that a consumer of the hand-written queue takes at a time."""
 _JOBS = ("current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed")
 
 
 class Target(ABC):
-    """A place with numbers of its own for its messages; each number is used once."""
+    """A holder of waiting messages. It numbers them; each number is used once."""
 
     ours = False
-    """Whether it is Chronoline's, and not a reference."""
+    """True for Chronoline, false for a reference."""
 
     def __init__(self) -> None:
         self._next = 0
         self.waiting = 0
-        """Messages that were put there beforehand, and stay."""
+        """Messages that were written beforehand, and stay."""
 
     def reserve(self, count: int) -> int:
-        """The first of as many unused numbers."""
+        """Reserves unused numbers; returns the first."""
         self._next += count
         return self._next - count
 
     @abstractmethod
     def line(self, **more: Any) -> dict[str, Any]:
-        """The arguments of an agent's line to it."""
+        """Returns the arguments of an agent's line to it."""
 
     @abstractmethod
     def count(self) -> int:
-        """How many messages it holds."""
+        """Returns the number of messages that it holds."""
 
     def left(self) -> int:
         return self.count() - self.waiting
@@ -76,7 +76,7 @@ class BrokerTarget(Target):
         return count_all(self._database.store, self._topic, _now_ms())
 
     def fill(self, messages: int, start_ms: int, span_ms: int, advance: Advance) -> range:
-        """Write messages straight into the table, before anybody consumes; their numbers."""
+        """Writes messages directly into the table, before consumers start; returns their numbers."""
         assert self._next == 0, "the first numbers are those of the filling"
         self._next = messages
         filling = Filling(total=messages, start_ms=start_ms, span_ms=span_ms, now_ms=_now_ms())
@@ -101,7 +101,7 @@ class Broker(Closing):
         self._address = f"127.0.0.1:{serving['port']}"
 
     def open(self) -> BrokerTarget:
-        """A new topic."""
+        """Creates a topic."""
         self._topics += 1
         name = f"topic-{self._topics}"
         made = self.database.store.create_topic(name, SETTINGS, now_ms=_now_ms())
@@ -149,7 +149,7 @@ class TableTarget(Target):
         return int(row[0]) if row else 0
 
     def fill(self, messages: int, due_ms: int) -> range:
-        """Write jobs that are due at one moment; their numbers."""
+        """Writes jobs that are due at one moment; returns their numbers."""
         self._next = messages
         due = datetime.fromtimestamp(due_ms / 1000, UTC)
         values = {"due": due, "count": messages, "body_bytes": BODY_BYTES}

@@ -1,1 +1,1 @@
-"""The engines as a bench sees them: the store on a database, and the raw database beside it."""
+"""The engines of a bench: the store on a database, and the raw database beside it."""

@@ -1,7 +1,7 @@
-"""What a bench asks of an engine.
+"""The contract of the engines in a bench.
 
-A raw table is one that the store itself made in a database of its own, so it has the same columns, the
-same indexes and the same settings by construction.
+The store itself makes the raw table, in a separate database, so the columns, indexes and settings are the
+same by construction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Place = Literal["inline", "apart"]
 
 
 class RawRow(NamedTuple):
-    """What a create writes, ready for the driver."""
+    """The row that a create writes, ready for the driver."""
 
     topic: int
     bucket: int
@@ -47,7 +47,7 @@ RAW_COLUMNS = ", ".join(RawRow._fields)
 
 
 def raw_row(topic: Topic, message: NewMessage, now_ms: int) -> RawRow:
-    """A message without headers as a row."""
+    """Returns a message without headers as a row."""
     buckets = topic.settings.buckets
     bucket = bucket_of(message.id, buckets)
     return RawRow(
@@ -72,45 +72,45 @@ class Database(Closing):
     url: str
     store: Store
     bulk_name: str
-    """What `insert_many` does, in words."""
+    """A label for `insert_many`."""
     settling: str
-    """What `settle` does, in words."""
+    """A label for `settle`."""
 
     @abstractmethod
     def insert_many(self, rows: Sequence[RawRow]) -> None:
-        """Adds rows by the fastest way that the engine has, in one commit."""
+        """Adds rows in the engine's fastest way, in one commit."""
 
     @abstractmethod
     def insert_one(self, row: RawRow) -> None:
-        """Adds a row in a commit of its own."""
+        """Adds a row in its own commit."""
 
     @abstractmethod
     def fill(self, topic: Topic, filling: Filling, advance: Advance) -> None:
-        """Adds many waiting messages straight to the table, as quickly as it can be done."""
+        """Adds many waiting messages directly to the table, as fast as possible."""
 
     @abstractmethod
     def settle(self) -> None:
-        """What the engine does by itself in time, done now."""
+        """Does the engine's background work now: a checkpoint, a vacuum."""
 
     @abstractmethod
     def count(self, topic: Topic) -> int:
-        """The raw count of a topic's rows."""
+        """Counts a topic's rows."""
 
     @abstractmethod
     def bytes_on_disk(self) -> int:
-        """The size of the messages with their indexes and bodies."""
+        """Returns the size of the messages with their indexes and bodies."""
 
     @abstractmethod
     def keeping_bodies(self, place: Place) -> AbstractContextManager[None]:
-        """Within the block the store keeps new bodies there, of whatever size."""
+        """Within the block the store keeps new bodies of any size in this place."""
 
     @abstractmethod
     def close(self) -> None:
-        """Removes the database: large ones must not stand in the way of the next."""
+        """Removes the database, to free its disk space."""
 
 
 class Engine(Closing):
-    """Makes databases, and ends what it started for them."""
+    """Makes databases on a server or in a folder."""
 
     name: str
 
@@ -123,7 +123,7 @@ class Engine(Closing):
 
 
 def insert_batches(database: Database, topic: Topic, messages: int, batch: int) -> float:
-    """Insert waiting messages by the engine's fastest way; rows a second."""
+    """Inserts waiting messages in the engine's fastest way; returns rows per second."""
     now_ms = SystemClock().now_ms()
     batches = [
         [raw_row(topic, message, now_ms) for message in some]

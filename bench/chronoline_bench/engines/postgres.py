@@ -74,7 +74,7 @@ class PostgresDatabase(Database):
 
         def work() -> None:
             with self._connect() as connection:
-                # Nobody was promised these rows, and a checkpoint follows.
+                # These rows need not survive a crash, and a checkpoint follows.
                 connection.execute("SET synchronous_commit = off")
                 while True:
                     with lock:
@@ -99,7 +99,7 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def keeping_bodies(self, place: Place) -> Iterator[None]:
-        """Inline reaches as far as a page does; what is larger lies apart whatever is asked for."""
+        """PostgreSQL keeps a body inline only if its row fits into a page; larger ones always lie apart."""
         self._store_bodies("MAIN" if place == "inline" else "EXTERNAL")
         try:
             yield
@@ -123,7 +123,7 @@ class PostgresDatabase(Database):
 
 
 class PostgresEngine(Engine):
-    """A server of our own, with PostgreSQL's default settings but for its memory."""
+    """A server started for the run, with PostgreSQL's default settings except for its memory."""
 
     name = "postgresql"
 
@@ -134,7 +134,7 @@ class PostgresEngine(Engine):
             with psycopg.connect(self.server.url(), autocommit=True) as connection:
                 setting = f"ALTER SYSTEM SET shared_buffers = '{shared_buffers_mb()}MB'"
                 connection.execute(setting.encode())
-            self.server.stop()  # it takes a new start
+            self.server.stop()  # the setting needs a restart
             self.server.start()
         except BaseException:
             self.server.stop()
@@ -148,7 +148,7 @@ class PostgresEngine(Engine):
 
 
 def copy_rows(connection: Connection, rows: Sequence[RawRow]) -> None:
-    """Add rows by one COPY."""
+    """Adds rows with one COPY."""
     with connection.cursor() as cursor, cursor.copy(_COPY.encode()) as copy:
         copy.set_types(_TYPES)
         for row in rows:
@@ -161,7 +161,7 @@ def drop_database(server: PostgresServer, name: str) -> None:
 
 
 def shared_buffers_mb() -> int:
-    """A quarter of the machine's memory, as PostgreSQL's manual advises, and at most 1 GB."""
+    """Returns a quarter of the machine's memory, as PostgreSQL's manual advises, and at most 1 GB."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(_MOST_BUFFERS_MB, memory_bytes // 4 // 1024**2)
 

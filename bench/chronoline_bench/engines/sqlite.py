@@ -29,9 +29,9 @@ PRAGMAS = {
     "temp_store": "MEMORY",
     "cache_size": "-65536",
 }
-"""Those of the store's writer; a test compares them."""
+"""The settings of the store's writer; a test compares them."""
 _CHECKPOINT_PAGES = 2_000
-"""8 MB, like the store, which does by itself what SQLite does here."""
+"""8 MB, as in the store, which makes its checkpoints itself."""
 _BORDER = "chronoline.stores.sqlite.engine.INLINE_BODY_BYTES"
 _INSERT = f"INSERT INTO messages ({RAW_COLUMNS}) VALUES ({', '.join('?' * len(RawRow._fields))})"
 _FILL_ROWS = 20_000
@@ -110,7 +110,7 @@ class SqliteEngine(Engine):
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A raw connection with the same settings as the store's."""
+    """Opens a raw connection with the settings of the store's."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     for name, value in PRAGMAS.items():
         connection.execute(f"PRAGMA {name}={value}")

@@ -1,8 +1,8 @@
-"""Agents: helper processes of a bench that carry out commands.
+"""Agents: helper processes of a bench that execute commands.
 
 `python -m chronoline_bench.harness.agent MODULE` makes an instance of the module's class `Agent`. It reads
 commands from its input, a JSON object in each line: `do` names a coroutine method, the other members are its
-arguments. It answers each by a line, `{"done": …}` or `{"error": …}`. It ends when its input ends, and
+arguments. It answers each with a line, `{"done": …}` or `{"error": …}`. It ends when its input ends, and
 so with the bench.
 """
 
@@ -42,14 +42,14 @@ class AgentProcess(Child):
         super().__init__([sys.executable, "-m", _PROGRAM, self._module], log_path=log_path)
 
     def begin(self, do: str, **arguments: Any) -> None:
-        """Send a command as soon as the agent is ready; `answer` waits for its end."""
+        """Sends a command as soon as the agent is ready; `answer` waits for its end."""
         if not self._is_ready:
             self.hear(_READY, PATIENCE_S)
             self._is_ready = True
         self.say(json.dumps({"do": do, **arguments}))
 
     def answer(self, patience_s: float = PATIENCE_S) -> Figures:
-        """The answer to the oldest command without one. Raises `ChronolineError` if the command failed."""
+        """Returns the next command's answer. Raises `ChronolineError` if the command failed."""
         answer: dict[str, Any] = json.loads(self.hear("{", patience_s))
         if "error" in answer:
             raise ChronolineError(answer["error"])
@@ -61,7 +61,7 @@ class AgentProcess(Child):
         return self.answer(patience_s)
 
     def close(self) -> None:
-        """End its input, and wait until it has closed what it opened."""
+        """Closes its input, and waits until it has ended."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -78,7 +78,7 @@ class AgentProcess(Child):
 
 
 async def serve(agent: object) -> None:
-    """Carry out commands until the input ends; then call the agent's `close`, if it has one."""
+    """Executes commands until the input ends; then calls the agent's `close`, if it has one."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
@@ -106,17 +106,17 @@ async def _carry_out(agent: object, line: bytes) -> None:
 
 
 async def paced(count: int, rate: float, *, start: int = 0) -> AsyncIterator[int]:
-    """The numbers from `start` to `count`, `rate` of them a second."""
+    """Yields the numbers from `start` to `count`, `rate` of them a second."""
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     for place in range(start, count):
         while (wait_s := started_s + place / rate - loop.time()) > 0:
-            await asyncio.sleep(wait_s)  # its turn comes then
+            await asyncio.sleep(wait_s)
         yield place
 
 
 def freeze_heap() -> None:
-    """Exclude everything that exists from garbage collections: they would disturb a measurement."""
+    """Excludes all existing objects from garbage collections, which would disturb a measurement."""
     gc.collect()
     gc.freeze()
 
@@ -126,7 +126,7 @@ async def _run(module: str) -> None:
     print(_READY, flush=True)
     await serve(agent)
     sys.stdout.flush()
-    os._exit(0)  # threads may be busy still, Spark's too: nobody waits for their results
+    os._exit(0)  # threads may still be busy, Spark's too: their results are not needed
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The way of messages from a sender to a receiver: what was due when, what came when, and how late."""
+"""The passage of messages from a sender to receivers: their due times, arrivals and lateness."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _PAIR = struct.Struct("<qq")
 
 
 def wall_us() -> int:
-    """The wall clock."""
+    """Returns the wall clock's time."""
     return time.time_ns() // 1_000
 
 
 def write_pairs(path: Path, pairs: Iterable[tuple[int, int]]) -> None:
-    """Write a file of pairs: a message's number, and the time in µs at which it is due, or came."""
+    """Writes a file of pairs: a message's number, and its due or arrival time in µs."""
     path.write_bytes(b"".join(_PAIR.pack(*pair) for pair in pairs))
 
 
 def take_pairs(path: Path) -> Iterator[tuple[int, int]]:
-    """The pairs of a file, which is removed."""
+    """Yields the pairs of a file, and removes the file."""
     data = path.read_bytes()
     path.unlink()
     for number, moment_us in _PAIR.iter_unpack(data):
@@ -35,7 +35,7 @@ def take_pairs(path: Path) -> Iterator[tuple[int, int]]:
 
 
 class Notes:
-    """What came to a receiver, in its own process, and how many of its acks were done or refused."""
+    """The arrivals at one receiver, in its own process, and its acks."""
 
     def __init__(self) -> None:
         self.numbers = array("q")
@@ -56,11 +56,11 @@ class Notes:
 
     @property
     def untaken(self) -> int:
-        """How many messages came since the last `take`; one that came twice counts once."""
+        """The number of messages that came since the last `take`; one that came twice counts once."""
         return len(set(self.numbers[self._taken :]))
 
     def take(self) -> Iterator[tuple[int, int]]:
-        """The pairs of what came since the last call."""
+        """Returns the pairs of the arrivals since the last call."""
         begin, end = self._taken, len(self.numbers)
         self._taken = end
         return zip(self.numbers[begin:end], self._came_us[begin:end], strict=True)
@@ -68,12 +68,12 @@ class Notes:
 
 @dataclass(slots=True)
 class Arrivals:
-    """What came to all receivers, by number. A message that came twice is late by its first arrival."""
+    """The arrivals at all receivers, by number. Lateness is that of a message's first arrival."""
 
     first_us: dict[int, int] = field(default_factory=dict)
     times: Counter[int] = field(default_factory=Counter)
     refused: int = 0
-    """Acks that were refused."""
+    """The number of refused acks."""
     last_ack_us: int = 0
 
     @property
@@ -87,7 +87,7 @@ class Arrivals:
     def add(
         self, pairs: Iterable[tuple[int, int]], *, refused: int = 0, last_ack_us: int = 0
     ) -> None:
-        """Add the notes of one receiver."""
+        """Adds the notes of one receiver."""
         for number, came_us in pairs:
             self.first_us.setdefault(number, came_us)
             self.times[number] += 1
@@ -95,7 +95,7 @@ class Arrivals:
         self.last_ack_us = max(self.last_ack_us, last_ack_us)
 
     def of(self, numbers: Iterable[int]) -> Arrivals:
-        """Those of some messages alone."""
+        """Returns the arrivals of these messages."""
         known = [number for number in numbers if number in self.first_us]
         return Arrivals(
             {number: self.first_us[number] for number in known},
@@ -104,9 +104,9 @@ class Arrivals:
 
 
 def count_up(due_us: Mapping[int, int], arrivals: Arrivals, *, left: int = 0) -> Tally:
-    """Messages that were lost, that came twice or were never sent, and that came before they were due.
+    """Counts messages that were lost, came twice or unsent, or came before they were due.
 
-    A message comes again if its ack was refused, or if it is `left` in the store though it came.
+    A refused ack counts as a duplicate, and so does a message that came and is still `left` in the store.
     """
     came_us = arrivals.first_us
     lost = sum(number not in came_us for number in due_us)
@@ -125,15 +125,15 @@ class Passage:
     ended_us: int
     """When the first and the last message were sent."""
     steady_us: tuple[int, int]
-    """The span in which as much falls due as is sent: before and after it there is less to do."""
+    """The span in which messages fall due at the rate of sending; outside it the load is lower."""
     due_us: Mapping[int, int]
     arrivals: Arrivals
     control: Lateness = field(default_factory=lambda: Lateness.of([]))
-    """How late a process woke meanwhile that only sleeps."""
+    """The lateness of the control during the load."""
 
     @property
     def rate(self) -> float:
-        """Messages sent in a second."""
+        """Messages sent per second."""
         return len(self.due_us) * 1_000_000 / max(1, self.ended_us - self.started_us)
 
     @property
@@ -149,11 +149,11 @@ class Passage:
         return self.between(*self.steady_us)
 
     def between(self, first_us: int, last_us: int) -> Lateness:
-        """The lateness of what fell due in a span of time."""
+        """Returns the lateness of messages that fell due in a span of time."""
         return Lateness.of(self.late_ms(first_us, last_us).values())
 
     def late_ms(self, first_us: int = 0, last_us: int = 1 << 62) -> dict[int, float]:
-        """How long after they were due messages came that were due in a span of time, by number."""
+        """Returns the lateness of each message that fell due in a span of time, by number."""
         came_us = self.arrivals.first_us
         return {
             number: (came_us[number] - due) / 1_000

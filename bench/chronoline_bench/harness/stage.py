@@ -20,20 +20,20 @@ from chronoline_bench.tally import Tally
 
 CONTROL = "the control"
 QUIET_S = 15.0
-"""A message is lost if it is due and nothing came for this long."""
+"""A due message counts as lost when no message has come for this time."""
 _LOOK_EVERY_S = 0.1
 
 
 class Stage(Closing):
     """Servers and agents start when a case first needs them, and end with the stage.
 
-    A bench derives its own stage from it, which knows the systems under test.
+    A bench derives its own stage, which starts the systems under test.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.peers = Tally()
-        """Messages that references lost, repeated or gave out early: they are not in our counts."""
+        """Messages that references lost, repeated or delivered early: they are not in Chronoline's counts."""
         self._opened = ExitStack()
         self._opened.callback(self.end_agents)
         self._agents: dict[tuple[str, int], AgentProcess] = {}
@@ -54,31 +54,31 @@ class Stage(Closing):
         return self._opened.enter_context(PostgresEngine(self.session.folder))
 
     def path(self) -> Path:
-        """A path in the run's folder that is new."""
+        """Returns a new path in the run's folder."""
         return self.session.folder / f"part-{next(self._files)}"
 
     # Agents
 
     def agent(self, module: ModuleType, number: int = 0) -> AgentProcess:
-        """An agent that all cases share, by its number."""
+        """Returns the agent with this number, which all cases share."""
         key = (module.__name__, number)
         if key not in self._agents:
             self._agents[key] = self.new_agent(module)
         return self._agents[key]
 
     def new_agent(self, module: ModuleType) -> AgentProcess:
-        """An agent of its own, which the caller closes."""
+        """Starts an agent that the caller closes."""
         return AgentProcess(module, self.session.folder / "agents.log")
 
     def end_agents(self) -> None:
-        """End the shared agents, also after a case failed: their state is unknown then."""
+        """Ends the shared agents; also after a failed case, since their state is unknown then."""
         while self._agents:
             self._agents.popitem()[1].close()
 
     # Messages
 
     def reserve(self, messages: int) -> int:
-        """The first of as many numbers that no other message of the run has."""
+        """Reserves message numbers, which are unique in the run; returns the first."""
         self._reserved += messages
         return self._reserved - messages
 
@@ -88,7 +88,7 @@ class Stage(Closing):
     def in_turn(
         self, title: str, rounds: int, measures: Mapping[str, Callable[[], Figure]]
     ) -> dict[str, list[Figure]]:
-        """The figures of each measure, one for each round. A full run begins with a warm-up."""
+        """Returns the figures of each measure, one for each round. A full run begins with a warm-up."""
         warm_ups = 0 if self.session.quick else 1
         return in_turn(self.session, title, rounds, measures, warm_ups=warm_ups)
 
@@ -96,14 +96,14 @@ class Stage(Closing):
 def await_count(
     found: Callable[[], int], wanted: int, *, quiet_s: float = QUIET_S, busy_until_s: float = 0.0
 ) -> bool:
-    """Wait until there are as many as wanted, or their number is the same for `quiet_s`; whether all came.
+    """Waits until the wanted number is found, or the number stays the same for `quiet_s`; true if all came.
 
     Until `busy_until_s` of the monotonic clock the number may stay the same.
     """
     before, changed_s = -1, time.monotonic()
     while before < wanted and time.monotonic() < max(changed_s, busy_until_s) + quiet_s:
         if before >= 0:
-            time.sleep(_LOOK_EVERY_S)  # another process tells its count only when it is asked
+            time.sleep(_LOOK_EVERY_S)  # the count is polled from another process
         now = found()
         if now != before:
             before, changed_s = now, time.monotonic()

@@ -1,1 +1,1 @@
-"""The bench `log`: the log in a folder, beside the published algorithm `safya` on the same disk."""
+"""The bench `log`: the log in a folder, beside a log with one object per event on the same disk."""

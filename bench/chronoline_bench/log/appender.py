@@ -1,4 +1,4 @@
-"""Appends at random moments, also as an agent beside a waiting reader."""
+"""Appends at random moments, in this process or as an agent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chronoline_bench.log.events import make_events
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """An event, where it lies, and when its producer knew, by the monotonic clock, which processes share."""
+    """An appended event: its place, and the time of its acknowledgement by the machine's monotonic clock."""
 
     partition: int
     sequence: int
@@ -24,10 +24,11 @@ class Acknowledged:
 def append_now_and_then(
     log: Log, topic: str, events: int, longest_gap_s: float
 ) -> list[Acknowledged]:
-    """Append events one by one, each after a gap of random length."""
+    """Appends events one by one, each after a gap of random length."""
     acknowledged = []
     for event in make_events(events):
-        time.sleep(random.uniform(0, longest_gap_s))  # at any moment of the reader's polls
+        # Spreads the appends over the reader's poll interval.
+        time.sleep(random.uniform(0, longest_gap_s))
         place = log.append(topic, key=event.key, value=event.value)
         at_s = time.monotonic()
         value = event.value or b""

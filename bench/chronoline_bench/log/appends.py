@@ -1,4 +1,4 @@
-"""Appends from many writers: one by one, pipelined, and in batches, beside Safya's way."""
+"""Appends from many writers: one by one, pipelined, and in batches, beside one object per event."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from functools import partial
 
 from chronoline.log import Log, NewEvent, Position
 from chronoline_bench.log.events import PARTITIONS, Book, Found, Place, make_events
-from chronoline_bench.log.operations import Operations, count_operations
-from chronoline_bench.log.safya import Item, Safya
+from chronoline_bench.log.object_per_event import Item, ObjectPerEvent
+from chronoline_bench.log.operations import (
+    REFERENCE,
+    Operations,
+    count_operations,
+    report_operations,
+)
 from chronoline_bench.report import Wanted
 from chronoline_bench.rounds import at_once, in_turn, medians
 from chronoline_bench.session import Session
@@ -19,52 +24,56 @@ from chronoline_bench.session import Session
 WRITERS = 64
 BATCH = 100
 UNDER_WAY = 100
-"""Appends that each writer has under way when it pipelines."""
+"""The appends that a pipelining writer has in flight."""
 LINGER_MS = 50
-"""For pipelining: nobody waits for an answer, so a commit may wait for more events."""
+"""For pipelining: no writer waits for an answer, so a commit may wait for more events."""
 MANY_FLOOR = Wanted(at_least=20)
 SINGLES_FLOOR = Wanted(at_least=5)
 OBJECT_FLOOR = Wanted(at_least=1_000)
-REFERENCE = "Safya's way"
-MILLION = 1_000_000
 
 Append = Callable[[Sequence[NewEvent]], Sequence[Place]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendSizes:
-    """How many events are appended in each round, in each way: multiples of the number of writers."""
+    """The events appended in each round, by way of appending: multiples of the number of writers."""
 
     rounds: int
     later: int
     many: int
     single: int
-    safya: int
+    reference: int
 
 
 def measure_appends(session: Session, sizes: AppendSizes) -> None:
     with (
         Log(f"file://{session.folder}/pipelined", linger_ms=LINGER_MS) as lingering,
         Log(f"file://{session.folder}/appends") as log,
-        Safya(session.folder / "safya", partitions=PARTITIONS, clock=session.clock) as safya,
+        ObjectPerEvent(
+            session.folder / "reference", partitions=PARTITIONS, clock=session.clock
+        ) as reference,
     ):
         ways = {
             "later": _log_way(session, lingering, "later", _append_later, sizes.later),
             "many": _log_way(session, log, "many", append_many, sizes.many),
             "single": _log_way(session, log, "single", append_singles, sizes.single),
-            "safya": Way(
-                session, partial(append_safya, safya), lambda: safya.read("check"), sizes.safya
+            "reference": Way(
+                session,
+                partial(append_each, reference),
+                lambda: reference.read("check"),
+                sizes.reference,
             ),
         }
         measures = {name: way.measure for name, way in ways.items()}
         rates = medians(in_turn(session, "appends", sizes.rounds, measures))
     _report_rates(session, rates)
     _report_objects(session, ways)
-    _report_operations(session, ways)
+    operations = {name: way.operations for name, way in ways.items()}
+    report_operations(session, "appended events", _METRICS, _OPERATIONS, operations)
 
 
 class Way:
-    """One way to append, and the operations of its rounds."""
+    """A way of appending, and the operations of its rounds."""
 
     def __init__(
         self,
@@ -78,27 +87,23 @@ class Way:
         self._events = events
         self._book = Book(session.tally)
         self.operations = Operations()
-        self.appended = 0
 
     def measure(self) -> float:
-        """Appends; then reads back what was acknowledged."""
+        """Appends events, then reads the acknowledged ones back."""
         with count_operations(self.operations):
             took_s = append_from_writers(self._book, self._append, self._events)
         self._book.check(self._read_on())
         self._book.turn()
-        self.appended += self._events
+        self.operations.events += self._events
         return self._events / took_s
 
     @property
     def events_per_object(self) -> float:
-        return self.appended / self.operations.puts
-
-    def per_million(self, operations: int) -> float:
-        return operations * MILLION / self.appended
+        return self.operations.events / self.operations.puts
 
 
 def append_from_writers(book: Book, append: Append, events: int) -> float:
-    """Append prepared events from many threads; the seconds."""
+    """Appends prepared events from many threads; returns the seconds."""
     shares = [make_events(events // WRITERS) for _ in range(WRITERS)]
     answers: list[Sequence[Place]] = [() for _ in shares]
 
@@ -112,7 +117,7 @@ def append_from_writers(book: Book, append: Append, events: int) -> float:
 
 
 def append_singles(log: Log, topic: str, events: Sequence[NewEvent]) -> list[Position]:
-    """Each waits for its answer before the next."""
+    """Appends one event at a time, and waits for each answer."""
     return [log.append(topic, key=event.key, value=event.value) for event in events]
 
 
@@ -123,12 +128,12 @@ def append_many(log: Log, topic: str, events: Sequence[NewEvent]) -> list[Positi
     return places
 
 
-def append_safya(safya: Safya, events: Sequence[NewEvent]) -> list[Item]:
-    return [safya.append(event.key or b"", event.value or b"") for event in events]
+def append_each(reference: ObjectPerEvent, events: Sequence[NewEvent]) -> list[Item]:
+    return [reference.append(event.key or b"", event.value or b"") for event in events]
 
 
 def _append_later(log: Log, topic: str, events: Sequence[NewEvent]) -> list[Position]:
-    """One event in each call, many calls under way."""
+    """Appends one event in each call, with many calls in flight."""
     places: list[Position] = []
     under_way: deque[Future[list[Position]]] = deque()
     for event in events:
@@ -161,10 +166,7 @@ _METRICS = {
     "many": f"append_many, batches of {BATCH}",
     "single": "append, each waits for its answer",
 }
-_OPERATIONS: dict[str, Callable[[Operations], int]] = {
-    "objects": lambda operations: operations.puts,
-    "index transactions": lambda operations: operations.transactions,
-}
+_OPERATIONS = {"objects": "puts", "index transactions": "transactions"}
 _FLOORS = {"later": MANY_FLOOR, "many": MANY_FLOOR, "single": SINGLES_FLOOR}
 
 
@@ -175,7 +177,7 @@ def _report_rates(session: Session, rates: dict[str, float]) -> None:
             metric,
             rates[name],
             "events/s",
-            beside=(REFERENCE, rates["safya"]),
+            beside=(REFERENCE, rates["reference"]),
             wanted=_FLOORS[name],
         )
 
@@ -187,19 +189,6 @@ def _report_objects(session: Session, ways: dict[str, Way]) -> None:
             metric,
             ways[name].events_per_object,
             "events/object",
-            beside=(REFERENCE, ways["safya"].events_per_object),
+            beside=(REFERENCE, ways["reference"].events_per_object),
             wanted=None if name == "single" else OBJECT_FLOOR,
         )
-
-
-def _report_operations(session: Session, ways: dict[str, Way]) -> None:
-    safya = ways["safya"]
-    for what, asked in _OPERATIONS.items():
-        for name, metric in _METRICS.items():
-            session.add(
-                f"{what} for a million appended events",
-                metric,
-                ways[name].per_million(asked(ways[name].operations)),
-                "per million events",
-                beside=(REFERENCE, safya.per_million(asked(safya.operations))),
-            )

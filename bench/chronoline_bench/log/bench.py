@@ -1,4 +1,4 @@
-"""The bench `log`: the log in a folder, beside Safya's way on the same disk, in the same run."""
+"""The bench `log`: the log in a folder, beside a log with one object per event on the same disk."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from dataclasses import dataclass
 
 from chronoline_bench.log.appends import LINGER_MS, AppendSizes, measure_appends
 from chronoline_bench.log.events import PARTITIONS, VALUE_BYTES
-from chronoline_bench.log.reading import ReadSizes, measure_reading
-from chronoline_bench.log.waking import WakeSizes, measure_waking
+from chronoline_bench.log.reads import ReadSizes, measure_reads
+from chronoline_bench.log.wakeups import WakeupSizes, measure_wakeups
 from chronoline_bench.session import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of all cases."""
 
     appends: AppendSizes
-    reading: ReadSizes
-    waking: WakeSizes
+    reads: ReadSizes
+    wakeups: WakeupSizes
 
 
 FULL = Sizes(
-    appends=AppendSizes(rounds=7, later=64_000, many=256_000, single=12_800, safya=3_200),
-    reading=ReadSizes(rounds=7, many=256_000, single=25_600, safya=3_200),
-    waking=WakeSizes(rounds=5, events=400),
+    appends=AppendSizes(rounds=7, later=64_000, many=256_000, single=12_800, reference=3_200),
+    reads=ReadSizes(rounds=7, many=256_000, single=25_600, reference=3_200),
+    wakeups=WakeupSizes(rounds=5, events=400),
 )
 QUICK = Sizes(
-    appends=AppendSizes(rounds=3, later=25_600, many=64_000, single=3_200, safya=640),
-    reading=ReadSizes(rounds=3, many=64_000, single=6_400, safya=640),
-    waking=WakeSizes(rounds=3, events=120),
+    appends=AppendSizes(rounds=3, later=25_600, many=64_000, single=3_200, reference=640),
+    reads=ReadSizes(rounds=3, many=64_000, single=6_400, reference=640),
+    wakeups=WakeupSizes(rounds=3, events=120),
 )
 NOTES = (
     f"values of {VALUE_BYTES} bytes with keys, {PARTITIONS} partitions",
-    "Safya's way: a sequence number by an index transaction, then an object, for each event; readers note"
+    "one object per event: a sequence number by an index transaction, then an object; readers store"
     " their progress after each. Same disk, same classes for index and objects, as many threads",
     f"append_later has a log with linger_ms={LINGER_MS}, the others have none",
     "a time holds its bound also if it is less than 2 ms over",
-    "everything was read back, and each event looked for where it was acknowledged",
+    "every event was read back and compared with its acknowledged place",
 )
 
 
@@ -47,5 +47,5 @@ def measure(session: Session) -> None:
 
 def measure_sizes(session: Session, sizes: Sizes) -> None:
     measure_appends(session, sizes.appends)
-    measure_reading(session, sizes.reading)
-    measure_waking(session, sizes.waking)
+    measure_reads(session, sizes.reads)
+    measure_wakeups(session, sizes.wakeups)

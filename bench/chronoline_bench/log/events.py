@@ -1,4 +1,4 @@
-"""Events to measure the log with, and the book of where each was acknowledged."""
+"""Events for the bench, and the book of their acknowledged places."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBERS = count()
 
 
 def make_events(how_many: int) -> list[NewEvent]:
-    """Events with keys that spread them evenly, and values that can be told apart."""
+    """Returns events with evenly spread keys and distinct values."""
     return [
         NewEvent(key=b"key-%d" % number, value=number.to_bytes(_NUMBER_BYTES, "big") + _REST)
         for number in islice(_NUMBERS, how_many)
@@ -34,7 +34,7 @@ class Valued(Protocol):
 
 
 class Place(Protocol):
-    """Where an event lies."""
+    """The place of an event."""
 
     @property
     def partition(self) -> int: ...
@@ -48,26 +48,26 @@ class Found(Valued, Place, Protocol):
 
 
 class Book:
-    """Where each event was acknowledged; what is read is checked against it."""
+    """The acknowledged place of each event, to check reads against."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._noted: dict[tuple[int, int], bytes | None] = {}
         self._firsts: dict[int, int] = {}
-        """The sequence that each partition's page begins with."""
+        """The first sequence of the page in each partition."""
 
     def note(self, events: Iterable[Valued], places: Iterable[Place]) -> None:
-        """These were acknowledged as lying there. Of two in the same place one is lost."""
+        """Adds acknowledged events with their places. Of two in the same place one is lost."""
         for event, place in zip(events, places, strict=True):
             key = (place.partition, place.sequence)
             self._tally.lost += key in self._noted
             self._noted.setdefault(key, event.value)
 
     def check(self, found: Iterable[Found]) -> None:
-        """All that was read of this page.
+        """Checks the events that were read of this page.
 
-        Lost is what does not lie where it was acknowledged, and a sequence without an event. Duplicated is
-        what was read again, and what nobody appended.
+        An event that is not in its acknowledged place is lost, and so is a sequence without an event. An
+        event that was read again, or that was never appended, is duplicated.
         """
         read: Counter[tuple[int, int]] = Counter()
         for event in found:
@@ -80,7 +80,7 @@ class Book:
         self._tally.duplicated += len(strange) + read.total() - len(read)
 
     def turn(self) -> None:
-        """Begins a new page, of what is appended from now on."""
+        """Begins a new page for later appends."""
         for partition, sequence in self._noted:
             self._firsts[partition] = max(self._firsts.get(partition, 0), sequence + 1)
         self._noted.clear()

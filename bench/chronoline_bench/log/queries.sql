@@ -3,11 +3,11 @@
 INSERT INTO partitions (partition) VALUES (:partition) ON CONFLICT DO NOTHING;
 
 -- name: reserve
--- Gives a partition's next sequence number away.
+-- Takes a partition's next sequence number.
 UPDATE partitions SET sequence = sequence + 1 WHERE partition = :partition RETURNING sequence - 1;
 
 -- name: end
--- The sequence number that the next event of a partition will have.
+-- The sequence number of the partition's next event.
 SELECT sequence FROM partitions WHERE partition = :partition;
 
 -- name: activate

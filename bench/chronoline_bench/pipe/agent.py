@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from chronoline.core.errors import ChronolineError
 from chronoline_bench.harness.agent import Figures, freeze_heap
 from chronoline_bench.harness.passage import Notes, wall_us, write_pairs
-from chronoline_bench.pipe.published import DEADLINE_HEADER, ID_HEADER
+from chronoline_bench.pipe.polling_queue import DEADLINE_HEADER, ID_HEADER
 
 _TICK_S = 0.005
 _POLL_EVERY = 1_000
@@ -30,7 +30,7 @@ _PRODUCER = {
     "linger.ms": 5,
     "message.timeout.ms": 120_000,
     "queue.buffering.max.messages": 1_000_000,
-    # A broker that comes back is found at once: the pipe is measured, not this client.
+    # Reconnects to a broker at once: the pipe is measured, not this client.
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 100,
     "log_level": 0,
@@ -39,7 +39,7 @@ _CONSUMER = {
     "group.id": "chronoline-bench-watcher",
     "enable.auto.commit": False,
     "fetch.wait.max.ms": 100,
-    # A broker that comes back is found at once: the pipe is measured, not this client.
+    # Reconnects to a broker at once: the pipe is measured, not this client.
     "fetch.error.backoff.ms": 20,
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 50,
@@ -49,18 +49,18 @@ _CONSUMER = {
 
 
 class Agent:
-    """Its commands."""
+    """The agent's commands."""
 
     def __init__(self) -> None:
         self._notes = Notes()
         self._watching: asyncio.Future[None] | None = None
 
     async def load(self, **load: Any) -> Figures:
-        """Publish a `Load`; its file says when each acknowledged message is due."""
+        """Publishes a `Load`; writes the due times of the acknowledged messages to its file."""
         return await asyncio.to_thread(Loader(Load(**load)).run)
 
     async def watch(self, bootstrap: str, topic: str) -> Figures:
-        """Begin to note what comes to a topic from now on."""
+        """Starts to note the arrivals on a topic."""
         ready = threading.Event()
         self._watching = asyncio.ensure_future(
             asyncio.to_thread(_watch, bootstrap, topic, self._notes, ready)
@@ -70,13 +70,13 @@ class Agent:
         return {}
 
     async def count(self) -> Figures:
-        """How many messages came."""
+        """Returns the number of messages that came."""
         if self._watching is not None and self._watching.done():
-            self._watching.result()  # it failed
+            self._watching.result()  # raises its error
         return {"came": len(self._notes.numbers)}
 
     async def take(self, path: str) -> Figures:
-        """Write to a file when each message came, since the last time."""
+        """Writes the arrival times since the last call to a file."""
         write_pairs(Path(path), self._notes.take())
         return {}
 
@@ -89,18 +89,18 @@ class Load:
     topic: str
     path: str
     first: int
-    """The number of the first message; the others follow."""
+    """The number of the first message."""
     count: int
     rate: float = 0.0
-    """Messages a second; 0 is as fast as possible."""
+    """Messages per second; 0 is as fast as possible."""
     shortest_ms: int = 3_000
     longest_ms: int = 10_000
     """The range of the delays, which are evenly spread."""
     due_ms: int | None = None
-    """One deadline for all, instead."""
+    """One deadline for all messages, instead of delays."""
     seed: int = 5
     scene: str = "load"
-    """The beginning of the ids."""
+    """The prefix of the ids."""
 
 
 class Loader:
@@ -116,7 +116,7 @@ class Loader:
         )
 
     def run(self) -> Figures:
-        """Publish everything and wait for the acknowledgements; when it began and ended."""
+        """Publishes all messages and waits for the acknowledgements; returns the start and end times."""
         started = time.monotonic()
         started_us = wall_us()
         for number in self._paced(started):
@@ -132,13 +132,13 @@ class Loader:
         return {"started_us": started_us, "ended_us": ended_us, "failed": len(self._failed)}
 
     def _paced(self, started: float) -> Iterator[int]:
-        """The numbers at the load's rate, a few at a time, since a sleep costs too."""
+        """Yields the numbers at the load's rate, a few at a time, since a sleep costs time too."""
         load = self._load
         for done in range(load.count):
             if load.rate:
                 while (time.monotonic() - started) * load.rate < done:
                     self._producer.poll(0)
-                    time.sleep(_TICK_S)  # until the next few are to be published
+                    time.sleep(_TICK_S)
             elif done % _POLL_EVERY == 0:
                 self._producer.poll(0)
             yield load.first + done
@@ -172,18 +172,18 @@ class Loader:
 
 
 def as_deadline(due_ms: int) -> str:
-    """The value of the deadline header: RFC 3339, to the millisecond."""
+    """Returns the value of the deadline header: RFC 3339, to the millisecond."""
     moment = datetime.fromtimestamp(due_ms // 1000, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{due_ms % 1000:03}Z"
 
 
 def number_of(message: Message) -> int:
-    """A message's number, which is its key."""
+    """Returns a message's number, which is its key."""
     return int(message.key() or b"-1")
 
 
 def _watch(bootstrap: str, topic: str, notes: Notes, ready: threading.Event) -> None:
-    """Note when each message comes, until the process ends."""
+    """Notes the arrival time of each message, until the process ends."""
     consumer = Consumer({**_CONSUMER, "bootstrap.servers": bootstrap})
     consumer.assign(_ends(consumer, topic))
     freeze_heap()

@@ -1,4 +1,4 @@
-"""The bench `pipe`: from a Kafka topic to another at the millisecond, beside the published algorithm.
+"""The bench `pipe`: from a Kafka topic to another at the millisecond, beside a queue that polls a table.
 
 Kafka, PostgreSQL, the pipe, the load and the watcher run on this machine, each in processes of its own.
 """
@@ -16,6 +16,12 @@ from chronoline_bench.pipe.bursts import (
     measure_bursts,
     report_bursts,
 )
+from chronoline_bench.pipe.full_timeline import (
+    BulkSizes,
+    WaitingSizes,
+    measure_bulk,
+    measure_waiting,
+)
 from chronoline_bench.pipe.outages import OutageSizes, measure_outages
 from chronoline_bench.pipe.rates import (
     COMPARED_RATE,
@@ -29,13 +35,12 @@ from chronoline_bench.pipe.rates import (
 )
 from chronoline_bench.pipe.scene import PARTITIONS
 from chronoline_bench.pipe.stage import Delays, PipeStage
-from chronoline_bench.pipe.waiting import BulkSizes, WaitingSizes, measure_bulk, measure_waiting
 from chronoline_bench.session import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of all cases."""
 
     rates: RateSizes
     highest: HighestSizes
@@ -50,9 +55,9 @@ class Sizes:
 FULL = Sizes(
     rates=RateSizes(rounds=3, rates=(100, 1_000, 5_000), steady_s=12),
     highest=HighestSizes(
-        steady_s=8, start=6_000, step=1_000, published_start=2_000, published_step=500, most=20_000
+        steady_s=8, start=6_000, step=1_000, reference_start=2_000, reference_step=500, most=20_000
     ),
-    bursts=BurstSizes(burst=100_000, published_burst=10_000, instant=20_000, instant_rate=5_000),
+    bursts=BurstSizes(burst=100_000, reference_burst=10_000, instant=20_000, instant_rate=5_000),
     waiting=WaitingSizes(waiting=5_000_000, rounds=3, steady_s=12, forecasts=2),
     several=SeveralSizes(pipes=(1, 2, 3), steady_s=10, overdue=50_000),
     bulk=BulkSizes(rounds=3, messages=400_000),
@@ -62,16 +67,16 @@ QUICK = Sizes(
     delays=Delays(shortest_ms=3_000, longest_ms=4_000),
     rates=RateSizes(rounds=1, rates=(1_000,), steady_s=4),
     highest=HighestSizes(
-        steady_s=3, start=4_000, step=2_000, published_start=2_000, published_step=1_000, most=8_000
+        steady_s=3, start=4_000, step=2_000, reference_start=2_000, reference_step=1_000, most=8_000
     ),
-    bursts=BurstSizes(burst=20_000, published_burst=2_000, instant=5_000, instant_rate=5_000),
+    bursts=BurstSizes(burst=20_000, reference_burst=2_000, instant=5_000, instant_rate=5_000),
     waiting=WaitingSizes(waiting=200_000, rounds=1, steady_s=4, forecasts=1),
     several=SeveralSizes(pipes=(1, 2), steady_s=4, overdue=10_000),
     bulk=BulkSizes(rounds=1, messages=50_000),
-    outages=OutageSizes(away_s=5, after_s=10, with_published=False),
+    outages=OutageSizes(away_s=5, after_s=10, with_reference=False),
 )
 _ON_A_FULL_TIMELINE = ("waiting", "forecast")
-"""It is filled once for both."""
+"""The sizes of `waiting` and `forecast`, which share one filled timeline."""
 
 
 def measure(session: Session) -> None:
@@ -79,7 +84,7 @@ def measure(session: Session) -> None:
 
 
 def measure_sizes(session: Session, sizes: Sizes) -> None:
-    """Measure the chosen cases in this order; if none is chosen all, or in a quick run a taste."""
+    """Measures the chosen cases in this order; if none is chosen, all, or a selection in a quick run."""
     session.notes += _notes(sizes)
     with PipeStage(session, sizes.delays) as stage:
         if session.quick and not session.cases:
@@ -88,17 +93,17 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
             _measure_cases(stage, sizes)
         theirs = stage.peers
     session.notes.append(
-        f"of the published algorithm's messages {theirs.lost:,} were lost, {theirs.duplicated:,} came twice,"
-        f" {theirs.early:,} early; they are not in our counts"
+        f"of the polling queue's messages {theirs.lost:,} were lost, {theirs.duplicated:,} came twice,"
+        f" {theirs.early:,} early; these are not in the counts"
     )
 
 
 def measure_taste(stage: PipeStage, steady_s: float, bursts: BurstSizes) -> None:
-    """One rate and two bursts, with one start of each side, since Spark starts slowly."""
+    """Measures one rate and two bursts with one start of each side, since Spark starts slowly."""
     with stage.session.show.work("a taste", 2) as advance:
-        with stage.published("taste_published") as published, published.serving():
-            theirs = stage.steady(published, COMPARED_RATE, steady_s)
-            their_bursts = burst_theirs(published, bursts)
+        with stage.polling_queue("taste_polling_queue") as polling_queue, polling_queue.serving():
+            theirs = stage.steady(polling_queue, COMPARED_RATE, steady_s)
+            their_bursts = burst_theirs(polling_queue, bursts)
         advance(1)
         with stage.pipe("taste", "a taste") as pipe, pipe.serving():
             ours = stage.steady(pipe, COMPARED_RATE, steady_s)
@@ -133,8 +138,8 @@ def _notes(sizes: Sizes) -> tuple[str, ...]:
     return (
         f"delays evenly from {delays.shortest_ms / 1000:g} to {delays.longest_ms / 1000:g} s, small bodies,"
         f" {PARTITIONS} partitions; everything runs on the same cores, load and watcher included",
-        "late: from the deadline until a consumer that does nothing else has it; of what fell due while as"
-        " much fell due as was published; medians of the rounds",
-        "the published algorithm: in Python, one insert a message, a poll every 100 ms, no advance",
+        "late: from the deadline until a consumer that does nothing else has it; for messages due"
+        " in the steady span of the load; medians of the rounds",
+        "the polling queue: in Python, one insert a message, a poll every 100 ms, no advance",
         f"PostgreSQL's settings are its defaults, but shared_buffers: {shared_buffers_mb()} MB",
     )

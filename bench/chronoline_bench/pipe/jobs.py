@@ -1,4 +1,4 @@
-"""The agent that runs Spark jobs of users: writing a DataFrame to a timeline, and reading a forecast."""
+"""The agent that runs Spark jobs of users: it writes a DataFrame to a timeline, and reads a forecast."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TASKS = 2
 _COPY_ROWS = 10_000
 _BODY = b"a campaign of the spring, to all who asked for it "
 WARM_UP = 1_000
-"""Messages that are written first: processes start, and code is loaded."""
+"""Messages written before the measurement, to start processes and load code."""
 
 Figures = dict[str, list[float]]
 
@@ -54,7 +54,7 @@ def open_session() -> SparkSession:
 
 
 class Bulk:
-    """A DataFrame that is written, and as many rows that are copied; every time with new ids."""
+    """Writes a DataFrame, and copies the same number of rows; every time with new ids."""
 
     def __init__(
         self, *, store: str, topic: str, raw: str, raw_topic: str, messages: int, rounds: int
@@ -82,7 +82,7 @@ class Bulk:
         return dict(figures)
 
     def _write(self) -> float:
-        """Write a frame that is in memory, in as many pieces as there are tasks."""
+        """Writes a cached frame, in one partition for each task."""
         frame = self._frame(self._messages).repartition(TASKS).cache()
         frame.count()
         took_ms = timed_ms(lambda: self._save(frame))
@@ -105,7 +105,7 @@ class Bulk:
         )
 
     def _copy(self, connections: int) -> float:
-        """Copy prepared rows over some connections at once."""
+        """Copies prepared rows over several connections at once."""
         now_ms = SystemClock().now_ms()
         run = next(self._numbers)
         rows = [
@@ -135,7 +135,7 @@ class Bulk:
 
 
 class Forecast:
-    """The messages of a timeline by the minute, counted in the store and counted by Spark."""
+    """Counts a timeline's messages by the minute, in the store and in Spark."""
 
     def __init__(self, *, store: str, topic: str, start_ms: int, end_ms: int, rounds: int) -> None:
         self._options = {"store": store, "topic": topic}
@@ -146,7 +146,7 @@ class Forecast:
 
     def run(self) -> Figures:
         for frame in (self._counted(buckets="0"), self._grouped(buckets="0")):
-            frame.collect()  # processes start, and code is loaded
+            frame.collect()  # a warm-up: starts processes and loads code
         measures: dict[str, Measure] = {
             "counted_ms": lambda: self._time("counted", self._counted()),
             "grouped_ms": lambda: self._time("grouped", self._grouped()),
@@ -185,7 +185,7 @@ def _text(moment_ms: int) -> str:
 
 
 class Agent:
-    """Its commands answer lists of figures by name."""
+    """The agent's commands; each returns lists of figures by name."""
 
     async def bulk(self, **arguments: Any) -> Figures:
         return await asyncio.to_thread(lambda: Bulk(**arguments).run())

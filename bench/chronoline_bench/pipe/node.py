@@ -1,7 +1,6 @@
 """The agent that runs a pipe.
 
-Settings of a pipe in its environment (`CHRONOLINE_PIPE_WINDOW_MS` and others) apply too, so variants can be
-measured.
+Pipe settings in the environment (`CHRONOLINE_PIPE_WINDOW_MS` and others) apply too, to measure variants.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def pipe_settings(
     output: str,
     settings: Mapping[str, object],
 ) -> PipeSettings:
-    """A pipe between two topics of one Kafka; `settings` are further ones, by their names."""
+    """Returns the settings of a pipe between two topics of one Kafka; `settings` adds others by name."""
     flags = {
         "name": name,
         "store": store,
@@ -45,7 +44,7 @@ class Agent:
         self._pipe: Pipe | None = None
 
     async def serve(self, **arguments: Any) -> Figures:
-        """Start the pipe of `pipe_settings`; answers when it runs."""
+        """Starts the pipe of `pipe_settings`; returns when it runs."""
         self._pipe = await asyncio.to_thread(Pipe, pipe_settings(**arguments))
         return {}
 

@@ -1,4 +1,4 @@
-"""The case `outages`: PostgreSQL and Kafka go away under load; when is the output on time again?"""
+"""The case `outages`: PostgreSQL and Kafka stop under load; the time until the output is on time again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chronoline.runtime.child_process import Server
 from chronoline.runtime.percentiles import Lateness
 from chronoline_bench.harness.passage import Passage, wall_us
 from chronoline_bench.pipe.scene import AnySide, Scene
-from chronoline_bench.pipe.stage import PUBLISHED, PipeStage
+from chronoline_bench.pipe.stage import POLLING_QUEUE, PipeStage
 from chronoline_bench.report import Wanted
 
 AWAY_S = 10.0
@@ -19,7 +19,7 @@ _RATE = 1_000
 _BEFORE_S = 3.0
 _SLICE_US = 250_000
 _ON_TIME_MS = 50
-"""A slice of time is on time if half of what fell due in it came within this time."""
+"""A slice of time is on time if half of the messages due in it came within this time."""
 _GRACE_S = 5
 
 
@@ -27,13 +27,13 @@ _GRACE_S = 5
 class OutageSizes:
     away_s: float = AWAY_S
     after_s: float = 15.0
-    """How long the load goes on after the return, at least."""
-    with_published: bool = True
+    """The least duration of the load after the server's return."""
+    with_reference: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """A load during which a server was away, from and until when."""
+    """A load during which a server was away, and the times of the outage."""
 
     passage: Passage
     away_us: int
@@ -41,11 +41,11 @@ class Outage:
 
     @property
     def recovered_s(self) -> float:
-        """From the return of the server until what falls due is on time, and stays so."""
+        """Seconds from the server's return until messages are on time, and stay so."""
         return (max(self.late_slices(), default=self.back_us) - self.back_us) / 1_000_000
 
     def late_slices(self) -> list[int]:
-        """The ends of the slices of time after the return in which half of what fell due was late."""
+        """Returns the ends of the late slices of time after the return."""
         slices: dict[int, list[float]] = {}
         for number, late_ms in self.passage.late_ms(
             self.back_us, self.passage.steady_us[1]
@@ -64,7 +64,7 @@ class Outage:
 
     @property
     def p99_after_ms(self) -> float:
-        """Of what falls due from five seconds after the return on."""
+        """The lateness of messages due from five seconds after the return on."""
         first_us = self.back_us + _GRACE_S * 1_000_000
         return self.passage.between(first_us, self.passage.steady_us[1]).p99_ms
 
@@ -80,11 +80,11 @@ def measure_outages(stage: PipeStage, sizes: OutageSizes) -> None:
     )
     for name, server in servers:
         case = f"{name} away for {sizes.away_s:g} s and its start, {_RATE:,}/s"
-        with stage.session.show.work(f"{name} away", 1 + sizes.with_published) as advance:
+        with stage.session.show.work(f"{name} away", 1 + sizes.with_reference) as advance:
             theirs = None
-            if sizes.with_published:
-                with stage.published(f"{name.lower()}_away_published") as published:
-                    theirs = take_away(stage, published, server, sizes)
+            if sizes.with_reference:
+                with stage.polling_queue(f"{name.lower()}_away_polling_queue") as polling_queue:
+                    theirs = take_away(stage, polling_queue, server, sizes)
                 advance(1)
             with stage.pipe(f"{name.lower()}_away", case, may_repeat=True) as pipe:
                 ours = take_away(stage, pipe, server, sizes)
@@ -95,12 +95,12 @@ def measure_outages(stage: PipeStage, sizes: OutageSizes) -> None:
 def take_away(
     stage: PipeStage, scene: Scene[AnySide], server: Server, sizes: OutageSizes
 ) -> Outage:
-    """The load goes on all the while; what cannot be published waits in its producer."""
+    """Stops a server under a continuous load; unpublished messages wait in their producer."""
     lead_s = stage.delays.longest_ms / 1000 + _BEFORE_S
     load_s = lead_s + sizes.away_s + sizes.after_s
     with scene.serving():
         flight = scene.begin(count=round(_RATE * load_s), rate=_RATE, **asdict(stage.delays))
-        time.sleep(lead_s)  # the load runs by itself
+        time.sleep(lead_s)  # the load runs in its agent
         away_us = wall_us()
         with ExitStack() as stack:
             stack.callback(server.start)
@@ -113,7 +113,7 @@ def take_away(
 
 def _report(stage: PipeStage, case: str, ours: Outage, theirs: Outage | None) -> None:
     def beside(name: str) -> tuple[str, float] | None:
-        return None if theirs is None else (PUBLISHED, float(getattr(theirs, name)))
+        return None if theirs is None else (POLLING_QUEUE, float(getattr(theirs, name)))
 
     stage.session.add(
         case,

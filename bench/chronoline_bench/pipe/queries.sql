@@ -11,11 +11,11 @@ CREATE TABLE messages (
 );
 
 -- name: create_deadline_index
--- For what falls due.
+-- Finds due messages.
 CREATE INDEX ON messages (deadline) WHERE readied_at IS NULL;
 
 -- name: create_readied_index
--- For what is held for too long.
+-- Finds messages that are held for too long.
 CREATE INDEX ON messages (readied_at) WHERE readied_at IS NOT NULL;
 
 -- name: insert
@@ -29,31 +29,31 @@ ON CONFLICT (id) DO NOTHING;
 SELECT 1 FROM messages WHERE id = %(id)s;
 
 -- name: ready
--- Reserves everything that has fallen due.
+-- Reserves all due messages.
 UPDATE messages SET readied_at = %(now)s, readied_by = %(node)s
 WHERE deadline <= %(until)s AND readied_at IS NULL
 RETURNING id, message_headers, message_key, message_value;
 
 -- name: delete
--- Removes what has been published; those that are not there any more are not returned.
+-- Removes published messages; returns the ids that existed.
 DELETE FROM messages WHERE id = ANY(%(ids)s) RETURNING id;
 
 -- name: stuck
--- What has been ready for longer than its holder may hold it.
+-- The messages that have been ready for longer than their holder may hold them.
 SELECT id, readied_at, readied_by FROM messages WHERE readied_at < %(before)s;
 
 -- name: reset
--- Lets a message wait again, if nobody has touched it since.
+-- Lets a message wait again, if no node has touched it since.
 UPDATE messages SET readied_at = NULL, readied_by = NULL
 WHERE id = %(id)s AND readied_at = %(readied_at)s AND readied_by = %(readied_by)s
 RETURNING id;
 
 -- name: count
--- How many there are that are due from some moment on.
+-- Counts the messages that are due from a moment on.
 SELECT count(*) FROM messages WHERE deadline >= %(from)s;
 
 -- name: fill
--- Waiting messages, all due at one moment.
+-- Adds waiting messages, all due at one moment.
 INSERT INTO messages (id, deadline, message_headers, message_key, message_value)
 SELECT %(prefix)s || number, %(deadline)s, '[]', number::text, '{"task":"remind"}'
 FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS number;

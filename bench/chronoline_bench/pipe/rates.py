@@ -1,4 +1,4 @@
-"""The cases `rates`, `highest` and `several`: lateness at fixed rates, and the highest rate that is held."""
+"""The cases `rates`, `highest` and `several`: lateness at fixed rates, and the highest sustained rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chronoline.runtime.percentiles import PERCENTILES, medians_of
 from chronoline_bench.harness.passage import Passage, wall_us
 from chronoline_bench.harness.stage import CONTROL
 from chronoline_bench.pipe.scene import AnySide, Scene
-from chronoline_bench.pipe.stage import PUBLISHED, PipeStage
+from chronoline_bench.pipe.stage import POLLING_QUEUE, PipeStage
 from chronoline_bench.report import Wanted
 
 COMPARED_RATE = 1_000
@@ -18,15 +18,15 @@ CEILINGS = {
     "p99": Wanted(value_at_most=20),
     "p99.9": Wanted(value_at_most=50),
 }
-"""At the rate that is compared."""
-BESIDE_PUBLISHED = Wanted(at_most=1 / 3)
+"""The bounds at the compared rate."""
+BESIDE_REFERENCE = Wanted(at_most=1 / 3)
 HELD_P999_MS = 500
 HELD_FLOOR = Wanted(value_at_least=5_000)
 HELD_RATIO = Wanted(at_least=4)
 _HIGHEST = "the highest rate that is held"
 _SEVERAL = "several pipes"
 _TRIES = 2
-"""Another process may spoil one."""
+"""Another process may spoil one try."""
 _KEPT_UP = 0.95
 
 
@@ -38,14 +38,14 @@ class RateSizes:
 
 
 def measure_rates(stage: PipeStage, sizes: RateSizes) -> None:
-    """Each round has all rates of ours and one of theirs; every second round begins with theirs."""
+    """Measures the pipe at all rates and the reference at one; they take turns to begin a round."""
     ours: dict[int, list[Passage]] = {rate: [] for rate in sizes.rates}
     theirs: list[Passage] = []
     case = "a steady load"
     steps = sizes.rounds * (len(sizes.rates) + 1)
     with (
         stage.session.show.work("rates", steps) as advance,
-        stage.published("rates_published") as published,
+        stage.polling_queue("rates_polling_queue") as polling_queue,
         stage.pipe("rates", case) as pipe,
     ):
 
@@ -56,8 +56,8 @@ def measure_rates(stage: PipeStage, sizes: RateSizes) -> None:
                     advance(1)
 
         def serve_theirs() -> None:
-            with published.serving():
-                theirs.append(stage.steady(published, COMPARED_RATE, sizes.steady_s))
+            with polling_queue.serving():
+                theirs.append(stage.steady(polling_queue, COMPARED_RATE, sizes.steady_s))
                 advance(1)
 
         for number in range(sizes.rounds):
@@ -68,7 +68,7 @@ def measure_rates(stage: PipeStage, sizes: RateSizes) -> None:
 
 
 def report_rates(stage: PipeStage, ours: dict[int, list[Passage]], theirs: list[Passage]) -> None:
-    """`theirs` is at the rate that is compared."""
+    """Adds rows; `theirs` is at the compared rate."""
     for rate, passages in ours.items():
         case = f"at {rate:,}/s"
         control = medians_of([each.control for each in passages])
@@ -77,11 +77,11 @@ def report_rates(stage: PipeStage, ours: dict[int, list[Passage]], theirs: list[
             beside = (f"{CONTROL}, {name}", control[name])
             stage.session.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
     if COMPARED_RATE in ours:
-        case = f"at {COMPARED_RATE:,}/s, beside {PUBLISHED}"
+        case = f"at {COMPARED_RATE:,}/s, beside {POLLING_QUEUE}"
         reference = medians_of([each.steady for each in theirs])
         for name, value in medians_of([each.steady for each in ours[COMPARED_RATE]]).items():
-            wanted = BESIDE_PUBLISHED if name == "p99.9" else None
-            beside = (PUBLISHED, reference[name])
+            wanted = BESIDE_REFERENCE if name == "p99.9" else None
+            beside = (POLLING_QUEUE, reference[name])
             stage.session.add(case, f"late, {name}", value, "ms", beside=beside, wanted=wanted)
 
 
@@ -90,19 +90,19 @@ class HighestSizes:
     steady_s: float
     start: int
     step: int
-    published_start: int
-    published_step: int
+    reference_start: int
+    reference_step: int
     most: int
 
 
 def measure_highest(stage: PipeStage, sizes: HighestSizes) -> None:
-    """First theirs, then ours. A rate is held if 99.9 % of what fell due came within half a second."""
+    """Measures the reference, then the pipe. A held rate has 99.9 % of the messages within half a second."""
     with stage.session.show.work("highest rate", 2) as advance:
-        with stage.published("highest_published") as published, published.serving():
+        with stage.polling_queue("highest_polling_queue") as polling_queue, polling_queue.serving():
             reference = highest_held(
-                _holds(stage, published, sizes.steady_s),
-                start=sizes.published_start,
-                step=sizes.published_step,
+                _holds(stage, polling_queue, sizes.steady_s),
+                start=sizes.reference_start,
+                step=sizes.reference_step,
                 most=sizes.most,
             )
         advance(1)
@@ -115,7 +115,7 @@ def measure_highest(stage: PipeStage, sizes: HighestSizes) -> None:
             )
         advance(1)
     metric = f"p99.9 at most {HELD_P999_MS} ms late, nothing lost"
-    beside = (PUBLISHED, reference)
+    beside = (POLLING_QUEUE, reference)
     stage.session.add(_HIGHEST, metric, found, "messages/s", beside=beside, wanted=HELD_RATIO)
     stage.session.add(_HIGHEST, "the same, as it is", found, "messages/s", wanted=HELD_FLOOR)
 
@@ -128,7 +128,7 @@ def _holds(stage: PipeStage, scene: Scene[AnySide], steady_s: float) -> Callable
 
 
 def is_held(passage: Passage, rate: int) -> bool:
-    """Whether everything came, in time, and the load itself was as high as it should be."""
+    """Whether all messages came in time, and the load reached its rate."""
     return (
         passage.tally.lost == 0
         and passage.steady.p999_ms <= HELD_P999_MS
@@ -137,7 +137,7 @@ def is_held(passage: Passage, rate: int) -> bool:
 
 
 def highest_held(holds: Callable[[int], bool], *, start: int, step: int, most: int) -> int:
-    """The highest rate that is held, to half a step; 0 if none is. `start` is tried first."""
+    """Returns the highest rate that is held, to half a step; 0 if none is. Tries `start` first."""
     rate = start
     while rate > 0 and not holds(rate):
         rate -= step
@@ -156,11 +156,11 @@ class SeveralSizes:
     pipes: tuple[int, ...]
     steady_s: float
     overdue: int
-    """Messages that are due when they are published: they pass through the pipe as fast as it goes."""
+    """Messages that are due when they are published: they pass through the pipe as fast as possible."""
 
 
 def measure_several(stage: PipeStage, sizes: SeveralSizes) -> None:
-    """One, two and three pipes on the same topics."""
+    """Measures one, two and three pipes on the same topics."""
     first: dict[str, float] = {}
     rows: list[tuple[str, float, str]] = []
     with (

@@ -1,7 +1,7 @@
-"""Two topics, the side between them, and their agents: from a load to its arrivals.
+"""A scene: two topics, the side between them, and their agents.
 
-A scene counts over its whole life: what was lost or came twice is settled when it is closed, since a message
-may come late, and once more after its load is over.
+A scene counts lost and duplicated messages when it is closed, since a message may come late, or again after
+its load has ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chronoline_bench.tally import Tally
 
 PARTITIONS = 4
 QUIET_S = 20.0
-"""A message is lost if nothing came for this long: the time of a dead holder, and that of a retry."""
+"""A message is lost if none came for this time: the hold of a dead node, and a retry."""
 _START_S = 180.0
 _LOAD_S = 600.0
 _SETTLE_S = 1.0
@@ -35,7 +35,7 @@ AnySide = TypeVar("AnySide", bound=Side)
 
 
 class Scene(Closing, Generic[AnySide]):
-    """The topics of one side, with a watcher at the output from the beginning."""
+    """The topics of one side, with a watcher of the output."""
 
     def __init__(
         self, stage: Stage, kafka: KafkaServer, side: AnySide, name: str, tally: Tally
@@ -62,7 +62,7 @@ class Scene(Closing, Generic[AnySide]):
 
     @contextmanager
     def serving(self, nodes: int = 1) -> Iterator[None]:
-        """Within the block nodes run, through which a few messages have gone."""
+        """Runs nodes within the block, warmed up by a few messages."""
         with ExitStack() as opened:
             started = [
                 opened.enter_context(self.stage.new_agent(self.side.agent)) for _ in range(nodes)
@@ -75,11 +75,11 @@ class Scene(Closing, Generic[AnySide]):
             yield
 
     def run(self, **load: Any) -> Passage:
-        """Publish a load, and wait until it has come out, or nothing comes any more."""
+        """Publishes a load, and waits until it has come out, or no more messages come."""
         return self.begin(**load).finish()
 
     def begin(self, *, count: int, **load: Any) -> Flight:
-        """A load that is published from now on, while the caller does something else."""
+        """Starts to publish a load in the background."""
         made = Load(
             bootstrap=self._topics.bootstrap,
             topic=self._topics.input,
@@ -92,11 +92,11 @@ class Scene(Closing, Generic[AnySide]):
         return Flight(self, made)
 
     def expect_later(self, due_us: Mapping[int, int]) -> None:
-        """Count these as lost if they have not come at the end."""
+        """Expects these messages: those that have not come at the end are lost."""
         self._due_us |= due_us
 
     def expect(self, due_us: Mapping[int, int]) -> Arrivals:
-        """Wait until these have come, or nothing more comes; what came so far."""
+        """Waits until these have come, or no more messages come; returns all arrivals."""
         self.expect_later(due_us)
         missing = due_us.keys() - self._arrivals.first_us.keys()
         while missing:
@@ -119,13 +119,13 @@ class Scene(Closing, Generic[AnySide]):
         self._arrivals.add(take_pairs(path))
 
     def _settle(self) -> None:
-        time.sleep(_SETTLE_S)  # for what comes once more
+        time.sleep(_SETTLE_S)  # for messages that come twice
         self._take()
         self._tally.add(count_up(self._due_us, self._arrivals))
 
 
 class Flight:
-    """A load that is under way, beside the control."""
+    """A load in progress, beside the control."""
 
     def __init__(self, scene: Scene[Any], load: Load) -> None:
         self._scene = scene
@@ -135,14 +135,14 @@ class Flight:
         scene.loader.begin("load", **asdict(load))
 
     def leave(self) -> Figures:
-        """Wait until everything is published; none of it is expected to come out, as it is due far ahead."""
+        """Waits until all messages are published; they are due far ahead and not expected to come out."""
         try:
             return self._scene.loader.answer(_LOAD_S)
         finally:
             self._control.stop()
 
     def finish(self) -> Passage:
-        """Wait until everything has come out."""
+        """Waits until all messages have come out."""
         try:
             sent = self._scene.loader.answer(_LOAD_S)
             due_us = dict(take_pairs(Path(self._load.path)))

@@ -1,4 +1,4 @@
-"""The sides that stand between two topics, each with its database: our pipe, or the published algorithm."""
+"""The sides between two topics, each with its database: Chronoline's pipe, and the polling queue."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from chronoline.pipe.settings import topic_settings
 from chronoline.runtime.clock import SystemClock
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.engines.postgres import PostgresEngine, drop_database
-from chronoline_bench.pipe import node, published
-from chronoline_bench.pipe.published import QUERIES, create_table
+from chronoline_bench.pipe import node, polling_queue
+from chronoline_bench.pipe.polling_queue import QUERIES, create_table
 from chronoline_bench.session import Advance
 from chronoline_bench.workload import Filling
 
@@ -28,7 +28,7 @@ _STORED = b"SELECT count(*) FROM chronoline.messages WHERE due >= %(from)s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Where a node reads and writes."""
+    """The topics that a node reads and writes."""
 
     bootstrap: str
     input: str
@@ -42,11 +42,11 @@ class Side(Closing):
 
     @abstractmethod
     def arguments(self, topics: Topics) -> dict[str, Any]:
-        """The arguments of `serve`."""
+        """Returns the arguments of `serve`."""
 
     @abstractmethod
     def stored(self, from_ms: int) -> int:
-        """How many rows are due from a moment on."""
+        """Counts the rows that are due from a moment on."""
 
 
 class PipeSide(Side):
@@ -71,7 +71,7 @@ class PipeSide(Side):
         return _number(self.database.url, _STORED, {"from": from_ms})
 
     def fill(self, count: int, start_ms: int, span_ms: int, advance: Advance) -> Topic:
-        """Write waiting messages straight into the table, on the timeline that the pipe will find."""
+        """Writes waiting messages directly into the table, on the timeline of the pipe."""
         nowhere = Topics(bootstrap="127.0.0.1:9", input="in", output="out")
         settings = topic_settings(node.pipe_settings(**self.arguments(nowhere)))
         now_ms = SystemClock().now_ms()
@@ -89,10 +89,10 @@ class PipeSide(Side):
             self.database.close()
 
 
-class PublishedSide(Side):
-    """The published algorithm."""
+class PollingQueueSide(Side):
+    """The reference: a queue that polls a table."""
 
-    agent = published
+    agent = polling_queue
 
     def __init__(self, server: PostgresServer, name: str) -> None:
         self._server = server
@@ -112,7 +112,7 @@ class PublishedSide(Side):
         return _number(self._url, QUERIES["count"], {"from": _moment(from_ms)})
 
     def fill(self, first: int, count: int, due_ms: int) -> None:
-        """Write messages with these numbers straight into the table, all due at one moment."""
+        """Writes messages with these numbers directly into the table, all due at one moment."""
         values = {
             "prefix": f"{self._name}-",
             "deadline": _moment(due_ms),

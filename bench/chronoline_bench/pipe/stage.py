@@ -1,4 +1,4 @@
-"""The stage of the bench `pipe`: Kafka, and scenes for the pipe and for the published algorithm."""
+"""The stage of the bench `pipe`: Kafka, and scenes for the pipe and the polling queue."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from chronoline_bench.harness.passage import Passage
 from chronoline_bench.harness.stage import Stage
 from chronoline_bench.pipe import jobs
 from chronoline_bench.pipe.scene import AnySide, Scene
-from chronoline_bench.pipe.sides import PipeSide, PublishedSide
+from chronoline_bench.pipe.sides import PipeSide, PollingQueueSide
 from chronoline_bench.report import Wanted
 from chronoline_bench.servers.kafka import KafkaServer
 from chronoline_bench.session import Session
 from chronoline_bench.tally import Tally
 
-PUBLISHED = "the published algorithm"
+POLLING_QUEUE = "a polling queue"
 NONE = Wanted(value_at_most=0)
 _JOB_S = 900.0
 
@@ -31,12 +31,12 @@ class Delays:
     longest_ms: int = 10_000
 
     def seconds(self, steady_s: float) -> float:
-        """The length of a load for which as much falls due as is published for `steady_s`."""
+        """Returns the duration of a load whose output is steady for `steady_s`."""
         return (self.longest_ms - self.shortest_ms) / 1000 + steady_s
 
 
 class PipeStage(Stage):
-    """Each scene has topics and a database of its own."""
+    """Each scene has its own topics and database."""
 
     def __init__(self, session: Session, delays: Delays) -> None:
         super().__init__(session)
@@ -50,9 +50,9 @@ class PipeStage(Stage):
     def pipe(
         self, name: str, case: str, *, side: PipeSide | None = None, may_repeat: bool = False
     ) -> Iterator[Scene[PipeSide]]:
-        """A scene for our pipe. At its end rows say what was lost, came twice or early.
+        """Opens a scene for the pipe. At its end rows have the counts of lost, duplicated and early messages.
 
-        Where a server is taken away, a message may come twice: that is in its row, and no failure.
+        If a server is taken away, a message may come twice: its row has the count, and it is no failure.
         """
         tally = Tally()
         with Scene(self, self.kafka, side or PipeSide(self.postgres, name), name, tally) as scene:
@@ -65,19 +65,19 @@ class PipeStage(Stage):
         self.add_tally(replace(tally, duplicated=0) if may_repeat else tally)
 
     @contextmanager
-    def published(self, name: str) -> Iterator[Scene[PublishedSide]]:
-        """A scene for the published algorithm."""
-        side = PublishedSide(self.postgres.server, name)
+    def polling_queue(self, name: str) -> Iterator[Scene[PollingQueueSide]]:
+        """Opens a scene for the polling queue."""
+        side = PollingQueueSide(self.postgres.server, name)
         with Scene(self, self.kafka, side, name, self.peers) as scene:
             yield scene
 
     def steady(self, scene: Scene[AnySide], rate: int, steady_s: float) -> Passage:
-        """A load at a rate, which is steady at the output for `steady_s`."""
+        """Runs a load at a rate, which is steady at the output for `steady_s`."""
         return scene.run(
             count=round(rate * self.delays.seconds(steady_s)), rate=rate, **asdict(self.delays)
         )
 
     def job(self, kind: str, **arguments: object) -> Figures:
-        """The figures of a Spark job, in a process of its own."""
+        """Runs a Spark job in its own process; returns its figures."""
         with self.new_agent(jobs) as agent:
             return agent.ask(kind, _JOB_S, **arguments)

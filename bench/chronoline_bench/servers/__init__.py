@@ -1,1 +1,1 @@
-"""Real servers for tests and benchmarks: each is started with a `with` block and ended with it."""
+"""Real servers for tests and benchmarks: each runs within a `with` block."""

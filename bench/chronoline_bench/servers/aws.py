@@ -1,8 +1,8 @@
 """Local servers of two AWS services for tests and benchmarks: S3 and DynamoDB.
 
-Each runs as a process of its own, which can be killed, and paused like one that hangs. S3 comes from the
-package `moto`; its process is this module as a program, `python -m chronoline_bench.servers.aws PORT`.
-DynamoDB is Amazon's own server for one machine, a program for the JVM; its jars are fetched once, see `jars`.
+Each runs in its own process, which can be killed or paused. S3 comes from the package `moto`; its process
+runs this module, `python -m chronoline_bench.servers.aws PORT`. DynamoDB is Amazon's local server, a program
+for the JVM; its jars are fetched once, see `jars`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AWS_ENVIRONMENT = {
     "AWS_DEFAULT_REGION": REGION,
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-"""The environment of a client: any credentials do, and no others are looked for."""
+"""The environment of a client: any credentials are accepted, and no others are looked up."""
 _DYNAMODB = "com.amazonaws.services.dynamodbv2.local.main.ServerRunner"
 _JVM = ("-Xmx256m", *java.ON_FEW_CORES)
 
@@ -59,12 +59,12 @@ class S3Server(_AwsServer):
         return f"s3://{place}?endpoint={quote(self.endpoint, safe='')}"
 
     def create_bucket(self, name: str) -> str:
-        """Makes a bucket, if it is not there, and answers the URL of a log's objects in it."""
+        """Makes a bucket, unless it exists; returns the URL of a log's objects in it."""
         self._ask("PUT", f"/{quote(name, safe='')}")
         return self.url(name)
 
     def check_credentials(self, wanted: bool) -> None:
-        """Whether credentials are checked. The server knows no users: while it checks, it refuses all."""
+        """Turns the check of credentials on or off. If on, it refuses all: it has no users."""
         self._ask("POST", "/moto-api/reset-auth", b"0" if wanted else b"inf")
 
     def _command(self) -> Sequence[str]:
@@ -116,14 +116,14 @@ class DynamoDBServer(_AwsServer):
         line = HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
         with closing(line), suppress(OSError):
             line.request("GET", "/")
-            return line.getresponse().status > 0  # whatever it says to a stranger
+            return line.getresponse().status > 0  # any answer will do
         return False
 
 
 def _serve(port: int) -> None:
-    from moto.server import main  # noqa: PLC0415 - only the child needs it
+    from moto.server import main  # noqa: PLC0415 - only the child process needs it
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # not a line for each request
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line for each request
     main(["--host", "127.0.0.1", "--port", str(port)])
 
 

@@ -1,6 +1,6 @@
-"""A real beanstalkd for tests and benchmarks: a work queue with delays, to measure a broker beside.
+"""A real beanstalkd for tests and benchmarks: a work queue with delays, the reference of a broker.
 
-The program is taken from PATH. Where it is not there Debian's package is fetched once, without root, into the
+The program is taken from PATH. If it is missing, Debian's package is fetched once, without root, into the
 cache folder; it is not installed.
 """
 
@@ -20,8 +20,8 @@ _PROGRAM = "usr/bin/beanstalkd"
 class BeanstalkdServer(Server):
     """A beanstalkd with its own folder and its own port on 127.0.0.1.
 
-    It is durable: every write is flushed before it is answered. It starts and stops as often as you like, on
-    the same jobs and port. `MissingExtra` is raised at the start if the program cannot be had.
+    It is durable: it flushes every write before the answer. It can be stopped and started again, with the
+    same jobs and port. The start raises `MissingExtra` if the program is not available.
     """
 
     name = "beanstalkd"
@@ -33,7 +33,7 @@ class BeanstalkdServer(Server):
 
     @property
     def port(self) -> int:
-        """Where it is reached; valid from the first start on."""
+        """Its address; valid from the first start on."""
         return self._port
 
     def _prepare(self) -> None:
@@ -50,7 +50,7 @@ class BeanstalkdServer(Server):
 
 
 def find_program() -> Path:
-    """Where beanstalkd lies; fetches it where it is missing. Raises `MissingExtra`."""
+    """Returns the path of beanstalkd; fetches it if it is missing. Raises `MissingExtra`."""
     if installed := shutil.which(_PACKAGE):
         return Path(installed)
     return fetch(_PACKAGE, _PROGRAM, remedy="install beanstalkd, so that it is on PATH")

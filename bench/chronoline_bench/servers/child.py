@@ -1,4 +1,4 @@
-"""A process that a bench or a test starts, hears, pauses and ends."""
+"""A child process of a bench or a test: reads its output, pauses and ends it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LAST_WORDS = 3_000
 
 
 class Child(Closing):
-    """A process in a session of its own: Ctrl-C at our terminal does not reach it.
+    """A process in its own session: Ctrl-C at our terminal does not reach it.
 
-    Its input is a pipe that stays open while we live. Its output is read line by line; with `hear=False` the
-    output goes to the file that also takes its error output.
+    Its input is a pipe that stays open until the parent ends. Its output is read line by line; with
+    `hear=False` it goes to the log file, like its error output.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Child(Closing):
         cwd: Path | None = None,
         hear: bool = True,
     ) -> None:
-        """`environment` is added to ours."""
+        """`environment` is added to the parent's."""
         self._log_path = log_path
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -68,7 +68,7 @@ class Child(Closing):
     # Lines
 
     def say(self, line: str) -> None:
-        """Write a line to its input. Raises `ChronolineError` if the process has ended."""
+        """Writes a line to its input. Raises `ChronolineError` if the process has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line + "\n")
@@ -76,9 +76,9 @@ class Child(Closing):
             raise self._ended() from None
 
     def hear(self, beginning: str = "", timeout_s: float = PATIENCE_S) -> str:
-        """The next line of its output that begins so; other lines are skipped.
+        """Returns the next line of its output with this beginning; skips other lines.
 
-        Raises `ChronolineError` with the end of its log if the process ends, or the time is over.
+        Raises `ChronolineError` with the end of its log if the process ends, or after the time-out.
         """
         give_up = time.monotonic() + timeout_s
         while (left_s := give_up - time.monotonic()) > 0:
@@ -98,20 +98,20 @@ class Child(Closing):
     # Pausing and ending
 
     def pause(self) -> None:
-        """Freeze it and its descendants; when this returns, none of them runs."""
+        """Pauses it and its descendants; when this returns, none of them runs."""
         pause_family(self.pid)
 
     def resume(self) -> None:
         resume_family(self.pid)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Waits until it ends by itself; returns its exit code."""
         code = self._process.wait(timeout_s)
         self._forget()
         return code
 
     def stop(self, patience_s: float = PATIENCE_S) -> int:
-        """End it by SIGTERM, or after `patience_s` by SIGKILL; its exit code."""
+        """Ends it by SIGTERM, or after `patience_s` by SIGKILL; returns its exit code."""
         if self.lives:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -119,7 +119,7 @@ class Child(Closing):
         return self.kill()
 
     def kill(self) -> int:
-        """End it and its descendants by SIGKILL; its exit code."""
+        """Ends it and its descendants by SIGKILL; returns its exit code."""
         if self.lives:
             kill_family(self.pid)
         self._process.wait()
@@ -136,7 +136,7 @@ class Child(Closing):
         return f"the process {self.pid}"
 
     def _forget(self) -> None:
-        """Close the pipes of a process that has ended."""
+        """Closes the pipes of an ended process."""
         self._reader.join()
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):

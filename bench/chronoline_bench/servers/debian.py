@@ -1,6 +1,6 @@
 """Debian's packages for tests and benchmarks: fetched once, without root, into the cache folder.
 
-Nothing is installed: a package's files lie in a folder of their own.
+Nothing is installed: each package's files lie in their own folder.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SAID_WHEN_FAILED = 500
 
 
 def fetch(package: str, file: str, *, remedy: str) -> Path:
-    """A file of a package, which is fetched where it is missing; `file` may be a pattern.
+    """Returns a file of a package, which is fetched if it is missing; `file` may be a pattern.
 
-    Raises `MissingExtra`, which ends with the remedy.
+    Raises `MissingExtra` with the remedy.
     """
     folder = cache_folder() / f"{package}-{platform.machine()}"
     try:
@@ -36,7 +36,7 @@ def fetch(package: str, file: str, *, remedy: str) -> Path:
 
 
 class _Failed(Exception):
-    """It could not be fetched, for a reason."""
+    """The package could not be fetched."""
 
 
 def _find(folder: Path, file: str) -> Path:
@@ -47,7 +47,7 @@ def _find(folder: Path, file: str) -> Path:
 
 
 def _make(folder: Path, package: str, file: str) -> None:
-    """The folder appears as a whole. Of those who make it at once the first one wins."""
+    """Makes the folder atomically. Of concurrent processes the first one wins."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as made:
         _run("apt-get", *_IMPATIENT, "download", package, within=made)

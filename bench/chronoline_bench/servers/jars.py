@@ -1,7 +1,7 @@
-"""JVM parts for tests and benchmarks: sets of jars that are resolved once, into a cache folder.
+"""JVM parts for tests and benchmarks: sets of jars that are fetched once, into a cache folder.
 
-`jars.lock` names every jar of a set with its version and checksum. This machine's Maven fetches them, from
-wherever its settings say. By hand: `python -m chronoline_bench.servers.jars [NAME…]`.
+`jars.lock` names every jar of a set with its version and checksum. The machine's Maven fetches them, from the
+repositories of its settings. By hand: `python -m chronoline_bench.servers.jars [NAME…]`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
 
 LOCK_PATH = Path(__file__).with_name("jars.lock")
 
-# Newer ones read the POM of each jar too, with its parents and the repositories that those name.
+# Newer versions also read the POM of each jar, with its parents and their repositories.
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 _COORDINATE = re.compile(r"[\w.-]+(:[\w.-]+){2,3}")
 _SAY_EVERY = 20
@@ -44,26 +44,26 @@ class JarSet:
 
     name: str
     tops: tuple[str, ...]
-    """What was asked for; the others are their dependencies."""
+    """The requested coordinates; the other jars are their dependencies."""
     checksums: Mapping[str, str]
-    """By coordinate."""
+    """The checksums by coordinate."""
 
     @property
     def folder(self) -> Path:
-        """Where they are kept: another list of jars is another folder."""
+        """The folder of the set: another list of jars has another folder."""
         listed = json.dumps(sorted(self.checksums.items())).encode()
         return cache_folder() / "jars" / f"{self.name}-{hashlib.sha256(listed).hexdigest()[:16]}"
 
 
 def cache_folder() -> Path:
-    """What can be fetched again lies here; set `CHRONOLINE_CACHE` to have it elsewhere."""
+    """Returns the cache folder; `CHRONOLINE_CACHE` overrides it."""
     if own := os.environ.get("CHRONOLINE_CACHE"):
         return Path(own).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chronoline"
 
 
 def read_lock(path: Path = LOCK_PATH) -> dict[str, JarSet]:
-    """The sets that are known."""
+    """Returns the sets of the lock."""
     tables = tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
     return {
         name: JarSet(name=name, tops=tuple(table["tops"]), checksums=table["jars"])
@@ -72,9 +72,9 @@ def read_lock(path: Path = LOCK_PATH) -> dict[str, JarSet]:
 
 
 def resolve(name: str, *, lock_path: Path = LOCK_PATH) -> Path:
-    """The folder of a set, with all of its jars and nothing else; fetches them where it is missing.
+    """Returns the folder of a set, with all of its jars and nothing else; fetches them if it is missing.
 
-    It appears as a whole. Several processes may ask at once: one fetches, and the others wait for it.
+    The folder appears atomically. Of concurrent processes one fetches, and the others wait for it.
     """
     sets = read_lock(lock_path)
     if name not in sets:
@@ -82,7 +82,7 @@ def resolve(name: str, *, lock_path: Path = LOCK_PATH) -> Path:
     jars = sets[name]
     if not jars.folder.is_dir():
         with _alone(jars.folder):
-            if not jars.folder.is_dir():  # another may have been faster
+            if not jars.folder.is_dir():  # another process may have been faster
                 _make(jars)
     return jars.folder
 
@@ -102,14 +102,14 @@ def _make(jars: JarSet) -> None:
 def lock(
     name: str, tops: Sequence[str] = (), *, alone: bool = False, lock_path: Path = LOCK_PATH
 ) -> JarSet:
-    """Looks up what a set consists of, and writes it into the lock; `alone`: without dependencies.
+    """Resolves the jars of a set, and writes them into the lock; `alone`: without dependencies.
 
-    Where nothing is asked for it is what was asked for before.
+    Without coordinates it resolves those of the lock again.
     """
     sets = read_lock(lock_path)
     if not tops:
         if name not in sets:
-            raise InvalidInput(f"no set of jars is named {name!r}; say what is in it")
+            raise InvalidInput(f"no set of jars is named {name!r}; name its jars")
         tops = sets[name].tops
         alone = alone or set(tops) == set(sets[name].checksums)
     for top in tops:
@@ -132,12 +132,12 @@ def _lock_text(sets: Mapping[str, JarSet]) -> str:
     return text
 
 
-# Folders that appear as a whole
+# Folders that appear atomically
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time: Maven's own cache does not like two either."""
+    """Holds a lock between processes: Maven's own cache does not support two at a time either."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -159,7 +159,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
 
 
 def _with_dependencies(tops: Sequence[str], folder: Path) -> list[str]:
-    """What Maven finds that these need to run; of native libraries only the jars."""
+    """Returns the jars that Maven resolves for these coordinates; of native libraries only the jars."""
     found = folder / "found.txt"
     listing = "".join(f"<dependency>{_xml(top)}</dependency>" for top in tops)
     pom = _pom(f"<dependencies>{listing}</dependencies>")
@@ -175,7 +175,7 @@ def _with_dependencies(tops: Sequence[str], folder: Path) -> list[str]:
 
 
 def _fetch(coordinates: Sequence[str], folder: Path, *, what: str) -> None:
-    """Copies jars into a folder; each by itself, whatever its POM says that it needs."""
+    """Copies jars into a folder, without the dependencies of their POMs."""
     items = "".join(
         f"<artifactItem>{_xml(each)}<destFileName>{escape(_file_name(each))}</destFileName>"
         "</artifactItem>"
@@ -187,7 +187,7 @@ def _fetch(coordinates: Sequence[str], folder: Path, *, what: str) -> None:
         f"<version>{version}</version><configuration><artifactItems>{items}</artifactItems>"
         f"<outputDirectory>{escape(str(folder))}</outputDirectory></configuration></plugin>"
     )
-    _say(f"Maven fetches {len(coordinates)} jars for {what}, once; that takes about a minute")
+    _say(f"Maven fetches {len(coordinates)} jars for {what}, once; this takes about a minute")
     _run_maven(_pom(f"<build><plugins>{plugin}</plugins></build>"), f"{_PLUGIN}:copy")
 
 
@@ -213,7 +213,7 @@ def _run_maven(pom: str, *arguments: str) -> None:
 
 
 def _follow(output: Iterable[str]) -> str:
-    """Tells how far Maven is; answers the last that it said."""
+    """Reports Maven's progress; returns the end of its output."""
     said = ""
     jars = 0
     for line in output:
@@ -240,7 +240,7 @@ def _xml(coordinate: str) -> str:
 
 
 def _file_name(coordinate: str) -> str:
-    """With the group: two may have an artifact of the same name."""
+    """Returns a file name with the group, since two groups may have an artifact of the same name."""
     return coordinate.replace(":", "-") + ".jar"
 
 
@@ -256,7 +256,7 @@ def _say(text: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m chronoline_bench.servers.jars",
-        description="Fetches sets of jars by Maven into the cache folder, and says where they lie.",
+        description="Fetches sets of jars by Maven into the cache folder, and prints their folders.",
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="sets of jars; all if none is named"
@@ -265,8 +265,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--lock",
         nargs="*",
         metavar="COORDINATE",
-        help="write the set NAME into the lock anew: these (group:artifact:version), or those that it was "
-        "asked for before, and their dependencies",
+        help="write the set NAME into the lock anew: these (group:artifact:version), or those of "
+        "the lock, and their dependencies",
     )
     parser.add_argument("--alone", action="store_true", help="with --lock: without dependencies")
     asked = parser.parse_args(arguments)

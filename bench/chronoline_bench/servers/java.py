@@ -1,9 +1,9 @@
-"""Java for tests and benchmarks: where it is, and an archive of classes with which Spark starts faster.
+"""Java for tests and benchmarks: its program, and an archive of classes with which Spark starts faster.
 
-A JVM that is given the archive takes Spark's classes from it as they are, and need not read and verify each
-of them: a Spark starts with a third less work. The archive fits one Java and one place of pyspark's jars, so
-it lies in the same environment, and its name says which versions it is for. A JVM that it does not fit passes
-it over. It is made once, by hand: `python -m chronoline_bench.servers.java`.
+A JVM with the archive does not read and verify each of Spark's classes: Spark starts with a third less work.
+The archive fits one Java and one location of pyspark's jars, so it lies in the same environment, and its name
+has both versions. A JVM that it does not fit ignores it. It is made once:
+`python -m chronoline_bench.servers.java`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pathlib import Path
 from chronoline.core.errors import ChronolineError, MissingExtra
 
 ON_FEW_CORES = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""A collector and a compiler that leave the cores to those who work."""
+"""A garbage collector and a compiler that use few threads."""
 
 _ROWS = 10
 _VERSION = re.compile(r'^JAVA_RUNTIME_VERSION="?([\w.+-]+)', re.MULTILINE)
 
 
 def find_java(who: str) -> str:
-    """The program, as Spark looks for it; or an error that says who needs it."""
+    """Returns the path of Java, found as Spark does. The error names the part that needs it."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     if java is None:
@@ -38,20 +38,20 @@ def find_java(who: str) -> str:
 
 
 def options() -> str:
-    """For `JAVA_TOOL_OPTIONS`: what makes every JVM of a test small, and the archive if it was made."""
+    """Returns `JAVA_TOOL_OPTIONS`: options for small JVMs, and the archive if it exists."""
     chosen = list(ON_FEW_CORES)
     try:
         archive = archive_path()
     except MissingExtra:
-        return " ".join(chosen)  # whoever needs it will say so
+        return " ".join(chosen)  # the part that needs it raises an error
     if archive.exists():
-        # A JVM that it does not fit would complain, on its standard output.
+        # A JVM that it does not fit would print a warning on its standard output.
         chosen += [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"]
     return shlex.join(chosen)
 
 
 def archive_path() -> Path:
-    """Where the archive of this environment lies, or would."""
+    """Returns the path of this environment's archive, which may not exist."""
     java = Path(find_java("Spark")).resolve()
     release = java.parents[1] / "release"
     said = _VERSION.search(release.read_text("utf-8")) if release.exists() else None
@@ -63,10 +63,10 @@ def archive_path() -> Path:
 
 
 def make_archive() -> Path:
-    """Makes it if it is not there; those of other versions are removed. It appears as a whole."""
+    """Makes the archive if it is missing, atomically; removes those of other versions."""
     archive = archive_path()
     if not archive.exists():
-        print("Spark's classes are archived, once; that takes half a minute", file=sys.stderr)
+        print("archiving Spark's classes, once; this takes half a minute", file=sys.stderr)
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
             made = Path(folder, archive.name)
@@ -81,8 +81,8 @@ def make_archive() -> Path:
 
 
 def _run_spark(option: str, folder: Path) -> None:
-    """A little of what all jobs do, on a JVM with this option, which has ended when this returns."""
-    from pyspark import SparkContext  # noqa: PLC0415 - slow, and only who makes it waits for it
+    """Runs a small Spark job on a JVM with this option; the JVM has ended when this returns."""
+    from pyspark import SparkContext  # noqa: PLC0415 - slow, and needed only here
     from pyspark.sql import SparkSession  # noqa: PLC0415 - likewise
 
     settings = {
@@ -110,7 +110,7 @@ def _run_spark(option: str, folder: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m chronoline_bench.servers.java",
-        description="Archives Spark's classes, so that Spark starts faster in tests, and says where it lies.",
+        description="Archives Spark's classes, so that Spark starts faster in tests, and prints the path.",
     )
     parser.parse_args(arguments)
     print(make_archive())

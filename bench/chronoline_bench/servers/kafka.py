@@ -37,7 +37,7 @@ _SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "auto.create.topics.enable": "false",
-    # Tests write messages of any time: none is too old to be kept.
+    # Tests write messages with any timestamp: none is too old to be kept.
     "log.retention.ms": "-1",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
@@ -48,10 +48,10 @@ _SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # A broker that was killed comes back only when its controller has given up the one before.
+    # A killed broker can return only after its controller's session for the earlier one has ended.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "400",
-    # A quarter of the heap, if it is not told.
+    # The default is a quarter of the heap.
     "log.cleaner.dedupe.buffer.size": "2097152",
 }
 
@@ -59,8 +59,8 @@ _SETTINGS = {
 class KafkaServer(Server):
     """A Kafka server with its own data folder and its own port on 127.0.0.1; its controller has the next.
 
-    It starts and stops as often as you like, on the same data and port. As Kafka does everywhere it leaves it
-    to the system when data goes to the disk: what it acknowledged survives its own death, not the machine's.
+    It can be stopped and started again, with the same data and port. As usual with Kafka the system decides
+    when data is flushed: acknowledged data survives a crash of the server, not of the machine.
 
     Without `data_dir` the data lies in a temporary folder, which is removed at exit. The first time on a
     machine its jars are fetched.
@@ -75,16 +75,16 @@ class KafkaServer(Server):
 
     @property
     def bootstrap(self) -> str:
-        """Where clients find it (`bootstrap.servers`); valid from the first start on."""
+        """Its address for clients (`bootstrap.servers`); valid from the first start on."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def log_path(self) -> Path:
-        """What the server says: warnings and errors."""
+        """The server's log: warnings and errors."""
         return self.data_dir / "server.log"
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        """Makes an empty topic, and waits until all of its partitions can be used."""
+        """Makes an empty topic, and waits until all of its partitions have a leader."""
         admin = self._admin()
         try:
             admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE_S)
@@ -93,8 +93,8 @@ class KafkaServer(Server):
         give_up = time.monotonic() + PATIENCE_S
         while not _is_led(admin, name, partitions):
             if time.monotonic() > give_up:
-                raise ChronolineError(f"topic {name!r} was created, and nobody leads it")
-            time.sleep(_LOOK_EVERY_S)  # a server says nothing when it is ready
+                raise ChronolineError(f"topic {name!r} was created, but has no leader")
+            time.sleep(_LOOK_EVERY_S)  # a server prints nothing when it is ready
 
     # How it is started
 

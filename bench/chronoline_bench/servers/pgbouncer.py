@@ -1,6 +1,6 @@
 """A real PgBouncer for tests: a pooler in front of a PostgreSQL server.
 
-The program is taken from PATH. Where it is not there Debian's packages are fetched once, without root, into
+The program is taken from PATH. If it is missing, Debian's packages are fetched once, without root, into
 the cache folder; they are not installed.
 """
 
@@ -36,7 +36,7 @@ class PgBouncerServer(Server):
         super().__init__()
 
     def url(self, database: str) -> str:
-        """Where a database is reached through it; valid from the first start on."""
+        """Returns the URL of a database through it; valid from the first start on."""
         return f"postgresql://{self._server.username}@127.0.0.1:{self._port}/{database}"
 
     def _prepare(self) -> None:
@@ -59,7 +59,7 @@ class PgBouncerServer(Server):
             "default_pool_size = 4",
         ]
         if os.geteuid() == 0:
-            settings.append(f"user = {_OTHER_USER}")  # it refuses to run as root
+            settings.append(f"user = {_OTHER_USER}")  # PgBouncer refuses to run as root
         self._settings_path.write_text("\n".join(settings) + "\n", encoding="utf-8")
 
     @property

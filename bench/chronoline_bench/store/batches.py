@@ -30,11 +30,11 @@ SERVE_FLOOR = Wanted(at_least=0.3)
 class BatchSizes:
     rounds: int
     messages: int
-    """In each round, by each measure."""
+    """Messages in each round, by each measure."""
 
 
 def measure_batches(session: Session, engine: Engine, sizes: BatchSizes) -> None:
-    """Create, raw insert, and lease + ack with and without the dedupe time, in turn."""
+    """Measures create, raw insert, and lease + ack with and without the dedupe time, in turn."""
     with engine.open("batches") as own, engine.open("batches_raw") as raw:
         now_ms = session.clock.now_ms()
         topics = {

@@ -17,7 +17,7 @@ from chronoline_bench.store.singles import SingleSizes, measure_singles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of all cases."""
 
     batches: BatchSizes
     singles: SingleSizes
@@ -56,7 +56,7 @@ QUICK = {
 NOTES = (
     "the raw engine writes into the same table in a database of its own: same columns, indexes and settings",
     "rates are of messages; times are medians, and a time holds its bound also if it is less than 2 ms over",
-    "waiting messages were put there by bulk statements, then VACUUM ANALYZE and a checkpoint (PostgreSQL),"
+    "waiting messages were written by bulk statements, then VACUUM ANALYZE and a checkpoint (PostgreSQL),"
     " a checkpoint (SQLite)",
     f"PostgreSQL's settings are its defaults, but shared_buffers: {shared_buffers_mb()} MB",
 )
@@ -72,7 +72,7 @@ def measure(session: Session) -> None:
 
 
 def measure_engine(session: Session, engine: Engine, sizes: Sizes) -> None:
-    """All cases on one engine."""
+    """Measures all cases on one engine."""
     measure_batches(session, engine, sizes.batches)
     measure_singles(session, engine, sizes.singles)
     measure_head(session, engine, sizes.head)

@@ -1,7 +1,7 @@
-"""The bench `bodies`: from which size on bodies should lie apart from the rows that move.
+"""The bench `bodies`: the body size from which storing bodies apart from their rows is faster.
 
-A lease rewrites its row. A body inside it is rewritten too; one apart costs a second read, a second write
-when it is created and a second delete. The border lies where the one begins to cost more than the other.
+A lease rewrites its row. An inline body is rewritten too; a body apart costs a second read, a second write
+at its creation and a second delete. The border is the size at which both cost the same.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from chronoline_bench.workload import CONSUMER, LEASE_MS, SERVE_BATCH, in_batche
 KIB = 1024
 BODY_SIZES = (256, KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 64 * KIB)
 _FASTER, _SLOWER = 1.15, 0.85
-"""Ratios in between are the same: as far apart are two figures of PostgreSQL's that measure the same."""
+"""Ratios in this range count as equal: two figures of the same work on PostgreSQL differ by as much."""
 PLACES: tuple[Place, ...] = ("inline", "apart")
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How long some messages took from the create to the ack."""
+    """The durations of the operations on some messages, from create to ack."""
 
     create_s: float
     lease_s: float
@@ -44,14 +44,14 @@ METRICS: dict[str, Callable[[Life], float]] = {
     "lease + ack": lambda life: life.lease_s + life.ack_s,
     "extend": lambda life: life.extend_s,
 }
-"""An extend is a lease without the reading: what it costs to move a row."""
+"""An extend moves a row without reading the body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodySizes:
     rounds: int
     messages: int
-    """In each round; fewer if their bodies are large."""
+    """Messages in each round; fewer if their bodies are large."""
     most_bytes: int
     sizes: Sequence[int] = BODY_SIZES
 
@@ -62,8 +62,8 @@ class BodySizes:
 FULL = BodySizes(rounds=9, messages=2_000, most_bytes=32 * KIB * KIB)
 QUICK = BodySizes(rounds=3, messages=500, most_bytes=4 * KIB * KIB)
 NOTE = (
-    "PostgreSQL keeps bodies inline up to about 2 KiB and apart from about 8 KiB on, whatever it is asked"
-    " for: below and above, both figures measure the same"
+    "PostgreSQL keeps bodies inline up to about 2 KiB and apart from about 8 KiB on, whatever the"
+    " setting: below and above, both figures measure the same"
 )
 
 
@@ -77,9 +77,9 @@ def measure(session: Session) -> None:
 
 
 def measure_engine(session: Session, engine: Engine, sizes: BodySizes) -> None:
-    """Every size, kept inline and apart in turn; then where the border lies by these figures."""
+    """Measures each size inline and apart in turn; then reports the border."""
     ratios: dict[str, dict[int, float]] = {metric: {} for metric in METRICS}
-    # A database for each place: the one must not clean up after the other.
+    # A database for each place, so that neither cleans up after the other.
     with engine.open("inline") as inline, engine.open("apart") as apart:
         databases: dict[Place, Database] = {"inline": inline, "apart": apart}
         for body_bytes in sizes.sizes:
@@ -104,7 +104,7 @@ def measure_engine(session: Session, engine: Engine, sizes: BodySizes) -> None:
 def _measure_size(
     session: Session, databases: dict[Place, Database], body_bytes: int, sizes: BodySizes
 ) -> dict[str, list[Life]]:
-    """The lives of messages with bodies of this size, one for each round."""
+    """Returns the durations for bodies of this size, one for each round."""
     load = _Load(session, sizes.count(body_bytes), body_bytes)
     measures: dict[str, Callable[[], Life]] = {
         place: _living(load, database, place) for place, database in databases.items()
@@ -125,7 +125,7 @@ class _Load:
 
 
 def _living(load: _Load, database: Database, place: Place) -> Callable[[], Life]:
-    """The measure of one place, on a topic of its own."""
+    """Returns the measure of one place, on its own topic."""
     now_ms = load.session.clock.now_ms()
     topic = database.store.create_topic(f"bodies of {load.body_bytes}", now_ms=now_ms)
 
@@ -137,7 +137,7 @@ def _living(load: _Load, database: Database, place: Place) -> Callable[[], Life]
 
 
 def _live(load: _Load, store: Store, topic: Topic) -> Life:
-    """Creates messages that are due, and leases, extends and acks them batch by batch."""
+    """Creates due messages, and leases, extends and acks them in batches."""
     clock, tally = load.session.clock, load.session.tally
     now_ms = clock.now_ms()
     messages = make_due(load.count, now_ms, load.body_bytes)
@@ -188,7 +188,7 @@ def _row(engine: Engine, body_bytes: int, metric: str, rates: dict[Place, float]
 
 
 def border(ratios: dict[int, float]) -> str:
-    """The smallest size at which bodies apart were faster, and from which on they were not slower."""
+    """Returns the smallest size at which apart was faster, and from which on it was never slower."""
     border = None
     for body_bytes, ratio in sorted(ratios.items(), reverse=True):
         if ratio < _SLOWER:

@@ -1,4 +1,4 @@
-"""The head of a timeline after many leases and acks: dead rows must not slow it down."""
+"""The head of a timeline after many leases and acks, which leave dead rows behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chronoline_bench.workload import SERVE_BATCH, Filling, count_all, serve
 
 SAME_TIME = Wanted(at_most=1.5)
 _LEFT = 10_000
-"""Messages that are still due when the others have been served."""
+"""Due messages that are left after the others have been served."""
 _DUE_SPAN_MS = 60_000
 
 
@@ -26,7 +26,7 @@ class HeadSizes:
 
 
 def measure_head(session: Session, engine: Engine, sizes: HeadSizes) -> None:
-    """The fetch of the next due before and after; then again after the engine has cleaned up."""
+    """Measures the fetch of the next due messages before and after, and again after the engine's clean-up."""
     with engine.open("head") as database:
         head = _Head(session, database, sizes.served + _LEFT)
         title = f"{engine.name}: {sizes.served:,} leases and acks"
@@ -66,7 +66,7 @@ def measure_head(session: Session, engine: Engine, sizes: HeadSizes) -> None:
 
 
 class _Head:
-    """A timeline on which everything is due."""
+    """A timeline with due messages only."""
 
     def __init__(self, session: Session, database: Database, total: int) -> None:
         now_ms = session.clock.now_ms()
@@ -82,7 +82,7 @@ class _Head:
         self.served = Served(session.tally)
 
     def serve_one(self) -> float:
-        """Serve one batch; its seconds."""
+        """Serves one batch; returns its seconds."""
         (batch_s,) = serve(
             self._database.store, self._topic, self._session.clock, self.served, most=SERVE_BATCH
         )

@@ -1,4 +1,4 @@
-"""The same work on a small and on a large timeline: it should take the same time."""
+"""The same work on a small and a large timeline, which should take the same time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHANCE = random.Random(4)
 class Timeline:
     """A day of messages, of which the first `due` are due already.
 
-    A method that answers a figure answers how long its work took, in ms; it checks the result afterwards.
+    A method that returns a figure returns the duration of its work in ms; it checks the result afterwards.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Timeline:
         self._session.tally.expect(self.filling.total, self._database.count(self._topic))
 
     def fetch(self) -> float:
-        """The next that are due, oldest first, without leasing them."""
+        """Fetches the next due messages, oldest first, without leasing them."""
         now_ms = self._session.clock.now_ms()
         watch = Stopwatch()
         with watch.running():
@@ -67,7 +67,7 @@ class Timeline:
         return watch.ms
 
     def lease(self) -> float:
-        """A lease by range; the ack that follows is not in the time."""
+        """Leases a range; the ack that follows is not in the duration."""
         now_ms = self._session.clock.now_ms()
         watch = Stopwatch()
         with watch.running():
@@ -86,11 +86,11 @@ class Timeline:
         return watch.ms
 
     def next_ts(self) -> float:
-        """When something can next be leased."""
+        """Looks up the time of the next lease."""
         return timed_ms(lambda: self._store.next_ts(self._topic.uid, self._topic.all_buckets))
 
     def look_up(self, ids: int) -> float:
-        """Messages anywhere on the timeline that nobody has acked."""
+        """Looks up random messages of the timeline that have not been acked."""
         numbers = [self._waiting_number() for _ in range(ids)]
         wanted = {self.filling.id(number): self.filling.due(number) for number in numbers}
         watch = Stopwatch()
@@ -101,7 +101,7 @@ class Timeline:
         return watch.ms
 
     def count(self, first: int, last: int) -> float:
-        """The messages with these places."""
+        """Counts the messages with these places."""
         watch = Stopwatch()
         with watch.running():
             counts = self._store.count(
@@ -115,7 +115,7 @@ class Timeline:
         return watch.ms
 
     def forecast(self) -> float:
-        """The whole day."""
+        """Takes the forecast of the whole day."""
         watch = Stopwatch()
         with watch.running():
             steps = self._store.forecast(
@@ -144,7 +144,7 @@ class Timeline:
 class LargeSizes:
     rounds: int
     small: int
-    """Half of it is due, the other half is counted."""
+    """Half of the messages are due, the other half are counted."""
     large: int
 
     @property
@@ -155,7 +155,7 @@ class LargeSizes:
 def measure_large(
     session: Session, engine: Engine, sizes: LargeSizes, *, shuffled: bool = True
 ) -> None:
-    """Each kind of work on both, in turn; then what concerns the large one alone."""
+    """Measures each kind of work on both timelines in turn; then the size and forecast of the large one."""
     order = "shuffled" if shuffled else "in_order"
     case = f"{engine.name}: {sizes.large:,} waiting messages, written {order.replace('_', ' ')}"
     totals = {"small": sizes.small, "large": sizes.large}
@@ -190,7 +190,7 @@ def _kinds(half: int) -> tuple[_Kind, ...]:
         _Kind(f"lease of {SERVE_BATCH} by range", Timeline.lease),
         _Kind("when the next falls due", Timeline.next_ts),
         _Kind("look-up of 1", lambda timeline: timeline.look_up(1)),
-        # They lie anywhere: in a large table each is on a page of its own, which is mostly not at hand.
+        # They are random: in a large table each is on another page, which is mostly not cached.
         _Kind(
             f"look-up of {SERVE_BATCH}", lambda timeline: timeline.look_up(SERVE_BATCH), wanted=None
         ),

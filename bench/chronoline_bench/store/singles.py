@@ -26,7 +26,7 @@ _BODY = bytes(BODY_BYTES)
 class SingleSizes:
     rounds: int
     seconds: float
-    """How long each measure takes in each round."""
+    """The duration of each measure in each round."""
 
 
 def measure_singles(session: Session, engine: Engine, sizes: SingleSizes) -> None:
@@ -65,7 +65,7 @@ class _Singles:
         self.created = 0
 
     def create(self) -> float:
-        """Every thread waits for its answer before it sends the next."""
+        """Creates messages in many threads; each waits for its answer before the next."""
         answers: list[list[Outcome]] = [[] for _ in range(THREADS)]
 
         def send(answered: list[Outcome]) -> None:

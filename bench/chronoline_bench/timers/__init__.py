@@ -1,5 +1,5 @@
 """The bench `timers`.
 
-Nodes are started by the command, as users do. An `agent` asks for timers, or takes their callbacks
+The bench starts nodes by the command, as users do. An `agent` sends timers or receives their callbacks
 (`requests`), or is a reference beside the nodes (`references`).
 """

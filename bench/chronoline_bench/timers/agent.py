@@ -1,4 +1,4 @@
-"""The agent of the bench `timers`: an asker, a receiver, or a reference."""
+"""The agent of the bench `timers`: a sender, a receiver, or a reference."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 from chronoline_bench.harness.agent import Figures, freeze_heap
 from chronoline_bench.harness.passage import write_pairs
 from chronoline_bench.timers import references
-from chronoline_bench.timers.requests import Asking, Load, Receiver, When
+from chronoline_bench.timers.requests import Load, LoadSender, Receiver, When
 
 
 class Agent:
-    """Its commands."""
+    """The agent's commands."""
 
     def __init__(self) -> None:
         self._receiver = Receiver()
         self._uri = ""
-        self._asking: Asking | None = None
+        self._sender: LoadSender | None = None
 
     # A receiver
 
     async def receive(self) -> Figures:
-        """Where callbacks are received, from now on."""
+        """Starts to receive callbacks; returns their URI."""
         if not self._uri:
             self._uri = f"http://127.0.0.1:{await self._receiver.open()}/pop"
             freeze_heap()
@@ -32,21 +32,21 @@ class Agent:
         return {"came": self._receiver.notes.untaken}
 
     async def take(self, path: str) -> Figures:
-        """Write to a file when each timer came, since the last time."""
+        """Writes the arrival times since the last call to a file."""
         write_pairs(Path(path), self._receiver.notes.take())
         return {}
 
-    # An asker
+    # A sender
 
-    async def ask(self, load: dict[str, Any], path: str | None = None) -> Figures:
+    async def send(self, load: dict[str, Any], path: str | None = None) -> Figures:
         wanted = Load(**{**load, "when": When(**load["when"])})
-        self._asking = Asking(wanted, None if path is None else Path(path))
-        return await self._asking.run()
+        self._sender = LoadSender(wanted, None if path is None else Path(path))
+        return await self._sender.run()
 
     async def enough(self) -> Figures:
-        """End a load before it is complete."""
-        if self._asking is not None:
-            self._asking.is_enough = True
+        """Ends a load before it is complete."""
+        if self._sender is not None:
+            self._sender.is_enough = True
         return {}
 
     # References

@@ -1,6 +1,6 @@
 """The bench `timers`: from a request to a callback, on nodes that run as users run them.
 
-The nodes, the asker and the receiver run on this machine, each in a process of its own.
+The nodes, the sender and the receiver run on this machine, each in its own process.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chronoline_bench.session import Session
+from chronoline_bench.timers.full_node import WaitingSizes, measure_waiting
 from chronoline_bench.timers.kill import KillSizes, measure_kill
 from chronoline_bench.timers.pops import PopSizes, measure_pops
 from chronoline_bench.timers.requests import OPAQUE
-from chronoline_bench.timers.scaling import ScalingSizes, measure_scaling
+from chronoline_bench.timers.scale_up import ScalingSizes, measure_scaling
 from chronoline_bench.timers.stage import TimerStage
-from chronoline_bench.timers.waiting import WaitingSizes, measure_waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of all cases."""
 
     pops: PopSizes
     kill: KillSizes
@@ -46,7 +46,7 @@ def measure(session: Session) -> None:
 
 
 def measure_sizes(session: Session, sizes: Sizes) -> None:
-    """Measure the chosen cases in this order; all if none is chosen."""
+    """Measures the chosen cases in this order; all if none is chosen."""
     session.notes += _notes()
     with TimerStage(session) as stage:
         cases: dict[str, Callable[[], None]] = {
@@ -60,9 +60,9 @@ def measure_sizes(session: Session, sizes: Sizes) -> None:
 
 def _notes() -> tuple[str, ...]:
     return (
-        f"opaque texts of {len(OPAQUE % 0)} characters, two copies of a timer where there are several nodes;"
-        " everything runs on the same cores, whoever asks and whoever is called included",
-        "late: from when the timer was asked for, plus its interval, until the receiver has the callback; so"
-        " the way of the request to the node is in it",
+        f"opaque texts of {len(OPAQUE % 0)} characters, two copies of a timer on several nodes;"
+        " everything runs on the same cores, sender and receiver included",
+        "late: from when the timer was sent, plus its interval, until the receiver has the callback; so"
+        " it includes the request to the node",
         "a timer is in the journal of each of its nodes, flushed, before it is answered",
     )

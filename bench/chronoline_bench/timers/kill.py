@@ -1,4 +1,4 @@
-"""The case `kill`: one of three nodes is killed; how late after their skew the others pop its timers."""
+"""The case `kill`: one of three nodes is killed; the lateness of its timers on the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from chronoline.runtime.percentiles import PERCENTILES, Lateness
 from chronoline.timers.membership import replicas_of
 from chronoline_bench.report import Wanted
-from chronoline_bench.timers.requests import Asked, When, now_us
+from chronoline_bench.timers.requests import SentTimer, When, now_us
 from chronoline_bench.timers.stage import FACTOR, Pops, TimerStage, skew_ms
 
 NODES = 3
@@ -20,16 +20,16 @@ NONE = Wanted(value_at_most=0)
 class KillSizes:
     timers: int
     rate: int
-    """Requests a second."""
+    """Requests per second."""
     lead_s: float
-    """The time in which all are asked for; then they begin to be due."""
+    """The duration of the sending; then the timers begin to fall due."""
     span_s: float
-    """The time in which they are due; the node is killed a third into it."""
+    """The span of the due times; the node is killed a third into it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """The killed node, the nodes of its cluster, and the moment."""
+    """The killed node, the nodes of its cluster, and the time of the kill."""
 
     node: str
     among: tuple[str, ...]
@@ -53,20 +53,20 @@ def measure_kill(stage: TimerStage, sizes: KillSizes) -> None:
             killed.append(Killed(node, among, now_us()))
             cluster.nodes.kill(node)
 
-        passage = stage.finish(load, path, when_asked=kill)
+        passage = stage.finish(load, path, when_sent=kill)
     stage.check(passage, may_repeat=True)
     _report(stage, sizes, passage, killed[0])
 
 
 def _report(stage: TimerStage, sizes: KillSizes, passage: Pops, killed: Killed) -> None:
-    """Timers of the dead node that it had not popped; beside those of which it was not the first."""
+    """Reports the timers that the dead node had not popped, beside those of the other nodes."""
     came_us = passage.arrivals.first_us
 
-    def is_orphan(each: Asked) -> bool:
+    def is_orphan(each: SentTimer) -> bool:
         first = replicas_of(each.id, FACTOR, killed.among)[0] == killed.node
         return first and came_us.get(each.number, 0) > killed.at_us
 
-    orphans = [each for each in passage.asked if is_orphan(each)]
+    orphans = [each for each in passage.sent if is_orphan(each)]
     taken_over = Lateness.of(
         (came_us[each.number] - each.due_us) / 1000 - skew_ms(each.interval_ms) for each in orphans
     )

@@ -29,7 +29,7 @@ class PopSizes:
 
 
 def measure_pops(stage: TimerStage, sizes: PopSizes) -> None:
-    """Timers that were all asked for before one is due; then with new ones at the same rate all the while."""
+    """Measures timers that are all sent before the first is due; then with new ones at the same rate."""
     with stage.cluster(NODES) as cluster:
         works: dict[str, Callable[[], list[float]]] = {
             _BEFORE: partial(_before, stage, cluster, sizes),
@@ -48,14 +48,14 @@ def _before(stage: TimerStage, cluster: Cluster, sizes: PopSizes) -> list[float]
 
 
 def _spread(sizes: PopSizes) -> tuple[int, When]:
-    """All are asked for before the first is due, at half the rate: that they are many hurts none of them."""
+    """Returns the timers and due times of a load that is sent before the first is due, at half the rate."""
     lead_s = 2 * sizes.steady_s + _SPARE_S
     when = When(lead_ms=round(lead_s * 1000), span_ms=round(sizes.steady_s * 1000))
     return round(sizes.rate * sizes.steady_s), when
 
 
 def _meanwhile(stage: TimerStage, cluster: Cluster, sizes: PopSizes) -> list[float]:
-    """Timers that fall due while as many are asked for."""
+    """Timers that fall due at the rate of new ones."""
     when = When(shortest_ms=2_000, longest_ms=4_000)
     timers = round(sizes.rate * (sizes.steady_s + when.longest_ms / 1000))
     passage = stage.carry(stage.load(cluster.addresses, timers, when, rate=sizes.rate))
@@ -93,6 +93,6 @@ def report_pops(
 
 
 def share_within(late_ms: Iterable[float], most_ms: float) -> float:
-    """The percentage of values up to a limit; 0 if there are none."""
+    """Returns the percentage of values up to a limit; 0 if there are none."""
     values = list(late_ms)
     return 100 * sum(each <= most_ms for each in values) / len(values) if values else 0.0

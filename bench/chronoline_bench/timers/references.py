@@ -1,4 +1,4 @@
-"""The references of the bench `timers`: the same work without Chronoline, or with nothing kept."""
+"""The references of the bench `timers`: the same work without Chronoline, or without storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiohttp import web
 from chronoline.core.errors import ChronolineError
 from chronoline_bench.engines.sqlite import connect
 from chronoline_bench.harness.agent import freeze_heap
-from chronoline_bench.timers.requests import OPAQUE, Asked, When, now_us, write_asked
+from chronoline_bench.timers.requests import OPAQUE, SentTimer, When, now_us, write_sent
 
 _COLUMNS = "id, start_ms, wall_start_ms, boot, record, confirmed"
 _INSERT = f"INSERT INTO timers ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
@@ -25,7 +25,7 @@ _INSERT = f"INSERT INTO timers ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 async def call(
     *, uri: str, first: int, timers: int, when: dict[str, int], path: str
 ) -> dict[str, float]:
-    """Sleep until each timer is due and call, by aiohttp: no other node, no disk."""
+    """Sleeps until each timer is due and calls by aiohttp, without other nodes or a disk."""
     loop = asyncio.get_running_loop()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
@@ -36,28 +36,28 @@ async def call(
         interval_ms = When(**when).intervals(timers)
         freeze_heap()
         started_us = now_us()
-        asked = []
+        sent = []
         calls: list[asyncio.Task[None]] = []
         for place in range(timers):
             number = first + place
             begun_us = now_us()
             interval = interval_ms(place, begun_us - started_us)
             due_us = begun_us + interval * 1_000
-            asked.append(Asked(number, 0, due_us, interval))
+            sent.append(SentTimer(number, 0, due_us, interval))
             loop.call_at(
                 due_us / 1e6,
                 lambda n=number: calls.append(loop.create_task(post(n))),  # type: ignore[misc]  # mypy does not see the default
             )
-        write_asked(Path(path), asked)
-        last_us = max(each.due_us for each in asked)
+        write_sent(Path(path), sent)
+        last_us = max(each.due_us for each in sent)
         while len(calls) < timers:
-            await asyncio.sleep(max(0.01, (last_us - now_us()) / 1e6))  # the last is due then
+            await asyncio.sleep(max(0.01, (last_us - now_us()) / 1e6))  # until the last is due
         await asyncio.gather(*calls)
     return {"started_us": started_us, "ended_us": now_us(), "taken": timers}
 
 
 async def serve_nothing() -> web.ServerRunner:
-    """A server of aiohttp that reads a timer, and answers as if it kept it."""
+    """Starts an aiohttp server that reads a timer, and answers without storing it."""
 
     async def answer(request: web.BaseRequest) -> web.Response:
         json.loads(await request.read())
@@ -70,14 +70,14 @@ async def serve_nothing() -> web.ServerRunner:
 
 
 def hold(timers: int, uri: str) -> float:
-    """Bytes that a timer takes as a plain tuple in a dict, with its moment in a heap; nothing else."""
+    """Returns the bytes of a timer as a plain tuple in a dict, with its due time in a heap."""
     process = psutil.Process()
     freeze_heap()
     before_bytes = process.memory_info().rss
     held = {}
     heap: list[tuple[int, int]] = []
     for number in range(timers):
-        # Timers cannot share their numbers and the opaque text.
+        # Each timer has its own numbers and opaque text.
         timer_id, due_ms = number * 0x9E3779B97F4A7C15 % (1 << 64), 86_400_000 + number
         held[timer_id] = (timer_id, due_ms, 86_400_000, uri, (OPAQUE % number).decode())
         heapq.heappush(heap, (due_ms, timer_id))
@@ -86,7 +86,7 @@ def hold(timers: int, uri: str) -> float:
 
 
 def insert(journal: Path, scratch: Path, rows: int, batch: int) -> float:
-    """Copy a journal's rows into a table like it by raw SQLite, `batch` rows in a commit; rows a second."""
+    """Copies a journal's rows by raw SQLite, `batch` rows per commit; returns rows per second."""
     source = sqlite3.connect(f"file:{journal}?mode=ro", uri=True)
     copied = source.execute(
         f"SELECT {_COLUMNS} FROM timers ORDER BY start_ms LIMIT ?", [rows]
@@ -110,7 +110,7 @@ def insert(journal: Path, scratch: Path, rows: int, batch: int) -> float:
 
 
 def read_all(journal: Path) -> float:
-    """Seconds until all rows of a journal have been read, and their JSON parsed."""
+    """Returns the seconds to read all rows of a journal, and to parse their JSON."""
     started = time.perf_counter()
     source = sqlite3.connect(f"file:{journal}?mode=ro", uri=True)
     held = {

@@ -1,7 +1,7 @@
 """Requests for timers over HTTP, and a receiver of their callbacks.
 
-Both speak HTTP by hand, to cost as little as they can: they are not measured. All times are of the monotonic
-clock, by which the nodes wait too.
+Both implement HTTP themselves, to use little CPU time beside the measured nodes. All times are of the
+monotonic clock, as in the nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chronoline_bench.harness.passage import Notes
 NUMBER_DIGITS = 12
 OPAQUE = f"%0{NUMBER_DIGITS}d".encode() + b"." * 52
 """The opaque text of a timer, 64 characters: it begins with the timer's number."""
-_ASKED = struct.Struct("<qQqq")
+_SENT = struct.Struct("<qQqq")
 _HEAD = b"POST /timers HTTP/1.1\r\nHost: %b\r\nContent-Length: %d\r\n\r\n"
 _BODY = (
     b'{"timing":{"interval-ms":%d},"callback":{"http":{"uri":"%b","opaque":"' + OPAQUE + b'"}},'
@@ -41,8 +41,8 @@ def now_us() -> int:
     return time.monotonic_ns() // 1_000
 
 
-class Asked(NamedTuple):
-    """A timer that a node took. It is due by the clock of its asker."""
+class SentTimer(NamedTuple):
+    """A timer that a node accepted. It is due by the clock of its sender."""
 
     number: int
     id: int
@@ -50,13 +50,13 @@ class Asked(NamedTuple):
     interval_ms: int
 
 
-def write_asked(path: Path, asked: Iterable[Asked]) -> None:
-    path.write_bytes(b"".join(_ASKED.pack(*each) for each in asked))
+def write_sent(path: Path, sent: Iterable[SentTimer]) -> None:
+    path.write_bytes(b"".join(_SENT.pack(*each) for each in sent))
 
 
-def read_asked(path: Path) -> Iterator[Asked]:
-    for each in _ASKED.iter_unpack(path.read_bytes()):
-        yield Asked(*each)
+def read_sent(path: Path) -> Iterator[SentTimer]:
+    for each in _SENT.iter_unpack(path.read_bytes()):
+        yield SentTimer(*each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class When:
     """The length of the span; 0 if there is none."""
 
     def intervals(self, timers: int) -> Callable[[int, int], int]:
-        """A function: the interval of a timer by its place, and the µs since the first request."""
+        """Returns a function of a timer's place and the µs since the first request: its interval."""
         if not self.span_ms:
             return lambda *_: _CHANCE.randint(self.shortest_ms, self.longest_ms)
         places = list(range(timers))
@@ -86,7 +86,7 @@ class When:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Timers to ask for, and the nodes to ask."""
+    """Timers to send, and the nodes to send them to."""
 
     nodes: Sequence[str]
     uri: str
@@ -96,25 +96,25 @@ class Load:
     when: When
     connections: int
     rate: float | None = None
-    """Timers a second; None is as fast as possible."""
+    """Timers per second; None is as fast as possible."""
     factor: int = 2
 
 
 @dataclass(slots=True)
-class Asking:
-    """A load that is under way."""
+class LoadSender:
+    """Sends one load."""
 
     load: Load
     path: Path | None = None
-    """A file for the timers that were taken; without it they are only counted."""
+    """A file for the accepted timers; without it they are only counted."""
     taken: int = 0
-    asked: list[Asked] = field(default_factory=list)
+    sent: list[SentTimer] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     started_us: int = 0
     is_enough: bool = False
 
     async def run(self) -> dict[str, float]:
-        """Ask for all; when it began and ended, and how many timers were taken."""
+        """Sends all timers; returns the start and end times, and the number of accepted timers."""
         load = self.load
         connections = [
             await Connection.open(load.nodes[place % len(load.nodes)])
@@ -122,27 +122,27 @@ class Asking:
         ]
         interval_ms = load.when.intervals(load.timers)
 
-        async def ask(connection: Connection, place: int) -> None:
+        async def send(connection: Connection, place: int) -> None:
             interval = interval_ms(place, now_us() - self.started_us)
-            await self._ask(connection, load.first + place, interval)
+            await self._send(connection, load.first + place, interval)
 
         freeze_heap()
         self.started_us = now_us()
         if load.rate is None:
-            await self._fast(connections, ask)
+            await self._fast(connections, send)
         else:
-            await self._steadily(connections, load.rate, ask)
+            await self._steadily(connections, load.rate, send)
         ended_us = now_us()
         for connection in connections:
             connection.close()
         if self.refused:
             raise ChronolineError(f"{len(self.refused)} timers were refused: {self.refused[0]}")
         if self.path is not None:
-            write_asked(self.path, self.asked)
+            write_sent(self.path, self.sent)
         return {"started_us": self.started_us, "ended_us": ended_us, "taken": self.taken}
 
     async def _fast(
-        self, connections: list[Connection], ask: Callable[[Connection, int], Awaitable[None]]
+        self, connections: list[Connection], send: Callable[[Connection, int], Awaitable[None]]
     ) -> None:
         places = iter(range(self.load.timers))
 
@@ -150,7 +150,7 @@ class Asking:
             for place in places:
                 if self.is_enough:
                     return
-                await ask(connection, place)
+                await send(connection, place)
 
         await asyncio.gather(*map(work, connections))
 
@@ -158,16 +158,16 @@ class Asking:
         self,
         connections: list[Connection],
         rate: float,
-        ask: Callable[[Connection, int], Awaitable[None]],
+        send: Callable[[Connection, int], Awaitable[None]],
     ) -> None:
-        """Ask at a rate, without waiting for earlier answers while a connection is free."""
+        """Sends at a rate, without waiting for earlier answers while a connection is free."""
         free: asyncio.Queue[Connection] = asyncio.Queue()
         for connection in connections:
             free.put_nowait(connection)
 
         async def on(connection: Connection, place: int) -> None:
             try:
-                await ask(connection, place)
+                await send(connection, place)
             finally:
                 free.put_nowait(connection)
 
@@ -177,18 +177,18 @@ class Asking:
                     return
                 group.create_task(on(await free.get(), place))
 
-    async def _ask(self, connection: Connection, number: int, interval_ms: int) -> None:
+    async def _send(self, connection: Connection, number: int, interval_ms: int) -> None:
         load = self.load
         body = _BODY % (interval_ms, load.uri.encode(), number, load.factor)
         due_us = now_us() + interval_ms * 1_000
-        head, told = await connection.send(_HEAD % (connection.host, len(body)) + body)
+        head, reply = await connection.send(_HEAD % (connection.host, len(body)) + body)
         location = _LOCATION.search(head)
         if head.startswith(_TAKEN) and location:
             self.taken += 1
             if self.path is not None:
-                self.asked.append(Asked(number, int(location[1], 16), due_us, interval_ms))
+                self.sent.append(SentTimer(number, int(location[1], 16), due_us, interval_ms))
         else:
-            self.refused.append((head.partition(b"\r\n")[0] + b" " + told).decode())
+            self.refused.append((head.partition(b"\r\n")[0] + b" " + reply).decode())
 
 
 class Connection(asyncio.Protocol):
@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
         return connection
 
     def send(self, request: bytes) -> asyncio.Future[tuple[bytes, bytes]]:
-        """Head and body of the answer."""
+        """Returns head and body of the answer."""
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():
@@ -234,8 +234,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
-            told = f"the connection to {self.host.decode()} is lost: {error or 'closed'}"
-            self._answer.set_exception(ChronolineError(told))
+            reply = f"the connection to {self.host.decode()} is lost: {error or 'closed'}"
+            self._answer.set_exception(ChronolineError(reply))
 
 
 class Receiver:
@@ -246,7 +246,7 @@ class Receiver:
         self.notes = Notes()
 
     async def open(self) -> int:
-        """Listen; the port."""
+        """Starts to listen; returns the port."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Caller(self.notes), "127.0.0.1", 0)
         port: int = self._server.sockets[0].getsockname()[1]
@@ -277,7 +277,7 @@ class _Caller(asyncio.Protocol):
             self._transport.write(_ANSWER)
 
     def _next(self) -> bytes | None:
-        """The body of the next complete request."""
+        """Returns the body of the next complete request."""
         whole = whole_message(self._buffer)
         if whole is None:
             return None
@@ -286,7 +286,7 @@ class _Caller(asyncio.Protocol):
 
 
 def whole_message(data: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """Head and body of a request or an answer, and the rest; None while it is incomplete."""
+    """Returns head and body of a request or an answer, and the rest; None while it is incomplete."""
     head, end, rest = data.partition(_END)
     if not end:
         return None

@@ -1,4 +1,4 @@
-"""A real beanstalkd that starts, stops, crashes and hangs on demand; and where its program comes from."""
+"""The beanstalkd server: start, stop, crash and hang on demand; and the source of its program."""
 
 import platform
 import socket
@@ -16,7 +16,7 @@ from chronoline_bench.servers.beanstalkd import BeanstalkdServer, find_program
 from tests.conftest import running
 from tests.testing.debian_programs import stand_in, write
 
-# Starts a server, says what it is, and waits to be killed.
+# Starts a server, prints its address and process id, and waits to be killed.
 OWNER = """
 import sys
 from pathlib import Path
@@ -36,14 +36,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BeanstalkdServe
 
 @pytest.fixture
 def server(shared: BeanstalkdServer) -> BeanstalkdServer:
-    """One that runs, whatever the test before did to it."""
+    """A running server, started again if the test before stopped it."""
     shared.resume()
     shared.start()
     return shared
 
 
 def ask(server: BeanstalkdServer, *commands: bytes, patience_s: float = 30) -> list[bytes]:
-    """What is answered, line by line."""
+    """Sends commands; returns the lines of the answers."""
     with socket.create_connection(("127.0.0.1", server.port), patience_s) as line:
         line.sendall(b"".join(command + b"\r\n" for command in (*commands, b"quit")))
         with line.makefile("rb") as answers:
@@ -55,7 +55,7 @@ def put(server: BeanstalkdServer, body: bytes, delay_s: int = 0) -> list[bytes]:
 
 
 def take(server: BeanstalkdServer) -> bytes:
-    """The body of the next job, which is done with; empty if none is ready."""
+    """Takes and deletes the next job; returns its body, empty if none is ready."""
     (first, *rest) = ask(server, b"reserve-with-timeout 0")
     if first == b"TIMED_OUT":
         return b""
@@ -63,7 +63,7 @@ def take(server: BeanstalkdServer) -> bytes:
     return rest[0]
 
 
-def test_it_hands_out_what_was_put_after_its_delay(server: BeanstalkdServer) -> None:
+def test_job_is_reserved_after_its_delay(server: BeanstalkdServer) -> None:
     put(server, b"later", delay_s=1)
     assert put(server, b"now")[0].startswith(b"INSERTED")
     assert take(server) == b"now"
@@ -71,7 +71,7 @@ def test_it_hands_out_what_was_put_after_its_delay(server: BeanstalkdServer) -> 
     give_up = time.monotonic() + 30
     while take(server) != b"later":
         assert time.monotonic() < give_up
-        time.sleep(0.01)  # there is nothing that would tell
+        time.sleep(0.01)  # nothing signals it
 
 
 def test_every_write_is_flushed(server: BeanstalkdServer) -> None:
@@ -81,7 +81,7 @@ def test_every_write_is_flushed(server: BeanstalkdServer) -> None:
 
 
 @pytest.mark.parametrize("end", [BeanstalkdServer.stop, BeanstalkdServer.kill])
-def test_it_keeps_its_jobs_and_its_port(server: BeanstalkdServer, end: object) -> None:
+def test_restart_keeps_jobs_and_port(server: BeanstalkdServer, end: object) -> None:
     assert callable(end)
     put(server, b"kept")
     pid, port = server.pid, server.port
@@ -97,7 +97,7 @@ def test_it_keeps_its_jobs_and_its_port(server: BeanstalkdServer, end: object) -
     assert take(server) == b"kept"
 
 
-def test_a_paused_server_answers_when_it_is_resumed(server: BeanstalkdServer) -> None:
+def test_paused_server_answers_after_resume(server: BeanstalkdServer) -> None:
     server.pause()
     with pytest.raises(TimeoutError):
         ask(server, b"stats", patience_s=0.2)
@@ -108,7 +108,7 @@ def test_a_paused_server_answers_when_it_is_resumed(server: BeanstalkdServer) ->
     assert server.pid is None
 
 
-def test_before_the_start_everything_is_fine(tmp_path: Path) -> None:
+def test_calls_before_the_start_are_harmless(tmp_path: Path) -> None:
     server = BeanstalkdServer(tmp_path / "data")
     server.stop()
     server.kill()
@@ -118,9 +118,7 @@ def test_before_the_start_everything_is_fine(tmp_path: Path) -> None:
     assert not server.data_dir.exists()
 
 
-def test_a_port_that_was_taken_meanwhile_is_left_to_the_other(
-    shared: BeanstalkdServer, tmp_path: Path
-) -> None:
+def test_taken_port_is_left_to_its_owner(shared: BeanstalkdServer, tmp_path: Path) -> None:
     server = BeanstalkdServer(tmp_path / "data")
     taken = server.port
     with socket.create_server(("127.0.0.1", taken)), server:
@@ -134,7 +132,7 @@ def test_a_port_that_was_taken_meanwhile_is_left_to_the_other(
         server.start()
 
 
-def test_it_ends_with_the_process_that_started_it(shared: BeanstalkdServer, tmp_path: Path) -> None:
+def test_server_ends_with_its_parent(shared: BeanstalkdServer, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path / "data")],
         stdin=subprocess.PIPE,
@@ -147,10 +145,10 @@ def test_it_ends_with_the_process_that_started_it(shared: BeanstalkdServer, tmp_
     give_up = time.monotonic() + 60
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < give_up, "the server outlives its owner"
-        time.sleep(0.01)  # there is nothing that would tell
+        time.sleep(0.01)  # nothing signals it
 
 
-# Where the program comes from, with programs of the test's own
+# The source of the program, with programs that the tests make
 
 APT_GET = """#!/bin/sh
 echo "$@" >> "{folder}/asked"
@@ -169,7 +167,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
 
 
-def test_it_is_taken_from_the_path(programs: Path) -> None:
+def test_program_is_taken_from_the_path(programs: Path) -> None:
     write(programs / "beanstalkd", "")
     assert find_program() == programs / "beanstalkd"
     assert not (programs / "asked").exists()
@@ -184,9 +182,9 @@ def test_debians_package_is_fetched_once(programs: Path, tmp_path: Path) -> None
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_of_those_who_fetch_it_at_once_one_wins(programs: Path, tmp_path: Path) -> None:
+def test_first_of_concurrent_fetches_wins(programs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / f"beanstalkd-{platform.machine()}"
-    # The other is faster: its folder is there when ours is ready.
+    # The other process is faster: its folder exists when ours is ready.
     write(
         programs / "dpkg-deb",
         DPKG_DEB.format(name="beanstalkd")
@@ -196,7 +194,7 @@ def test_of_those_who_fetch_it_at_once_one_wins(programs: Path, tmp_path: Path) 
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_what_cannot_be_had_is_told_with_the_remedy(programs: Path) -> None:
+def test_failed_fetch_names_the_remedy(programs: Path) -> None:
     write(programs / "dpkg-deb", DPKG_DEB.format(name="another"))
     with pytest.raises(MissingExtra, match="the package has no usr/bin/beanstalkd"):
         find_program()

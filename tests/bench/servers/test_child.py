@@ -1,4 +1,4 @@
-"""Processes that benches and tests start."""
+"""Child processes of benches and tests."""
 
 import sys
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_silent_child_is_not_awaited_forever(tmp_path: Path) -> None:
         child.hear("ready", 0.05)
 
 
-def test_output_goes_to_the_log_if_nobody_hears_it(tmp_path: Path) -> None:
+def test_unheard_output_goes_to_the_log(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import os; print('both', os.environ['WHO'], os.getcwd())"]
     environment = {"WHO": "me"}
     with Child(

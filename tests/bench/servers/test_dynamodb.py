@@ -1,4 +1,4 @@
-"""A real DynamoDB server that starts, stops, crashes and hangs on demand."""
+"""The DynamoDB server: start, stop, crash and hang on demand."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def shared() -> Iterator[DynamoDBServer]:
 
 @pytest.fixture
 def server(shared: DynamoDBServer) -> DynamoDBServer:
-    """One that runs, whatever the test before did to it."""
+    """A running server, started again if the test before stopped it."""
     shared.resume()
     shared.start()
     return shared
@@ -62,7 +62,7 @@ def connect(
     return client
 
 
-def test_it_starts_empty_and_on_the_same_port(
+def test_restart_is_empty_on_the_same_port(
     server: DynamoDBServer, clients: "list[DynamoDBClient]"
 ) -> None:
     for end in (server.stop, server.kill):

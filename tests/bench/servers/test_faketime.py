@@ -1,4 +1,4 @@
-"""A process whose wall clock is moved while it runs; and where the library comes from."""
+"""A wall clock that moves while a process runs; and the source of the library."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from chronoline_bench.servers.faketime import FakeTime, find_library
 from tests.conftest import miss
 from tests.testing.debian_programs import stand_in, write
 
-# For each line, what its two clocks say.
+# Answers each line with the times of its two clocks.
 GLANCING = """
 import sys, time
 for _ in sys.stdin:
@@ -43,7 +43,7 @@ def process(moved: FakeTime) -> Iterator["subprocess.Popen[str]"]:
 
 
 def glance(process: "subprocess.Popen[str]") -> list[float]:
-    """What its wall clock says, and the one that only counts."""
+    """Returns the process's wall clock and monotonic clock."""
     assert process.stdin
     assert process.stdout
     process.stdin.write("\n")
@@ -51,9 +51,7 @@ def glance(process: "subprocess.Popen[str]") -> list[float]:
     return [float(each) for each in process.stdout.readline().split()]
 
 
-def test_the_wall_clock_is_moved_while_it_runs_and_nothing_else(
-    moved: FakeTime, process: "subprocess.Popen[str]"
-) -> None:
+def test_only_the_wall_clock_is_moved(moved: FakeTime, process: "subprocess.Popen[str]") -> None:
     for by_s in (0, 1_000, -1_000, 0.5):
         moved.move(by_s)
         before_s, counted_before_s = time.time(), time.monotonic()
@@ -68,7 +66,7 @@ def test_what_is_preloaded_already_stays(moved: FakeTime, monkeypatch: pytest.Mo
     assert moved.environment["LD_PRELOAD"] == f"{alone}:/lib/other.so"
 
 
-# Where the library comes from, with programs of the test's own
+# The source of the library, with programs that the tests make
 
 LIBRARY = "usr/lib/some-machine/faketime/libfaketimeMT.so.1"
 APT_GET = """#!/bin/sh
@@ -97,7 +95,7 @@ def test_debians_package_is_fetched(programs: Path, tmp_path: Path) -> None:
     assert find_library(tmp_path) == find_library(tmp_path) == folder / LIBRARY
 
 
-def test_what_cannot_be_had_is_told_with_the_remedy(programs: Path, tmp_path: Path) -> None:
+def test_failed_fetch_names_the_remedy(programs: Path, tmp_path: Path) -> None:
     (programs / "apt-get").unlink()
     with pytest.raises(MissingExtra, match=r"there is no apt-get; install libfaketime$"):
         find_library(tmp_path)

@@ -1,4 +1,4 @@
-"""Sets of jars, resolved by a Maven of the test's own."""
+"""Sets of jars, resolved by a fake Maven."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ import pytest
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
 from chronoline_bench.servers import jars
 
-# Does what is asked of the plugin, and counts how often; a jar holds its own name.
+# Acts like the Maven plugin, and counts its calls; a jar contains its own name.
 MAVEN = """#!{python}
 import os, sys
 from pathlib import Path
@@ -44,7 +44,7 @@ def checksum(text: str) -> str:
 
 @pytest.fixture
 def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a Maven, and of nothing else that could be found."""
+    """The folder of the fake Maven, the only one on PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "mvn").write_text(MAVEN.format(python=sys.executable))
@@ -79,7 +79,7 @@ def test_a_set_is_fetched_once(lock_path: Path, maven: Path, tmp_path: Path) -> 
     assert runs(maven) == 1
 
 
-def test_of_those_who_ask_at_once_one_fetches(lock_path: Path, maven: Path) -> None:
+def test_one_of_concurrent_processes_fetches(lock_path: Path, maven: Path) -> None:
     folders: list[Path] = []
     threads = [
         threading.Thread(target=lambda: folders.append(jars.resolve("some", lock_path=lock_path)))
@@ -104,7 +104,7 @@ def test_another_list_is_another_folder(lock_path: Path) -> None:
     assert [path.name for path in after.iterdir()] == ["org.top-top-1.1.jar"]
 
 
-def test_a_file_with_another_checksum_is_not_used(lock_path: Path) -> None:
+def test_file_with_another_checksum_is_not_used(lock_path: Path) -> None:
     lock_path.write_text(lock_path.read_text().replace(checksum("top"), checksum("other")))
     with pytest.raises(ChronolineError, match=r"org\.top:top:1\.0 has the checksum"):
         jars.resolve("some", lock_path=lock_path)
@@ -112,7 +112,7 @@ def test_a_file_with_another_checksum_is_not_used(lock_path: Path) -> None:
     assert [path.suffix for path in folder.parent.iterdir()] == [".lock"]
 
 
-def test_a_lock_names_versions_and_checksums(lock_path: Path) -> None:
+def test_lock_names_versions_and_checksums(lock_path: Path) -> None:
     some = jars.read_lock(lock_path)["some"]
     assert some.tops == ("org.top:top:1.0",)
     assert some.checksums == {
@@ -133,18 +133,18 @@ def test_a_lock_names_versions_and_checksums(lock_path: Path) -> None:
 
 
 @pytest.mark.parametrize("coordinate", ["top", "a:b", "a:b:c:d:e", "a:<b>:1"])
-def test_what_is_no_coordinate_is_refused(lock_path: Path, coordinate: str) -> None:
+def test_invalid_coordinate_is_refused(lock_path: Path, coordinate: str) -> None:
     with pytest.raises(InvalidInput, match="is not a coordinate"):
         jars.lock("some", [coordinate], lock_path=lock_path)
 
 
-def test_an_unknown_set_is_answered_with_those_that_are_known(lock_path: Path) -> None:
+def test_unknown_set_is_refused_with_the_known_ones(lock_path: Path) -> None:
     for action in (jars.resolve, jars.lock):
         with pytest.raises(InvalidInput, match="no set of jars is named 'none'"):
             action("none", lock_path=lock_path)
 
 
-def test_a_maven_that_fails_is_quoted(lock_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_maven_is_quoted(lock_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAVEN_FAILS", "1")
     with pytest.raises(ChronolineError, match="could not find artifact"):
         jars.resolve("some", lock_path=lock_path)
@@ -152,7 +152,7 @@ def test_a_maven_that_fails_is_quoted(lock_path: Path, monkeypatch: pytest.Monke
     assert jars.resolve("some", lock_path=lock_path).is_dir()
 
 
-def test_without_maven_what_was_fetched_is_still_there(lock_path: Path, maven: Path) -> None:
+def test_fetched_jars_need_no_maven(lock_path: Path, maven: Path) -> None:
     text = lock_path.read_text()
     jars.resolve("some", lock_path=lock_path)
     (maven / "mvn").unlink()
@@ -162,7 +162,9 @@ def test_without_maven_what_was_fetched_is_still_there(lock_path: Path, maven: P
         jars.resolve("some", lock_path=lock_path)
 
 
-def test_the_cache_lies_where_caches_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_lies_in_the_user_cache_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("CHRONOLINE_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert jars.cache_folder() == tmp_path / "chronoline"
@@ -173,7 +175,7 @@ def test_the_cache_lies_where_caches_lie(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert jars.cache_folder() == Path(os.getcwd(), "here")
 
 
-def test_the_command_says_where_they_lie(
+def test_command_prints_the_folders(
     lock_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -186,7 +188,7 @@ def test_the_command_says_where_they_lie(
     assert capsys.readouterr().out.split()[0] == "some"
 
 
-def test_every_jar_of_ours_is_locked() -> None:
+def test_every_set_of_jars_is_locked() -> None:
     for name, each in jars.read_lock().items():
         assert set(each.tops) <= each.checksums.keys(), name
         assert all(len(checksum) == 64 for checksum in each.checksums.values())

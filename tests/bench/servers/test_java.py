@@ -1,4 +1,4 @@
-"""Java for tests: found, and with an archive of classes that is made once and is used."""
+"""Java for tests: its program, and the archive of classes that is made once and used."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a Java that does nothing; the environment is elsewhere, too."""
+    """The home of a Java that does nothing, in another environment."""
     home = tmp_path / "java"
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "java").touch(0o755)
@@ -31,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make(monkeypatch: pytest.MonkeyPatch, said: str | None) -> Path:
-    """As a Spark would that writes this into the archive."""
+    """Acts like a Spark that writes this into the archive."""
 
     def run_spark(option: str, folder: Path) -> None:
         path = Path(option.removeprefix("-XX:ArchiveClassesAtExit="))
@@ -43,7 +43,7 @@ def make(monkeypatch: pytest.MonkeyPatch, said: str | None) -> Path:
     return java.make_archive()
 
 
-def test_java_is_where_spark_looks_for_it(
+def test_java_is_found_as_spark_does(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert java.find_java("a test") == str(home / "bin" / "java")
@@ -55,7 +55,7 @@ def test_java_is_where_spark_looks_for_it(
     assert java.find_java("a test") == str(home / "bin" / "java")
 
 
-def test_an_archive_belongs_to_an_environment_and_to_versions(home: Path) -> None:
+def test_archive_belongs_to_an_environment_and_versions(home: Path) -> None:
     name = f"spark-{version('pyspark')}-java-17.0.1+2-X.jsa"
     assert java.archive_path() == Path(sys.prefix, "share", "chronoline", name)
     (home / "release").unlink()
@@ -63,7 +63,7 @@ def test_an_archive_belongs_to_an_environment_and_to_versions(home: Path) -> Non
 
 
 @pytest.mark.usefixtures("home")
-def test_an_archive_is_made_once_and_replaces_those_of_other_versions(
+def test_archive_is_made_once_and_replaces_other_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert java.options() == SMALL
@@ -78,14 +78,14 @@ def test_an_archive_is_made_once_and_replaces_those_of_other_versions(
 
 
 @pytest.mark.usefixtures("home")
-def test_what_is_not_made_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_archive_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ChronolineError, match="made no archive"):
         make(monkeypatch, None)
     assert list(java.archive_path().parent.iterdir()) == []
     assert java.options() == SMALL
 
 
-def test_without_java_the_command_says_so_and_tests_do_without(
+def test_missing_java_fails_the_command_but_not_the_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -97,7 +97,7 @@ def test_without_java_the_command_says_so_and_tests_do_without(
     )
 
 
-@pytest.mark.timeout(400)  # it is made, if nobody has done that before
+@pytest.mark.timeout(400)  # makes it, unless it exists
 def test_spark_takes_its_classes_from_the_archive(tmp_path: Path) -> None:
     try:
         archive = java.archive_path()
@@ -115,9 +115,7 @@ def test_spark_takes_its_classes_from_the_archive(tmp_path: Path) -> None:
     assert [loaded in each for each in classes].count(True) == 1
 
 
-def test_a_program_that_the_archive_does_not_fit_runs_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfit_archive_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         program = java.find_java("a test")
     except MissingExtra as error:

@@ -1,4 +1,4 @@
-"""A real Kafka server that starts, stops, crashes and hangs on demand."""
+"""The Kafka server: start, stop, crash and hang on demand."""
 
 import socket
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 
 @pytest.fixture
 def server(shared: KafkaServer) -> KafkaServer:
-    """One that runs, whatever the test before did to it."""
+    """A running server, started again if the test before stopped it."""
     shared.resume()
     shared.start()
     return shared
@@ -29,7 +29,7 @@ def server(shared: KafkaServer) -> KafkaServer:
 
 @pytest.fixture
 def new_server(shared: KafkaServer, tmp_path: Path) -> Iterator[KafkaServer]:
-    """One that was never started, where one can be."""
+    """A server that was never started, if its jars are available."""
     server = KafkaServer(tmp_path / "data")
     yield server
     server.stop()
@@ -41,7 +41,7 @@ def client(server: KafkaServer, **settings: str | int) -> dict[str, Any]:
 
 
 def topics(server: KafkaServer, *, patience_s: float = 30) -> dict[str, int]:
-    """How many partitions each has."""
+    """Returns the number of partitions by topic."""
     found = AdminClient(client(server)).list_topics(timeout=patience_s).topics.values()
     return {str(each): len(each.partitions) for each in found}
 
@@ -61,7 +61,7 @@ def port_of(server: KafkaServer) -> int:
     return int(server.bootstrap.partition(":")[2])
 
 
-def test_topics_are_made_by_hand_only(server: KafkaServer) -> None:
+def test_topics_are_only_created_explicitly(server: KafkaServer) -> None:
     server.create_topic("one")
     server.create_topic("four", partitions=4)
     found = topics(server)
@@ -79,7 +79,7 @@ def test_topics_are_made_by_hand_only(server: KafkaServer) -> None:
     assert "nobody_made_it" not in topics(server)
 
 
-def test_groups_and_transactions_do_with_one_server(server: KafkaServer) -> None:
+def test_groups_and_transactions_work_on_one_server(server: KafkaServer) -> None:
     server.create_topic("grouped")
     producer = Producer(client(server, transactional_id="writer"))
     producer.init_transactions(60)
@@ -116,7 +116,7 @@ def test_stopping_and_starting_keeps_data_and_port(server: KafkaServer) -> None:
     assert values(server, "kept") == [b"1", b"2"]
 
 
-def test_a_port_of_the_controller_that_was_taken_is_left_to_the_other(
+def test_taken_controller_port_is_left_to_its_owner(
     new_server: KafkaServer,
 ) -> None:
     taken = port_of(new_server) + 1

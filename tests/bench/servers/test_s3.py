@@ -1,4 +1,4 @@
-"""A real S3 server that starts, stops, crashes and hangs on demand."""
+"""The S3 server: start, stop, crash and hang on demand."""
 
 import socket
 import subprocess
@@ -18,7 +18,7 @@ from chronoline.core.errors import ChronolineError
 from chronoline.log.objects.address import BucketAddress
 from chronoline_bench.servers.aws import S3Server
 
-# Starts a server, says what it is, survives the exit of a fork, and waits to be killed.
+# Starts a server, prints its address and process id, survives the exit of a fork, and waits to be killed.
 OWNER = """
 import os, sys
 from chronoline_bench.servers.aws import S3Server
@@ -43,7 +43,7 @@ def shared() -> Iterator[S3Server]:
 
 @pytest.fixture
 def server(shared: S3Server) -> S3Server:
-    """One that runs, whatever the test before did to it."""
+    """A running server, started again if the test before stopped it."""
     shared.resume()
     shared.start()
     return shared
@@ -65,7 +65,7 @@ def is_over(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-def test_it_keeps_objects_and_creates_once(server: S3Server) -> None:
+def test_objects_are_kept_and_created_once(server: S3Server) -> None:
     server.create_bucket("bucket")
     client(server).put_object(Bucket="bucket", Key="a", Body=b"one", IfNoneMatch="*")
     with pytest.raises(ClientError, match="PreconditionFailed"):
@@ -92,7 +92,7 @@ def test_it_can_refuse_credentials(server: S3Server) -> None:
     client(server).list_objects_v2(Bucket="bucket-3")
 
 
-def test_it_starts_again_empty_on_the_same_port(server: S3Server) -> None:
+def test_restart_is_empty_on_the_same_port(server: S3Server) -> None:
     server.create_bucket("bucket-4")
     endpoint, pid = server.endpoint, server.pid
     server.start()
@@ -107,7 +107,7 @@ def test_it_starts_again_empty_on_the_same_port(server: S3Server) -> None:
     assert client(server).list_buckets()["Buckets"] == []
 
 
-def test_it_can_be_killed_and_paused(server: S3Server) -> None:
+def test_server_can_be_killed_and_paused(server: S3Server) -> None:
     process = psutil.Process(server.pid)
     server.pause()
     with pytest.raises(BotoCoreError):
@@ -122,7 +122,7 @@ def test_it_can_be_killed_and_paused(server: S3Server) -> None:
     client(server).list_buckets()
 
 
-def test_before_the_start_everything_is_fine() -> None:
+def test_calls_before_the_start_are_harmless() -> None:
     server = S3Server()
     server.stop()
     server.kill()
@@ -131,7 +131,7 @@ def test_before_the_start_everything_is_fine() -> None:
     assert server.pid is None
 
 
-def test_a_port_that_was_taken_meanwhile_is_left_to_the_other() -> None:
+def test_taken_port_is_left_to_its_owner() -> None:
     server = S3Server()
     taken = urlsplit(server.endpoint).port
     with socket.socket() as other:
@@ -150,7 +150,7 @@ def test_a_port_that_was_taken_meanwhile_is_left_to_the_other() -> None:
     assert server.endpoint == endpoint
 
 
-def test_it_ends_with_the_process_that_started_it() -> None:
+def test_server_ends_with_its_parent() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as owner:

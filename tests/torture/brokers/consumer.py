@@ -1,8 +1,8 @@
-"""A process that consumes, by hand, by a `Worker` or over HTTP, and records every delivery and call.
+"""A process that consumes, by leases, by a `Worker` or over HTTP, and records every delivery and call.
 
     python -m tests.torture.brokers.consumer '{"process": …}'
 
-It settles messages in every way that there is, or not at all, in time or too late.
+It settles messages in every possible way, or not at all, in time or too late.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.torture.history import DELIVERY, DONE, UNKNOWN
 
 _TIMEOUT_S = 6.0
 _PREFETCH = 200
-"""Many: brokers go on reserving for a consumer that is frozen."""
+"""High, since brokers go on reserving for a frozen consumer."""
 _CONCURRENCY = 20
 _LOOK_EVERY_S = 0.05
 _REST_S = 0.5
@@ -36,7 +36,7 @@ _HTTP_COUNT = 8
 
 
 class Held(Protocol):
-    """A message in hand, whatever the door."""
+    """A leased message, for any door."""
 
     @property
     def version(self) -> int: ...
@@ -50,7 +50,7 @@ class Held(Protocol):
 
 
 class SdkHeld:
-    """A message that the SDK handed over."""
+    """A message that the SDK delivered."""
 
     def __init__(self, lease: AsyncLease) -> None:
         self._lease = lease
@@ -80,7 +80,7 @@ class SdkHeld:
 
 
 class HttpHeld:
-    """A message that a poll brought."""
+    """A message from a poll."""
 
     def __init__(self, door: HttpDoor, topic: str, consumer: str, told: dict[str, Any]) -> None:
         self._door = door
@@ -89,10 +89,10 @@ class HttpHeld:
         self._id = told["id"]
         self.version: int = told["version"]
         self.until_ms: int = told["until_ms"]
-        self.is_lost = False  # nobody tells
+        self.is_lost = False  # nothing signals it
 
     async def settle(self, op: str, *, delay_s: float = 0.0, consumer: str = "") -> Answer:
-        """`consumer` is another's name, under which it must be refused."""
+        """`consumer` is the name of another consumer, under which the call must be refused."""
         named: dict[str, Any] = {"id": self._id, "version": self.version}
         if op in ("retry", "release", "extend"):
             named["delay_ms"] = max(20, int(delay_s * 1000))
@@ -114,7 +114,7 @@ class HttpHeld:
         return answer
 
     async def _look(self) -> None:
-        """Who polls finds out by itself whether an extension was made: it is the next version."""
+        """Looks whether an extension was made: it is the next version. A poll gets no other notice."""
         path = f"/topics/{self._topic}/messages/{quote(self._id, '')}"
         with suppress(httpx.HTTPError):
             found = await self._door.ask("GET", path)
@@ -124,7 +124,7 @@ class HttpHeld:
 
 
 class Hand:
-    """The work of a consumer, and its record."""
+    """The work of a consumer, which it records."""
 
     def __init__(self, program: Program, consumer: str) -> None:
         self.program = program
@@ -136,7 +136,7 @@ class Hand:
         self._works: set[asyncio.Task[None]] = set()
 
     def took(self, **fields: Any) -> str:
-        """Records a delivery, and answers its name."""
+        """Records a delivery; returns its name."""
         self._taken += 1
         name = f"{self._recorder.process}/{self.consumer}/{self._taken}"
         self._recorder.record(DELIVERY, delivery=name, consumer=self.consumer, **fields)
@@ -158,13 +158,13 @@ class Hand:
         )
 
     def begin(self, topic: str, delivery: str, held: Held) -> None:
-        """Works on it beside others."""
+        """Works on a message concurrently with others."""
         task = asyncio.create_task(self._work(topic, delivery, held))
         self._works.add(task)
         task.add_done_callback(self._works.discard)
 
     async def settle(self, delivery: str, held: Held, op: str, **given: Any) -> Answer:
-        """Records a call, makes it, and records how it ended."""
+        """Records a call, makes it, and records its outcome."""
         call = self._recorder.call(
             op, delivery=delivery, version=held.version, until=held.until_ms, **given
         )
@@ -175,11 +175,11 @@ class Hand:
         return answer
 
     def unseen(self, delivery: str, held: Held, op: str) -> None:
-        """Records a call whose outcome nobody tells us."""
+        """Records a call of unknown outcome."""
         self._recorder.call(op, delivery=delivery, version=held.version, until=held.until_ms)
 
     async def linger(self, delivery: str, held: Held, seconds: float) -> bool:
-        """Works for a while; answers whether the lease was lost meanwhile."""
+        """Works for a while; true if the lease was lost meanwhile."""
         end = time.monotonic() + seconds
         version = held.version
         while (left_s := end - time.monotonic()) > 0:
@@ -198,7 +198,7 @@ class Hand:
 
     async def _work(self, topic: str, delivery: str, held: Held) -> None:
         chance, settle = self.chance, self.settle
-        if topic == self.program.given["topics"][1]:  # its messages are poison
+        if topic == self.program.given["topics"][1]:  # the topic of poison messages
             await settle(delivery, held, "retry", delay_s=chance.uniform(0, 0.5))
             return
         await asyncio.sleep(chance.choice((0.0, 0.0, chance.uniform(0, 0.2))))
@@ -220,7 +220,7 @@ class Hand:
                 await settle(delivery, held, given_back, delay_s=delay_s)
             case "extend":
                 for _ in range(chance.randrange(1, 4)):
-                    least = chance.choice((1.0, 1.0, 1.0, 0.8))  # now and then it shortens
+                    least = chance.choice((1.0, 1.0, 1.0, 0.8))  # sometimes it shortens the lease
                     longer_s = self.lease_s * chance.uniform(least, 1.5)
                     if (await settle(delivery, held, "extend", delay_s=longer_s)).outcome != DONE:
                         break
@@ -241,7 +241,7 @@ class Hand:
                 await settle(delivery, held, "ack")
 
     async def handle(self, lease: AsyncLease) -> None:
-        """A worker's handler: it may outlast its lease, which the worker renews."""
+        """A worker's handler: it may run longer than its lease, which the worker renews."""
         delivery, held, chance = self.took_lease(lease), SdkHeld(lease), self.chance
         poison = lease.topic == self.program.given["topics"][1]
         calm = self.program.calm
@@ -257,7 +257,7 @@ class Hand:
 
 
 async def by_hand(hand: Hand, topics: list[str]) -> None:
-    """Subscribes again whenever it has to; ends when another has its name."""
+    """Subscribes, again after each interruption; ends when another process takes its name."""
     client = AsyncClient(hand.program.given["grpc"], timeout=_TIMEOUT_S)
     while True:
         try:
@@ -281,7 +281,7 @@ async def by_hand(hand: Hand, topics: list[str]) -> None:
 
 
 async def by_worker(hand: Hand, topics: list[str]) -> None:
-    """Serves by a `Worker`; ends when another has its name."""
+    """Serves by a `Worker`; ends when another process takes its name."""
     while True:
         worker = Worker(
             hand.program.given["grpc"],
@@ -303,7 +303,7 @@ async def by_worker(hand: Hand, topics: list[str]) -> None:
 
 
 async def by_http(hand: Hand, topics: list[str]) -> None:
-    """Polls the first topic. After its start, it asks for the leases that it had under its name."""
+    """Polls the first topic. At its start it asks for the leases that it held under its name."""
     topic = topics[0]
     door = HttpDoor(hand.program.given["http"], timeout_s=_TIMEOUT_S)
     resume = True
@@ -355,7 +355,7 @@ _WAYS: dict[str, Callable[[Hand, list[str]], Awaitable[None]]] = {
 
 
 async def main(program: Program) -> None:
-    """One consumer for each way that was asked for; by hand also of the topic that comes and goes."""
+    """Runs one consumer for each requested way; one also consumes the topic that is dropped and created."""
     steady, fleeting = program.given["topics"][:2], program.given["topics"][2]
     works = []
     for way, consumer in program.given["consumers"].items():

@@ -1,6 +1,6 @@
 """The three doors to a timeline that the scene uses: gRPC by the SDK, HTTP, and the store as a library.
 
-Each answers every call with an `Answer`: done, refused (nothing was changed) or unknown.
+Each call returns an `Answer`: done, refused (nothing was changed) or unknown.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tests.torture.history import DONE, REFUSED, UNKNOWN
 
 IfExists = Literal["refuse", "replace"]
 
-# Words of the SDK: it asked twice, and the refusal may be of its own first attempt.
+# Texts of the SDK after a repeated request: the refusal may be due to its own first attempt.
 _PERHAPS_DONE = "perhaps by an earlier attempt"
 _NEVER_LEFT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a call ended."""
+    """The outcome of a call."""
 
     outcome: str
     reason: str = ""
@@ -66,7 +66,7 @@ class Letter:
 
 
 class ProducerDoor(Protocol):
-    """The requests of a producer of one group."""
+    """The requests of a producer in one group."""
 
     async def create(
         self, topic: str, letters: Sequence[Letter], if_exists: IfExists
@@ -80,7 +80,7 @@ class ProducerDoor(Protocol):
 
 
 def digest(body: bytes | None, key: bytes | None) -> str:
-    """A digest of a message's body."""
+    """Returns a digest of a message's body."""
     parts = repr((body or b"", key or b"")).encode()
     return hashlib.sha256(parts).hexdigest()[:16]
 
@@ -94,7 +94,7 @@ def _moment(ms: int) -> datetime:
 
 
 async def asked(work: Callable[[], Awaitable[Answer | None]]) -> Answer:
-    """Makes a call and says how it ended."""
+    """Makes a call; returns its outcome."""
     try:
         return await work() or Answer(DONE)
     except (ChronolineError, httpx.HTTPError) as error:
@@ -102,10 +102,10 @@ async def asked(work: Callable[[], Awaitable[Answer | None]]) -> Answer:
 
 
 def answer_of(error: ChronolineError | httpx.HTTPError) -> Answer:
-    """The outcome of a call that raised an error."""
+    """Returns the outcome of a call that raised an error."""
     match error:
         case InvalidInput():
-            raise error  # the scene asks for nothing that makes no sense
+            raise error  # the scene makes no invalid requests
         case Refused():
             return answer_to(error.outcomes[0])
         case TopicNotFound():
@@ -121,7 +121,7 @@ def answer_of(error: ChronolineError | httpx.HTTPError) -> Answer:
 
 
 def answer_to(outcome: Outcome) -> Answer:
-    """An outcome, as it is recorded."""
+    """Returns an outcome as it is recorded."""
     if outcome.refusal is None:
         return Answer(DONE, version=outcome.version)
     outcome_word = UNKNOWN if _PERHAPS_DONE in outcome.detail else REFUSED
@@ -164,7 +164,7 @@ class GrpcProducer:
 
 
 class StoreProducer:
-    """A producer that works on the store beside the brokers."""
+    """A producer that uses the store directly, beside the brokers."""
 
     def __init__(self, url: str, group: str) -> None:
         self._store = open_store(url)
@@ -229,13 +229,13 @@ class StoreProducer:
 
 
 class HttpDoor:
-    """Requests over HTTP, none of which is repeated."""
+    """Requests over HTTP, without repetition."""
 
     def __init__(self, address: str, *, timeout_s: float) -> None:
         self._http = httpx.AsyncClient(base_url=f"http://{address}/v1", timeout=timeout_s)
 
     async def ask(self, method: str, path: str, **given: Any) -> dict[str, Any]:
-        """The JSON of an answer; a problem has `kind` and `code`."""
+        """Returns the JSON of an answer; a problem has `kind` and `code`."""
         answer = await self._http.request(method, path, **given)
         found: dict[str, Any] = answer.json()
         return found
@@ -288,7 +288,7 @@ class HttpProducer:
 
 
 def told_answer(told: dict[str, Any]) -> Answer:
-    """The outcome in the JSON of an answer or of a problem."""
+    """Returns the outcome in the JSON of an answer or of a problem."""
     if "done" in told:
         if told["done"]:
             return Answer(DONE, version=told.get("version"), until_ms=told.get("until_ms"))

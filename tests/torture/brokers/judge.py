@@ -1,8 +1,8 @@
 """The invariants of messages and leases, judged on a recorded history. Pure: no clock, no I/O.
 
 Each rule is a function from the history, or one message of it, to violations. A call without a recorded
-outcome, or with an unknown one, may have happened or not at any time since it began: no rule takes it for
-done, and none for refused.
+outcome, or with an unknown one, may have happened at any time since it began, or not at all: no rule counts
+it as done or as refused.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ OWNER_BROKE_LEASE = "4 owner broke a live lease"
 LIVE_REFUSED = "4 live lease refused"
 TOO_SOON = "4 live lease refused as too soon"
 LOST = "6 acknowledged message lost"
-DELETED_BY_NOBODY = "6 deleted by nobody"
+LOST_UNDELETED = "6 message lost without a deletion"
 SERVED_AGAIN = "7 acked or cancelled message served again"
 TWO_ENDS = "7 acked and cancelled"
 TWO_MESSAGES = "8 two messages of one id"
 REPEATED_DELETE = "9 repeated delete refused"
 EARLY = "10 handed over before its due"
-UNASKED_DUE = "10 due that nobody asked for"
+UNREQUESTED_DUE = "10 due time that was not requested"
 CHANGED_CONTENT = "11 content or owner changed"
 NOT_ALLOWED = "12 done without permission"
 STARVED = "13 due message not served"
@@ -54,19 +54,19 @@ TAKEN_AWAY = "40 live lease taken away by another session"
 
 _ROUNDING_MS = 2
 _CLIENT_CLOCK_MS = 100
-"""By so much a client may misjudge its broker's clock on a busy machine."""
+"""A client's error about its broker's clock on a busy machine."""
 _SERVED_WITHIN_MS = 10_000
 _HEARD_WITHIN_MS = 10_000
-"""Consumers hear of a dropped topic, and of a twin, a while after it happened."""
+"""The time after which consumers know of a dropped topic, or of a twin."""
 _SOONEST_MS = 20
-"""The SDK asks for no shorter delay."""
+"""The shortest delay of the SDK's retries."""
 _MOST_ATTEMPTS = 3
-"""Of the topic of poison."""
+"""The limit of the topic of poison messages."""
 _NOTHING_CHANGED = ("unavailable", "topic_not_found")
 
 
 def judge(events: Sequence[Event]) -> list[Violation]:
-    """Every violation of a history, in the order of the rules."""
+    """Returns every violation in a history, in the order of the rules."""
     history = History(events)
     found: list[Violation] = []
     for message in history.messages.values():
@@ -84,7 +84,7 @@ Found = Iterator[tuple[str, str]]
 def _left_ms(
     history: History, message: Message, delivery: Delivery, at_ms: float, until_ms: float
 ) -> float:
-    """For how long a lease lives at least, by every clock; an extension may have shortened it."""
+    """Returns the least life of a lease, by every clock; an extension may have shortened it."""
     least_ms, most_ms = history.ahead_ms(message.topic, delivery.at_ms, at_ms)
     ends_ms: list[float] = [
         call.began_ms + call.asked["delay_s"] * 1000 + least_ms
@@ -94,14 +94,14 @@ def _left_ms(
 
 
 def _lives_at(history: History, message: Message, delivery: Delivery, at_ms: float) -> bool:
-    """Whether a lease lives at a moment, and its holder has not given it up."""
+    """Whether a lease is live at a moment, and its holder has not given it up."""
     until_ms = delivery.view(at_ms).until_ms
     left_ms = _left_ms(history, message, delivery, at_ms, until_ms)
     return left_ms > _ROUNDING_MS and not delivery.given_up(at_ms)
 
 
 def _came_too_late(history: History, message: Message, delivery: Delivery) -> bool:
-    """Whether its lease was over when it was handed over: a poll that was read late."""
+    """Whether its lease had ended at the delivery: a poll that was read late."""
     least_ms, _ = history.ahead_ms(message.topic, delivery.at_ms, delivery.at_ms)
     return delivery.views[0].until_ms - least_ms <= delivery.at_ms
 
@@ -125,7 +125,7 @@ def _versions(history: History, message: Message) -> Found:
 
 
 def _fencing(history: History, message: Message) -> Found:
-    """2: who holds an older version than somebody else was given is refused."""
+    """2: a holder of an older version than another's is refused."""
     for delivery, call in message.settlings(*SETTLING, "extend"):
         if not call.done or call.version is None:
             continue
@@ -136,7 +136,7 @@ def _fencing(history: History, message: Message) -> Found:
 
 
 def _overlaps(history: History, message: Message) -> Found:
-    """3 and 39: while a lease lives nobody else is handed the message, nor the same holder again."""
+    """3 and 39: a message under a live lease is not delivered again, to no consumer."""
     for one, two in combinations(message.deliveries, 2):
         older, newer = (one, two) if one.version < two.version else (two, one)
         if older.at_ms > newer.at_ms:
@@ -150,9 +150,7 @@ def _two_holders(history: History, message: Message, older: Delivery, newer: Del
     if dropped or history.rivals(older, older.at_ms, newer.at_ms):
         return
     if newer.process == older.process and newer.consumer == older.consumer:
-        polled = (
-            older.door == "http"
-        )  # it gets its leases again from a broker that was started anew
+        polled = older.door == "http"  # it gets its leases again from a restarted broker
         if not (polled and history.broker_started(message.topic, older.at_ms, newer.at_ms)):
             rule = TAKEN_AWAY if history.has_twins(older) else RUN_TWICE
             yield rule, f"{older}, then {newer}"
@@ -170,7 +168,7 @@ def _older_after_newer(
 
 
 def _refusals(history: History, message: Message) -> Found:
-    """4, 39 and 40: a live lease is not refused, nor lost, whatever became of other calls."""
+    """4, 39 and 40: a live lease is neither refused nor lost, whatever the outcome of other calls."""
     for delivery, call in message.settlings(*SETTLING, "extend"):
         if call.refused and call.reason not in _NOTHING_CHANGED:
             yield from _refusal(history, message, delivery, call)
@@ -184,20 +182,22 @@ def _refusal(history: History, message: Message, delivery: Delivery, call: Call)
         each for each in delivery.own_calls if each is not call and each.began_ms <= call.began_ms
     ]
     if any(each.op in SETTLING and not each.refused for each in earlier):
-        return  # it may have been settled; a repeated ack is another rule's
+        return  # it may have been settled; another rule judges a repeated ack
     left_ms = _left_ms(history, message, delivery, call.ended_ms, call.asked["until"])
     why = f"{delivery}: {call} with {left_ms:.0f} ms left"
     if left_ms <= _ROUNDING_MS or (delivery.lost and delivery.lost.since_ms <= call.began_ms):
-        return  # its holder knew that it is lost, which is judged by itself
+        return  # its holder knew of the loss, which is judged separately
     if call.reason == "too_soon":
-        # A clock that was set back puts the due ahead again, and no lease ends before the due.
+        # A clock that was set back moves the due time ahead again, and no lease ends before the due time.
         least_ms, _ = history.ahead_ms(message.topic, call.began_ms, call.ended_ms)
         if call.op != "extend" or delivery.due_ms <= call.began_ms + least_ms:
             yield TOO_SOON, why
     elif _explained(history, message, delivery, call.ended_ms):
         return
     elif any(each.op == "extend" and not each.done for each in earlier):
-        if delivery.door != "http":  # who polls looks by itself, and may have looked too early
+        if (
+            delivery.door != "http"
+        ):  # a polling consumer looks by itself, and may have looked too early
             yield UNKNOWN_COST_LEASE, why
     else:
         yield (TAKEN_AWAY if history.has_twins(delivery) else LIVE_REFUSED), why
@@ -210,25 +210,25 @@ def _loss(history: History, message: Message, delivery: Delivery) -> Found:
     refused = any(call.refused and call.ended_ms <= lost.since_ms for call in delivery.own_calls)
     held = any(call.done and call.began_ms >= lost.since_ms for call in delivery.own_calls)
     if left_ms <= _CLIENT_CLOCK_MS or refused or held:
-        return  # a refusal is judged by itself; a lease that is served afterwards was not lost
+        return  # a refusal is judged separately; a lease that is served afterwards was not lost
     if not _explained(history, message, delivery, lost.since_ms):
         rule = TAKEN_AWAY if history.has_twins(delivery) else UNKNOWN_COST_LEASE
         yield rule, f"{delivery}: lost at {lost.since_ms:.0f} with {left_ms:.0f} ms left"
 
 
 def _explained(history: History, message: Message, delivery: Delivery, at_ms: float) -> bool:
-    """Whether somebody had a right to end the lease."""
+    """Whether another call may have ended the lease rightfully."""
     if history.rivals(delivery, delivery.at_ms, at_ms):
         return True
     if history.dropped(message.topic, delivery.at_ms - _HEARD_WITHIN_MS, at_ms):
         return True
-    # Who polls gets its leases again, under new versions, from a broker that was started anew.
+    # A polling consumer gets its leases again, under new versions, from a restarted broker.
     polled = delivery.door == "http"
     return polled and history.broker_started(message.topic, delivery.at_ms, at_ms)
 
 
 def _owners(history: History, message: Message) -> Found:
-    """4 and 12: an owner does not break a live lease, and nobody else changes the message."""
+    """4 and 12: an owner does not break a live lease, and no other group changes the message."""
     groups = {delivery.group for delivery in message.deliveries}
     groups |= set() if message.row is None else {message.row.group}
     for call in message.of("cancel", "reschedule", "replace"):
@@ -260,7 +260,7 @@ def _returned(history: History, message: Message) -> Found:
             continue
         before, after = sorted((one, two), key=lambda each: history.began.get(each.process, 0))
         older = after.version <= before.version and before.at_ms < after.at_ms
-        # Two that run at once take the lease from each other.
+        # Two concurrent processes take the lease from each other.
         if older and not history.rivals(after, after.at_ms, after.at_ms):
             yield OLD_VERSION_RETURNED, f"{before}, then {after}"
 
@@ -269,13 +269,13 @@ def _returned(history: History, message: Message) -> Found:
 
 
 def _end_calls(message: Message) -> Iterator[Call]:
-    """Operations that delete a message."""
+    """The operations that delete a message."""
     yield from message.of("cancel", "discard")
     yield from (call for _, call in message.settlings("ack"))
 
 
 def _nothing_lost(history: History, message: Message) -> Found:
-    """6: an acknowledged message waits, is dead, or was deleted by somebody."""
+    """6: an acknowledged message waits, is dead, or was deleted by a call."""
     stage = stage_of(message.topic)
     if stage not in history.drained:
         return
@@ -286,11 +286,11 @@ def _nothing_lost(history: History, message: Message) -> Found:
         if message.row is None:
             yield LOST, f"{call}; there is no row"
         elif message.row.state == "gone" and not ended:
-            yield DELETED_BY_NOBODY, f"{call}; deleted at v{message.row.version}"
+            yield LOST_UNDELETED, f"{call}; deleted at v{message.row.version}"
 
 
 def _not_served_again(history: History, message: Message) -> Found:
-    """7: nobody is handed a message that was deleted, and the store does not hold it."""
+    """7: a deleted message is not delivered, and the store does not hold it."""
     for call in _end_calls(message):
         if not call.done or history.dropped(message.topic, call.began_ms, math.inf):
             continue
@@ -317,7 +317,7 @@ def _not_served_again(history: History, message: Message) -> Found:
 
 
 def _one_message(history: History, message: Message) -> Found:
-    """8: an id that is taken is not created again; none is free again within a run."""
+    """8: a used id is not created again; none becomes free within a run."""
     made = [call for call in message.of(*CREATING) if call.done]
     for one, two in pairwise(made):
         between = (min(one.began_ms, two.began_ms), max(one.ended_ms, two.ended_ms))
@@ -329,7 +329,7 @@ def _one_message(history: History, message: Message) -> Found:
 
 
 def _repeated_deletes(history: History, message: Message) -> Found:
-    """9: who deletes once more is told that it is done."""
+    """9: a repeated deletion returns done."""
     cancels = sorted(message.of("cancel"), key=lambda call: call.began_ms)
     for one, two in combinations(cancels, 2):
         if (
@@ -353,7 +353,7 @@ def _repeated_deletes(history: History, message: Message) -> Found:
 
 
 def _dues(history: History, message: Message) -> Found:
-    """10: nothing is handed over before its due, which somebody asked for."""
+    """10: no message is delivered before a requested due time."""
     asked = list(_asked_dues(history, message))
     for delivery in message.deliveries:
         _, most_ms = history.ahead_ms(message.topic, delivery.at_ms, delivery.at_ms)
@@ -361,11 +361,11 @@ def _dues(history: History, message: Message) -> Found:
         if early_ms > 0:
             yield EARLY, f"{delivery}, due {delivery.due_ms}: {early_ms:.1f} ms early"
         if not any(begin_ms <= delivery.due_ms <= end_ms for begin_ms, end_ms in asked):
-            yield UNASKED_DUE, f"{delivery}, due {delivery.due_ms}"
+            yield UNREQUESTED_DUE, f"{delivery}, due {delivery.due_ms}"
 
 
 def _asked_dues(history: History, message: Message) -> Iterator[tuple[float, float]]:
-    """From when to when a due may lie, for each call that may have set it."""
+    """Yields the range of the due time for each call that may have set it."""
     for call in message.of(*CREATING, "reschedule"):
         if not call.refused:
             yield call.asked["due"], call.asked["due"]
@@ -373,19 +373,19 @@ def _asked_dues(history: History, message: Message) -> Iterator[tuple[float, flo
     for call in moves:
         if call.refused:
             continue
-        # A delay is counted by the clock of the broker. A worker's own retry does not tell its delay.
+        # A delay counts by the clock of the broker. A worker's own retry does not record its delay.
         ended_ms = min(call.ended_ms, call.began_ms + _HEARD_WITHIN_MS)
         least_ms, most_ms = history.ahead_ms(message.topic, call.began_ms, ended_ms)
         known = call.op == "redrive" or "delay_s" in call.asked
         delay_ms = call.asked.get("delay_s", 0) * 1000
-        # One of unknown outcome may be carried out after its answer.
+        # A call of unknown outcome may take effect after its answer.
         done_ms = call.ended_ms if call.done else call.ended_ms + _HEARD_WITHIN_MS
         last_ms = done_ms + max(delay_ms, _SOONEST_MS) + most_ms if known else math.inf
         yield call.began_ms + delay_ms + least_ms - _ROUNDING_MS, last_ms + _ROUNDING_MS
 
 
 def _clocks(history: History, message: Message) -> Found:
-    """16: nothing is written by a clock that is beyond the bound; a first version is a time."""
+    """16: no message is written by a clock beyond the bound; a first version is a time."""
     made = [call for call in message.of(*CREATING) if not call.refused]
     for call in made:
         if not call.done or call.version is None or len(made) > 1:
@@ -397,7 +397,7 @@ def _clocks(history: History, message: Message) -> Found:
 
 
 def _reschedules(history: History, message: Message) -> Found:
-    """36: after a reschedule that is done, the message comes by its new due."""
+    """36: after a successful reschedule the message comes by its new due time."""
     movers = [
         *message.of("reschedule", "redrive", *CREATING),
         *(call for _, call in message.settlings("retry", "release")),
@@ -420,7 +420,7 @@ def _reschedules(history: History, message: Message) -> Found:
 
 
 def _contents(history: History, message: Message) -> Found:
-    """11 and 36: what comes is what was created, and what was refused does not come."""
+    """11 and 36: a delivery has the created content, and a refused message does not come."""
     row = message.row if message.row is not None and message.row.state != "gone" else None
     seen = [(str(each), each.version, each.content, each.group) for each in message.deliveries]
     if row is not None:
@@ -442,7 +442,7 @@ def _contents(history: History, message: Message) -> Found:
 
 
 def _attempts(history: History, message: Message) -> Found:
-    """Attempts are failed tries: a lapse, a retry or a bury adds one, nothing else does."""
+    """Attempts count failed tries: only a lapse, a retry or a bury adds one."""
     ordered = sorted(message.deliveries, key=lambda each: each.version)
     for delivery in ordered:
         if message.topic.endswith("-poison") and delivery.attempts >= _MOST_ATTEMPTS:
@@ -455,7 +455,7 @@ def _attempts(history: History, message: Message) -> Found:
         if not 0 <= counted <= changes:
             yield ATTEMPTS, f"{one.attempts} of {one}, then {two.attempts} of {two}"
         for call in one.own_calls:
-            # The change, and then the lease: nothing else happened between the two.
+            # The change and then the lease, with no other operation between the two.
             if call.done and call.version is not None and two.version == call.version + 2:
                 wanted = {"retry": 1, "release": 0}.get(call.op)
                 if wanted is not None and counted != wanted:
@@ -463,7 +463,7 @@ def _attempts(history: History, message: Message) -> Found:
 
 
 def _rows(history: History, message: Message) -> Found:
-    """1 and 13: versions grow, and at the end nothing that is due is left."""
+    """1 and 13: versions grow, and at the end no due message is left."""
     row = message.row
     if row is None or history.dropped(message.topic, -math.inf, math.inf):
         return
@@ -479,7 +479,7 @@ def _rows(history: History, message: Message) -> Found:
 
 
 def _dropped_topics(history: History, message: Message) -> Found:
-    """2 and 19: of a topic that was dropped and created again nothing comes back, and no lease counts."""
+    """2 and 19: after a topic is dropped and created again no message of it comes, and no lease counts."""
     drops = [call for call in history.of_topic("drop_topic", message.topic) if call.done]
     made = {
         call.told["uid"]: call

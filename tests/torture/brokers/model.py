@@ -1,4 +1,4 @@
-"""A history of the scene as messages: who asked what of each, who was handed it, what is left of it."""
+"""A history of the scene by message: its calls, its deliveries, and its row at the end."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from chronoline.core.limits import CLOCK_BOUND_MS
 from tests.torture.history import CALL, DELIVERY, DONE, OUTCOME, REFUSED, UNKNOWN, Event
 
 SETTLING = ("ack", "retry", "release", "bury")
-"""Operations that end a lease."""
+"""The operations that end a lease."""
 CREATING = ("create", "replace")
 _CLOCK_MEMORY_MS = 30_000
-"""So long a clock that was moved may still be felt: in what was pushed, and in what clients know of it."""
+"""The time for which a moved clock still has an effect: on pushed messages, and on clients' estimates."""
 
 _UNDER_WAY_MS = 3_000
-"""So long a broker may still work on what a process asked for that was killed or frozen."""
+"""The time for which a broker may still work on a request of a killed or frozen process."""
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A call, and how it ended."""
+    """A call and its outcome."""
 
     name: str
     op: str
@@ -46,7 +46,7 @@ class Call:
 
     @property
     def version(self) -> int | None:
-        """The version that it made; of a call about a lease, the one under which it was made."""
+        """The version that it made; for a call on a lease, the version of the lease."""
         return self.told.get("version")
 
     def overlaps(self, begin_ms: float, end_ms: float) -> bool:
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A lease as its holder knew it, from a moment on."""
+    """A lease as its holder knows it from a moment on."""
 
     since_ms: float
     version: int
@@ -70,7 +70,7 @@ class View:
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """A message that was handed over under a lease."""
+    """A message that was delivered under a lease."""
 
     name: str
     process: str
@@ -86,31 +86,31 @@ class Delivery:
     views: list[View]
     calls: list[Call] = field(default_factory=list)
     lost: View | None = None
-    """When its holder was told that it is lost."""
+    """When its holder learned of its loss."""
 
     def view(self, at_ms: float) -> View:
-        """The last word that its holder had of the lease; an extension may shorten it."""
+        """Returns the lease as its holder knew it last; an extension may shorten it."""
         return max(
             (view for view in self.views if view.since_ms <= at_ms or view is self.views[0]),
             key=lambda view: view.since_ms,
         )
 
     def extensions_under_way(self, at_ms: float) -> Iterator[Call]:
-        """Extensions that may have been made at a moment without its holder knowing."""
+        """Yields extensions that may have been made at a moment without the holder's knowledge."""
         for call in self.own_calls:
             known = call.done and call.ended_ms <= at_ms
             if call.op == "extend" and call.began_ms <= at_ms and not call.refused and not known:
                 yield call
 
     def given_up(self, at_ms: float) -> bool:
-        """Whether its holder had begun to settle it, or had been told that it is lost."""
+        """Whether its holder had begun to settle it, or knew of its loss."""
         if self.lost is not None and self.lost.since_ms <= at_ms:
             return True
         return any(call.op in SETTLING and call.began_ms <= at_ms for call in self.own_calls)
 
     @property
     def own_calls(self) -> Iterator[Call]:
-        """Those that its holder made under its own name."""
+        """The calls of its holder under its own name."""
         return (call for call in self.calls if not call.asked.get("consumer"))
 
     def __str__(self) -> str:
@@ -131,12 +131,12 @@ class Row:
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """Everything that the history has of one id."""
+    """All events of one id."""
 
     topic: str
     id: str
     calls: list[Call] = field(default_factory=list)
-    """Of producers, and of those who look after dead letters."""
+    """The calls of producers and of operators on dead letters."""
     deliveries: list[Delivery] = field(default_factory=list)
     row: Row | None = None
 
@@ -151,7 +151,7 @@ class Message:
                     yield delivery, call
 
     def made_anew(self, begin_ms: float, end_ms: float) -> bool:
-        """Whether it may have been created again, or put back, between two moments."""
+        """Whether it may have been created again, or redriven, between two moments."""
         return any(call.overlaps(begin_ms, end_ms) for call in self.of("replace", "redrive"))
 
     def __str__(self) -> str:
@@ -159,13 +159,13 @@ class Message:
 
 
 class History:
-    """The events of a run, put together."""
+    """The events of a run, grouped by message."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.calls: dict[str, Call] = {}
         self.messages: dict[tuple[str, str], Message] = {}
         self.drained: dict[str, tuple[float, int | None]] = {}
-        """By stage: when the drain ended, and how many messages were left."""
+        """By stage: the end of the drain, and the number of messages left."""
         self.began: dict[str, float] = {}
         """By process: its first start."""
         self._deliveries: dict[str, Delivery] = {}
@@ -173,7 +173,7 @@ class History:
         self._lives: dict[str, list[tuple[float, bool]]] = defaultdict(list)
         self._of_consumer: dict[str, set[str]] = defaultdict(set)
         self._clocks: dict[str, list[tuple[float, list[int]]]] = defaultdict(list)
-        # Wall clocks may be moved; the machine's monotonic clock counts, put beside the first wall clock.
+        # Wall clocks may be moved; times are of the machine's monotonic clock, set to the first wall clock.
         self._offset_ms = events[0].wall_ms - events[0].mono_ns / 1e6 if events else 0.0
         for event in events:
             self._add(event)
@@ -190,7 +190,7 @@ class History:
         return bool(self._of_consumer[delivery.consumer] - {delivery.process})
 
     def broker_started(self, topic: str, begin_ms: float, end_ms: float) -> bool:
-        """Whether a broker of the topic's store was started, or woke up, between two moments."""
+        """Whether a broker of the topic's store was started, or resumed, between two moments."""
         return any(
             runs and begin_ms <= at_ms <= end_ms
             for process, states in self._lives.items()
@@ -203,13 +203,13 @@ class History:
         return any(call.overlaps(begin_ms, end_ms) for call in self.of_topic("drop_topic", topic))
 
     def of_topic(self, op: str, topic: str) -> list[Call]:
-        """The calls that drop, or create, a topic."""
+        """Returns the calls that drop, or create, a topic."""
         return self._of_topics.get((op, topic), [])
 
     def ahead_ms(self, topic: str, begin_ms: float, end_ms: float) -> tuple[int, int]:
-        """How far brokers' clocks were ahead of ours, least and most, between two moments.
+        """Returns the least and the greatest offset of brokers' clocks between two moments.
 
-        Where the store has a clock, a broker whose own is beyond the bound may do nothing by it.
+        If the store has a clock, a broker does not use a clock beyond the bound.
         """
         stage = stage_of(topic)
         moves = self._clocks[stage]
@@ -316,5 +316,5 @@ class History:
 
 
 def stage_of(topic: str) -> str:
-    """The store on which a topic lies: its name begins with it."""
+    """Returns the store of a topic: the prefix of its name."""
     return topic.split("-", 1)[0]

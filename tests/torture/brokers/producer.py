@@ -23,14 +23,14 @@ from tests.torture.brokers.program import Program, play
 
 _TIMEOUT_S = 6.0
 _MOST_LIVES = 150
-"""Messages that one producer looks after at a time: the store may be away."""
+"""The messages that one producer handles at a time: the store may be away."""
 _NATURAL_PER_S = 2
 _TURN_S = 0.1
 _REST_S = 0.5
 
 
 class Producer:
-    """One group of producers at one door."""
+    """A producer group at one door."""
 
     def __init__(self, program: Program, door: ProducerDoor, group: str) -> None:
         self._program = program
@@ -43,10 +43,10 @@ class Producer:
         self._lives: set[asyncio.Task[None]] = set()
 
     async def produce(self) -> None:
-        """Until the faults are over."""
+        """Works until the faults are over."""
         rate: float = self._program.given["rate"]
         while not self._program.opened:
-            await asyncio.sleep(_TURN_S)  # another process opens
+            await asyncio.sleep(_TURN_S)  # another process creates it
         while not self._program.calm:
             await self._rest()
             wanted = rate * _TURN_S
@@ -61,7 +61,7 @@ class Producer:
             await asyncio.wait(self._lives, timeout=_TIMEOUT_S)
 
     async def _rest(self) -> None:
-        """After a refusal for want of a broker or a store."""
+        """Waits after a refusal without a broker or a store."""
         if self._unavailable:
             self._unavailable = False
             await asyncio.sleep(_REST_S)
@@ -105,7 +105,7 @@ class Producer:
         return self._chance.choices(ways, (60, 6, 3, 3, 12, 4, 4, 6, 2))[0]
 
     async def _pause(self, letter: Letter) -> None:
-        """A moment; often such that the next step meets the message as it falls due."""
+        """Waits; often so that the next step meets the message as it falls due."""
         if self._chance.random() < 0.4:
             ahead_s = letter.due_ms / 1000 - time.time() - self._chance.uniform(-0.05, 0.3)
             await asyncio.sleep(max(0.0, ahead_s))
@@ -113,7 +113,7 @@ class Producer:
             await asyncio.sleep(self._chance.choice((0.0, self._chance.uniform(0, 2))))
 
     def _natural_id(self) -> str:
-        """One that all producers use at about the same time."""
+        """Returns an id that all producers use at about the same time."""
         return f"natural-{int(time.time() * _NATURAL_PER_S)}-{self._chance.randrange(2)}"
 
     def _letter(self, id: str | None = None) -> Letter:
@@ -135,7 +135,7 @@ class Producer:
     async def create(
         self, topic: str, letters: Sequence[Letter], if_exists: IfExists = "refuse"
     ) -> None:
-        """Records a call for each message, and how it ended."""
+        """Records a call and its outcome for each message."""
         calls = [
             self._recorder.call(
                 "replace" if if_exists == "replace" else "create",
@@ -153,7 +153,7 @@ class Producer:
         self._unavailable |= any(answer.reason == "unavailable" for answer in answers)
 
     async def reschedule(self, topic: str, id: str, ahead_ms: int) -> None:
-        """Records the call, and how it ended."""
+        """Records the call and its outcome."""
         due_ms = now_ms() + ahead_ms
         call = self._recorder.call("reschedule", topic=topic, id=id, group=self._group, due=due_ms)
         answer = await self._door.reschedule(topic, id, due_ms)
@@ -166,7 +166,7 @@ class Producer:
 
 
 async def main(program: Program) -> None:
-    """Producers at the doors that were asked for, each with a group of its own."""
+    """Runs producers at the requested doors, each with its own group."""
     given = program.given
     doors: dict[str, ProducerDoor] = {}
     for kind in given["doors"]:

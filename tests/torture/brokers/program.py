@@ -1,4 +1,4 @@
-"""Shared by the processes of the scene: their argument, their history, their end."""
+"""The common part of the scene's processes: their argument, their history, their end."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Program:
 
     @property
     def opened(self) -> bool:
-        """Whether brokers and topics are there."""
+        """Whether brokers and topics are ready."""
         return Path(self.given["opened"]).exists()
 
     @property
     def calm(self) -> bool:
-        """Whether the faults are over: nothing more is sent, and everything is acked."""
+        """Whether the faults are over: producers stop, and consumers ack everything."""
         return Path(self.given["calm"]).exists()
 
 

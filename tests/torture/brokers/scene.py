@@ -1,8 +1,8 @@
-"""Producers, consumers and brokers on PostgreSQL and on SQLite, while everything is broken in turn.
+"""Producers, consumers and brokers on PostgreSQL and on SQLite, under faults in turn.
 
-Two brokers share a PostgreSQL, one serves a SQLite file, both at the same time. Faults are dealt like cards:
-each kind comes once before any comes again. When they are over everything is mended, consumers
-drain the topics, and the rows that are left in the stores are recorded.
+Two brokers share a PostgreSQL, one serves a SQLite file, both at the same time. Faults come in random order;
+each kind comes once before any comes again. At the end everything is repaired, consumers drain the topics,
+and the rows that are left in the stores are recorded.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _DRAIN_S = 30.0
 _WARM_UP_S = 1.0
 _LOOK_EVERY_S = 0.3
 _TWIN_S = 10.0
-"""A twin that has not started by then is left alone."""
+"""A twin that has not started by then is ignored."""
 _STALL_S = 1.5
-"""Longer than brokers wait for their store."""
+"""Longer than the time-out of brokers for their store."""
 # On SQLite there is no library user: the broker would wait for its locks by `time.sleep`, which fails under
 # libfaketime.
 _DOORS = {"postgres": (("grpc", "http", "store"),), "sqlite": (("grpc", "http"),)}
@@ -61,11 +61,11 @@ async def _play(stages: list[Stage], seconds: float, report: Report) -> None:
 
 
 class _NotNow(Exception):
-    """There is nothing that this fault could break at the moment."""
+    """The fault has no target at the moment."""
 
 
 class Director:
-    """Breaks the processes of one stage, and mends them."""
+    """Breaks the processes of one stage, and repairs them."""
 
     def __init__(self, stage: Stage, report: Report) -> None:
         self._stage = stage
@@ -131,7 +131,7 @@ class Director:
         self._report(name)
 
     def _pick(self, children: list[Child]) -> int:
-        """The place of one that works; what only starts is left alone."""
+        """Returns the place of a working process; starting ones are left alone."""
         ready = [number for number, child in enumerate(children) if child.ready]
         if not ready:
             raise _NotNow
@@ -184,7 +184,7 @@ class Director:
         return faults
 
     def _keep_running(self) -> None:
-        """Starts what ended by itself: a producer that was killed, a consumer that was replaced."""
+        """Starts processes that ended: a killed producer, a replaced consumer."""
         stage = self._stage
         for consumer in stage.consumers:
             if not consumer.runs:
@@ -196,7 +196,7 @@ class Director:
             if not broker.runs and broker.base not in self._busy:
                 stage.start_broker(number)
 
-    # Faults: each chooses its target, tells that it begins, breaks it, and mends it
+    # Faults: each chooses its target, records its beginning, breaks the target, and repairs it
 
     async def _kill_broker(self, begins: Begins) -> None:
         number = self._pick(self._stage.brokers)
@@ -241,11 +241,11 @@ class Director:
         consumer.thaw()
 
     async def _twin(self, begins: Begins, *, other_broker: bool, pause: bool = False) -> None:
-        """A consumer is frozen, its twin works, perhaps the store stalls; then the first wakes up."""
+        """Freezes a consumer while its twin works, and perhaps stalls the store; then resumes the first."""
         with self._alone("twin"):
             number = self._pick(self._stage.consumers)
             if pause:
-                number = 0  # the one by hand, for which its broker goes on reserving
+                number = 0  # the consumer with leases, for which its broker goes on reserving
                 if not self._stage.consumers[0].ready:
                     raise _NotNow
             begins()
@@ -310,7 +310,7 @@ class Director:
             await self._stage.create_topic(topic)
 
     async def _redrive(self, begins: Begins) -> None:
-        """Puts some dead letters back on the timeline, and discards others."""
+        """Redrives some dead letters, and discards others."""
         async with self._client() as client:
             begins()
             for topic in self._stage.topics[:2]:

@@ -33,7 +33,7 @@ _LOOK_EVERY_S = 0.02
 _PATIENCE_S = 60.0
 _SETTINGS = ("patience_ms=1s", "limits.ping_timeout_ms=8s")
 _DEDUPE_MS = 24 * 3_600_000
-"""Longer than any run: an id is never free again."""
+"""Longer than any run: no id becomes free again."""
 _LIVES = ("live", "gone", "dead")
 _ROWS = """
     SELECT t.name, m.topic, m.id, m.life, m.ts, m.due, m.version, m.attempts, m.producer_group,
@@ -44,7 +44,7 @@ _ROWS = """
 
 
 class Child:
-    """A process under a name of its own; the history has its life. Started again, it gets a new name."""
+    """A named process, whose starts and ends are in the history. Started again, it gets a new name."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Child:
 
     @property
     def ready(self) -> bool:
-        """Whether it runs, and got as far as its work."""
+        """Whether it runs, and has begun its work."""
         return self.runs and not self.stopped and self.is_up()
 
     def next_process(self) -> str:
@@ -84,7 +84,7 @@ class Child:
         return f"{self.base}.{self._starts + 1}"
 
     def start(self, command: Sequence[str]) -> None:
-        """Starts it; it ends with us, which it sees by its stdin."""
+        """Starts it; it ends when its stdin is closed, and so with this process."""
         self.kill()  # it may have ended by itself
         self._starts += 1
         self.stopped = False
@@ -104,7 +104,7 @@ class Child:
             self._note("dead")
 
     async def end(self) -> None:
-        """By SIGTERM."""
+        """Ends it by SIGTERM."""
         if self._process is None:
             return
         self.thaw()
@@ -112,7 +112,7 @@ class Child:
         self.kill()
 
     async def freeze(self) -> None:
-        """By SIGSTOP; when it returns the process does nothing any more."""
+        """Freezes it by SIGSTOP; when this returns the process does not run."""
         if self._process is not None:
             await asyncio.to_thread(self._process.pause)
             self.stopped = True
@@ -134,7 +134,7 @@ class Child:
 
 @dataclass
 class Stage:
-    """One store and all that work on it. Topics have the stage's name before their own."""
+    """One store and its processes. The names of its topics begin with the stage's name."""
 
     name: str
     folder: Path
@@ -147,7 +147,7 @@ class Stage:
     producers: list[Child] = field(default_factory=list)
     consumers: list[Child] = field(default_factory=list)
     ghosts: list[Child] = field(default_factory=list)
-    """Frozen ones whose name another has."""
+    """Frozen processes whose name another has."""
     wall: FakeTime | None = None
     """The clock of the first broker; None if there is no libfaketime."""
     ahead_ms: int = 0
@@ -184,7 +184,7 @@ class Stage:
             self.start_broker(number)
 
     async def all_ready(self) -> None:
-        """Makes the topics, and waits until all processes have begun to work."""
+        """Creates the topics, and waits until all processes have begun to work."""
         for number in range(self.brokers_wanted):
             await self.answering(number)
         for topic in self.topics:
@@ -205,12 +205,12 @@ class Stage:
         )
 
     def addresses(self, number: int) -> tuple[str, str]:
-        """Of a broker: for gRPC and for HTTP."""
+        """Returns a broker's addresses for gRPC and HTTP."""
         grpc, http = self._ports[number % self.brokers_wanted]
         return f"127.0.0.1:{grpc}", f"127.0.0.1:{http}"
 
     async def answering(self, number: int) -> None:
-        """Returns when a broker answers; starts it if it has ended."""
+        """Waits until a broker answers; starts it if it has ended."""
         async with AsyncClient(self.addresses(number)[0], timeout=1) as client:
             async with asyncio.timeout(_PATIENCE_S):
                 while True:
@@ -219,7 +219,9 @@ class Stage:
                     except ChronolineError:
                         if not self.brokers[number].runs:
                             self.start_broker(number)
-                        await asyncio.sleep(_LOOK_EVERY_S)  # a broker that starts tells nobody
+                        await asyncio.sleep(
+                            _LOOK_EVERY_S
+                        )  # a broker sends no signal when it is ready
                     else:
                         return
 
@@ -235,7 +237,7 @@ class Stage:
         self._start_program(producer, "producer", **given)
 
     def add_consumer(self, **consumers: str) -> None:
-        """`way=name` for each consumer of the process."""
+        """Adds a process with consumers, each given as `way=name`."""
         number = len(self.consumers)
         consumer = Child(self.recorder, self.folder, f"{self.name}-consumer{number}", consumers)
         consumer.broker = number
@@ -248,7 +250,7 @@ class Stage:
         )
 
     def add_twin(self, number: int, broker: int) -> Child:
-        """Puts another process with the same consumers in the place of one, which is answered."""
+        """Replaces a process by another with the same consumers; returns the old one."""
         old = self.consumers[number]
         self._twins += 1
         name = f"{self.name}-twin{self._twins}"
@@ -277,7 +279,7 @@ class Stage:
     # Topics and clocks
 
     async def create_topic(self, topic: str) -> None:
-        """Until it is there: a name is taken while what was dropped is removed."""
+        """Creates a topic; retries while the rows of a dropped one of this name are removed."""
         settings = TopicSettings(
             buckets=16,
             window_ms=500,
@@ -294,13 +296,13 @@ class Stage:
                     except ChronolineError as error:
                         answer = answer_of(error)
                         self.recorder.outcome(call, answer.outcome, answer.reason)
-                        await asyncio.sleep(0.3)  # nobody tells when a name is free
+                        await asyncio.sleep(0.3)  # nothing signals that a name is free
                     else:
                         self.recorder.outcome(call, DONE, uid=made.uid)
                         return
 
     def move_clock(self, ahead_ms: int) -> None:
-        """The clock of the first broker's machine; the history has what it may show meanwhile."""
+        """Moves the clock of the first broker, and records the range of its offset."""
         if self.wall is not None:
             self.recorder.record("clock", stage=self.name, ahead_ms=[self.ahead_ms, ahead_ms])
             self.wall.move(ahead_ms / 1000)
@@ -310,7 +312,7 @@ class Stage:
     # Ending
 
     async def mend(self) -> None:
-        """Everything runs, by the right clock."""
+        """Repairs everything: all processes run, with the right clock."""
         if self.postgres is not None:
             self.postgres.resume()
             await asyncio.to_thread(self.postgres.start)
@@ -324,7 +326,7 @@ class Stage:
             await self.answering(number)
 
     async def drain(self, seconds: float) -> None:
-        """Waits until everything is consumed, or the time is over."""
+        """Waits until everything is consumed, or until the time-out."""
         for producer in self.producers:
             await self.until(lambda producer=producer: not producer.runs, seconds)  # type: ignore[misc]
             producer.kill()
@@ -337,14 +339,14 @@ class Stage:
                         self.start_consumer(consumer)
                 with suppress(ChronolineError):
                     left = sum([(await client.count(topic)).total for topic in self.topics])
-                await asyncio.sleep(0.1)  # nobody tells of the last message
+                await asyncio.sleep(0.1)  # nothing signals the last message
         self.recorder.record("drained", stage=self.name, left=left)
 
     async def until(self, holds: Callable[[], bool], seconds: float) -> None:
-        """Waits until it holds, or the time is over."""
+        """Waits until a condition holds, or until the time-out."""
         end = time.monotonic() + seconds
         while not holds() and time.monotonic() < end:
-            await asyncio.sleep(_LOOK_EVERY_S)  # the end of a process tells nobody
+            await asyncio.sleep(_LOOK_EVERY_S)  # the end of a process sends no signal
 
     async def close(self) -> None:
         """Ends all processes but the store's, and records its rows."""
@@ -354,7 +356,7 @@ class Stage:
         await asyncio.to_thread(record_rows, self.recorder, self.store)
 
     def abandon(self) -> None:
-        """Ends everything at once, whatever state it is in."""
+        """Kills all processes, in any state."""
         for child in (*self.consumers, *self.ghosts, *self.producers, *self.brokers):
             if child.runs:
                 child.kill()
@@ -363,7 +365,7 @@ class Stage:
 
 
 def record_rows(recorder: Recorder, store: str) -> None:
-    """Records what a store holds, when nobody works on it any more."""
+    """Records the rows of a store after all processes have ended."""
     for row in _rows(store):
         name, uid, id, life, ts, due, version, attempts, group, holder, body, key = row
         recorder.record(

@@ -1,6 +1,6 @@
-"""The judge finds what is injected into a recorded history, by name, and nothing in the history itself.
+"""The judge finds each injected violation by its rule, and none in the recorded history itself.
 
-The history is that of a small play with a real broker: one message for each way in which one can end.
+The history is that of a small play with a real broker: one message for each possible end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _AT_ONCE = ("acked", "retried", "released", "extended", "buried", "natural", "re
 
 
 class _Play:
-    """The work of the scene's processes, with one message of each kind, in one process."""
+    """Does the work of the scene's processes in one process, with one message of each kind."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self._folder = folder
@@ -95,7 +95,7 @@ class _Play:
             await client.delete_topic(_FLEETING)
             self.director.outcome(call, DONE)
         while not await self._created_again(_FLEETING):
-            await asyncio.sleep(0.02)  # nobody tells when a name is free
+            await asyncio.sleep(0.02)  # nothing signals that a name is free
         await producer.create(_FLEETING, [self._letter("fresh")])
 
     async def _created_again(self, topic: str) -> bool:
@@ -117,7 +117,7 @@ class _Play:
     async def _consume(
         self, process: str, consumer: str, topic: str, producer: Producer | None = None
     ) -> None:
-        """Settles what comes. The first one ends with a message in hand, the others with the last one."""
+        """Settles deliveries. The first consumer ends with a leased message, the others at the end."""
         hand = Hand(self._program(process), consumer)
         client = AsyncClient(self._address)
         seen, settled = set[str](), set[str]()
@@ -150,7 +150,7 @@ class _Play:
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
-    """A history in which every invariant held."""
+    """A history without violations."""
     folder = tmp_path_factory.mktemp("history")
     url = f"sqlite:///{folder / 'timeline.db'}"
     with open_store(url) as store, LocalBroker(store) as broker:
@@ -164,11 +164,11 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
 
 
 class Tale(list[Event]):
-    """A history that can be changed; events are named by message and kind."""
+    """A mutable history; events are found by message and kind."""
 
     def place(self, id: str, kind: str, nth: int = 0, **wanted: Any) -> int:
-        """Where an event of a message is."""
-        names: set[str] = {id}  # of the message, its deliveries and its calls
+        """Returns the index of an event of a message."""
+        names: set[str] = {id}  # the message, its deliveries and its calls
         found = []
         for place, event in enumerate(self):
             about = {event.get("id"), event.get("delivery"), event.get("call")}
@@ -188,7 +188,7 @@ class Tale(list[Event]):
         return next(ops, None)
 
     def change(self, id: str, kind: str, nth: int = 0, *, op: str = "", **fields: Any) -> Event:
-        """Gives an event other fields."""
+        """Changes the fields of an event."""
         place = self.place(id, kind, nth, **({"op": op} if op else {}))
         self[place] = replace(self[place], fields={**self[place].fields, **fields})
         return self[place]
@@ -197,7 +197,7 @@ class Tale(list[Event]):
         return self.pop(self.place(id, kind, nth, **wanted))
 
     def add(self, like: Event, *, after: Event, process: str = "", **fields: Any) -> Event:
-        """Puts an event like another right behind one."""
+        """Inserts a changed copy of an event after another event."""
         made = replace(
             like,
             process=process or like.process,
@@ -211,14 +211,14 @@ class Tale(list[Event]):
         return self[self.place(id, kind, nth, **wanted)]
 
     def add_call(self, op: str, *, after: Event, outcome: str = DONE, **fields: Any) -> None:
-        """A call of a producer."""
+        """Adds a call of a producer."""
         call = replace(after, kind=CALL, process="other", fields={"call": "other:1", "op": op})
         asked = self.add(call, after=after, **fields)
         told = replace(asked, kind=OUTCOME, fields={"call": "other:1", "reason": ""})
         self.add(told, after=asked, outcome=outcome)
 
     def freeze_earlier(self, process: str) -> None:
-        """Lets a process have run, and been frozen, ten seconds before."""
+        """Adds a process that ran and was frozen ten seconds before."""
         for place, event in enumerate(self):
             if event.kind == "life" and event["who"] == process:
                 self[place] = replace(event, mono_ns=event.mono_ns - 10_000_000_000)
@@ -419,14 +419,14 @@ _INJECTIONS: Sequence[tuple[Callable[[Tale], None], str]] = [
     (_too_soon, rules.TOO_SOON),
     (_extension_too_soon, rules.TOO_SOON),
     (_lost, rules.LOST),
-    (_deleted_by_nobody, rules.DELETED_BY_NOBODY),
+    (_deleted_by_nobody, rules.LOST_UNDELETED),
     (_served_again, rules.SERVED_AGAIN),
     (_cancelled_row_came_back, rules.SERVED_AGAIN),
     (_two_ends, rules.TWO_ENDS),
     (_two_messages, rules.TWO_MESSAGES),
     (_repeated_delete, rules.REPEATED_DELETE),
     (_early, rules.EARLY),
-    (_unasked_due, rules.UNASKED_DUE),
+    (_unasked_due, rules.UNREQUESTED_DUE),
     (_changed_content, rules.CHANGED_CONTENT),
     (_changed_owner, rules.CHANGED_CONTENT),
     (_replaced_content_served, rules.CHANGED_CONTENT),

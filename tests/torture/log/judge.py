@@ -1,8 +1,8 @@
 """The invariants of the log, judged on a history.
 
-A delivery is recorded before its reader asks for the next event, and progress is noted after that. So
-whenever progress is seen, or an event is delivered, everything before it in its partition was delivered to
-the group. A call of unknown outcome may have appended all of its events or none.
+A reader records a delivery before it asks for the next event, and stores progress after that. So at each
+observed progress or delivery, all events before it in the partition were delivered to the group. A call of
+unknown outcome may have appended all of its events or none.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ FAILED_IS_SEEN = "22 event of a refused append is seen"
 IN_HALVES = "22 append that is there in part"
 ELSEWHERE = "22 event in two places, or two in one"
 BACKWARDS = "23 progress went backwards"
-AHEAD = "23 progress beyond what was delivered"
+AHEAD = "23 progress beyond the deliveries"
 CAME_BACK = "19 event of a deleted topic came back"
-NOT_TOLD = "19 reader of a deleted topic or group was not told"
+MISSED_DELETION = "19 reader missed the deletion of its topic or group"
 LEFT_BEHIND = "37 index rows left behind"
-ENDED = "36 reader ended by an error that nobody foresaw"
+ENDED = "36 reader ended by an unexpected error"
 
 Place = tuple[int, int]
 """Partition and sequence."""
 _PATIENCE_NS = 8_000_000_000
-"""By when a reader that is neither killed nor frozen hears of a deletion."""
+"""The time within which a running reader knows of a deletion."""
 
 
 @dataclass
 class _Append:
-    """An append, or several of one key."""
+    """An append, or all appends of one key."""
 
     topic: str
     values: list[str]
@@ -50,7 +50,7 @@ class _Append:
 
 
 def judge(events: Sequence[Event]) -> list[Violation]:
-    """Everything that a history breaks."""
+    """Returns all violations in a history."""
     return list(_Judge(events).violations())
 
 
@@ -60,7 +60,7 @@ class _Judge:
         self._appends = _appends(events)
         self._contents = {event["topic"]: event for event in events if event.kind == "content"}
         self._deleted = _deletions(events)
-        """The beginning and the end of the last deletion of a topic, or of a group of it."""
+        """Returns the beginning and the end of the last deletion of a topic, or of one of its groups."""
 
     def violations(self) -> Iterator[Violation]:
         for topic, content in self._contents.items():
@@ -94,7 +94,7 @@ class _Judge:
                 for value in there:
                     yield Violation(CAME_BACK, f"{topic} {value!r}, appended before the deletion")
             if append.began_ns < end_ns:
-                continue  # it may have been before the deletion, or after it
+                continue  # it may have happened before or after the deletion
             if append.refused and there:
                 yield Violation(FAILED_IS_SEEN, f"{topic} {there}")
             if any(firsts):
@@ -106,7 +106,7 @@ class _Judge:
                 yield Violation(IN_HALVES, f"{topic} {there} of {append.values}")
 
     def _places(self) -> Iterator[Violation]:
-        """One event in each place, and one place for each event: answered, delivered or held."""
+        """Each place has one event, and each event one place: in answers, deliveries and the log."""
         values_at: dict[tuple[str, Place], set[str]] = defaultdict(set)
         places_of: dict[tuple[str, str], set[Place]] = defaultdict(set)
         for topic, place, value in self._sightings():
@@ -137,7 +137,7 @@ class _Judge:
     # Groups
 
     def _groups(self) -> Iterator[Violation]:
-        """A group begins anew when it is deleted; with its topic, it reads others."""
+        """A deleted group begins anew; with its topic deleted, it reads new events."""
         for (topic, group), deliveries in self._deliveries().items():
             if (topic, None) in self._deleted or (topic, group) in self._deleted:
                 continue
@@ -161,7 +161,7 @@ class _Judge:
         return found
 
     def _progress(self) -> Iterator[Violation]:
-        """In the order of the history: what was delivered before progress was looked at."""
+        """Yields, in the order of the history, the deliveries before each observed progress."""
         done: dict[tuple[str, str, int], int] = defaultdict(int)
         before: dict[tuple[str, str, int], int] = defaultdict(int)
         for event in self._events:
@@ -183,7 +183,7 @@ class _Judge:
                 before[key] = max(before[key], event["sequence"])
 
     def _told(self) -> Iterator[Violation]:
-        """A process that reads, and goes on recording, hears of a deletion within a while."""
+        """A running reader knows of a deletion within a bounded time."""
         last_ns: dict[str, int] = {}
         disturbed: dict[str, int] = {}
         for event in self._events:
@@ -210,7 +210,9 @@ class _Judge:
                 )
                 still_ns = last_ns[process] - max(end_ns, disturbed.get(process, 0))
                 if not heard and still_ns > _PATIENCE_NS:
-                    yield Violation(NOT_TOLD, f"{process} reads {topic}/{group or 'all groups'}")
+                    yield Violation(
+                        MISSED_DELETION, f"{process} reads {topic}/{group or 'all groups'}"
+                    )
 
     def _others(self) -> Iterator[Violation]:
         for event in self._events:
@@ -230,7 +232,7 @@ class _Judge:
 
 
 def _appends(events: Sequence[Event]) -> list[_Append]:
-    """By call; those of one key are one, since their values are the same."""
+    """Returns the appends by call; those of one key are one, since their values are the same."""
     calls: dict[str, _Append] = {}
     keyed: dict[tuple[str, str], _Append] = {}
     for event in events:

@@ -1,7 +1,7 @@
-"""The processes of the scene: `python -m tests.torture.log.program JSON` writes, reads, or keeps a log.
+"""The processes of the scene: `python -m tests.torture.log.program JSON` writes to, reads or maintains a log.
 
-Every value is appended under one call, except that a keyed append is repeated with its key. So a value that
-is found twice was doubled by the log.
+Every value is appended by one call, except that a keyed append is repeated with its key. So a value that is
+found twice was duplicated by the log.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tests.torture.history import DELIVERY, DONE, REFUSED, UNKNOWN, Recorder
 PARTITIONS = 3
 HOLD_MS = 1_200
 KEPT = 5
-"""Numbers of a source whose keys stay known."""
+"""The numbers of a source whose keys the index remembers."""
 GROUPS = {"main": ("steady", "passing"), "fleeting": ("brief",)}
-"""Who reads what; `passing` is deleted now and then, `fleeting` too."""
+"""The topic of each group; `passing` and `fleeting` are deleted from time to time."""
 _REST_S = 0.01
 _KEYED_SHARE = 0.3
 _REPLAYED = 12
@@ -36,7 +36,7 @@ _RETENTION_MS = 400
 
 
 class Work:
-    """The work of a process, its record, and whether it goes on."""
+    """The work of a process, which it records."""
 
     def __init__(self, recorder: Recorder, url: str, stage: str, seed: int) -> None:
         self.recorder = recorder
@@ -50,7 +50,7 @@ class Work:
         return f"{self.stage}-{name}"
 
     def call(self, op: str, action: Callable[[], Any], **fields: Any) -> Any:
-        """Records a call, does it, records its outcome; answers what it gave, or None."""
+        """Records a call, makes it, and records its outcome; returns its result, or None."""
         with self._lock:
             name = self.recorder.call(op, **fields)
         try:
@@ -75,7 +75,7 @@ def _positions(given: Any) -> dict[str, Any]:
 
 
 class Writer:
-    """Appends events of several partitions at once, and under keys that come again."""
+    """Appends events of several partitions at once, and under repeated keys."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -108,7 +108,7 @@ class Writer:
         )
 
     def append_once(self, number: int) -> None:
-        """The values follow from the number, so that it can come again."""
+        """Derives the values from the number, so that the append can be repeated."""
         topic, log = self._work.topic("main"), self._work.log
         source = self._work.recorder.process
         values = [f"{source}+{number}+{partition}" for partition in range(PARTITIONS)]
@@ -131,7 +131,7 @@ class Writer:
 
 
 class Reader:
-    """Reads for one group, and begins anew when it is told that topic or group was deleted."""
+    """Reads for one group, and begins anew after the deletion of the topic or the group."""
 
     def __init__(self, work: Work, name: str, group: str) -> None:
         self._work = work
@@ -161,7 +161,7 @@ class Reader:
 
 
 class Keeper:
-    """Compacts, drops and sweeps with no grace at all, so that writers are overtaken."""
+    """Compacts, trims and sweeps without grace, so that it overtakes writers."""
 
     def __init__(self, work: Work) -> None:
         self._work = work

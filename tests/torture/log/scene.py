@@ -1,8 +1,7 @@
-"""Writers, readers and upkeep of two logs, with the index in SQLite and in PostgreSQL, while they are broken.
+"""Writers, readers and upkeep of two logs, with the index in SQLite and in PostgreSQL, under faults.
 
-Upkeep sweeps without grace all the while: objects of writers that are frozen, or merely slow, are swept and
-forgotten before their commit. In the end everything is mended, the groups read to the end, and what the
-logs hold is recorded.
+Upkeep sweeps without grace: it sweeps and forgets the objects of frozen or slow writers before their commit.
+At the end everything is repaired, the groups read to the end, and the events of the logs are recorded.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _ROWS = """
 
 
 def run(folder: Path, *, seconds: float, seed: int, report: Report) -> None:
-    """Records a history of about `seconds`, and the events of the logs after them."""
+    """Records a history of about `seconds`, and then the events of the logs."""
     recorder = Recorder(folder, "director")
     postgres = PostgresServer(folder / "postgres")
     postgres.start()
@@ -221,14 +220,14 @@ class Stage:
         await asyncio.to_thread(self._postgres.start)
 
     def _keep_running(self) -> None:
-        """Starts what found no store when it began."""
+        """Starts processes that ended because they found no store."""
         for number, child in enumerate(self._children):
             if not child.runs:
                 self._start(number)
 
     async def _mend(self, work: Work) -> None:
         topics = {topic.name for topic in await asyncio.to_thread(work.log.topics)}
-        if work.topic("fleeting") not in topics:  # its deletion met a broken store
+        if work.topic("fleeting") not in topics:  # its deletion failed with the store
             await self._create_topic(work)
         for number, (child, role) in enumerate(zip(self._children, _ROLES, strict=True)):
             child.thaw()
@@ -240,7 +239,7 @@ class Stage:
     # Observations
 
     def _look(self, log: Log) -> None:
-        with suppress(ChronolineError):  # the store is broken on purpose
+        with suppress(ChronolineError):  # a fault has stopped the store
             record_progress(self._recorder, log, self.name)
 
     async def _drain(self, log: Log) -> None:
@@ -260,13 +259,13 @@ class Stage:
         self._look(log)
 
     def _record_contents(self, log: Log) -> None:
-        time.sleep(HOLD_MS / 1000)  # names as young as the clock's millisecond are not forgotten
+        time.sleep(HOLD_MS / 1000)  # names of the clock's current millisecond are not forgotten
         log.sweep(grace_ms=0)
         self._record_rows()
         record_contents(self._recorder, log, self.name)
 
     def _record_rows(self) -> None:
-        """Of the index: what is left of objects that are gone."""
+        """Records the number of index rows of deleted objects."""
         row: Any
         if self._postgres is not None:
             with psycopg.connect(self._database) as connection:
@@ -276,7 +275,7 @@ class Stage:
             with closing(sqlite3.connect(path)) as connection:
                 row = connection.execute(_ROWS.format(schema="")).fetchone()
         gone, keyed = (int(count or 0) for count in row)
-        # Of each writer that was ever started, and a number that is tried may have two names.
+        # For each writer that was ever started; a retried number may have two names.
         writers = sum(
             int(child.process.rpartition(".")[2])
             for child, role in zip(self._children, _ROLES, strict=True)
@@ -288,7 +287,7 @@ class Stage:
 
 
 def record_progress(recorder: Recorder, log: Log, stage: str) -> None:
-    """How far the groups of the main topic are."""
+    """Records the progress of the groups of the main topic."""
     topic = f"{stage}-main"
     for each in log.groups(topic):
         where = {"group": each.group, "partition": each.partition}
@@ -296,7 +295,7 @@ def record_progress(recorder: Recorder, log: Log, stage: str) -> None:
 
 
 def record_contents(recorder: Recorder, log: Log, stage: str) -> None:
-    """All events that a log holds."""
+    """Records all events of a log."""
     for name in ("main", "fleeting", "short"):
         topic = f"{stage}-{name}"
         heads = [[head.first_sequence, head.next_sequence] for head in log.heads(topic)]

@@ -1,6 +1,6 @@
-"""The judge finds what is injected into a recorded history, by name, and nothing in the history itself.
+"""The judge finds each injected violation by its rule, and none in the recorded history itself.
 
-The history is that of a small play: what the processes of the scene do, in one process.
+The history is that of a small play: the work of the scene's processes, in one process.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _delete_fleeting(director: Work) -> None:
     log.create_topic(_FLEETING, partitions=PARTITIONS)
 
 
-def test_the_play_breaks_nothing_and_has_everything(history: History) -> None:
+def test_clean_play_has_every_event_and_no_violation(history: History) -> None:
     assert judge(history) == []
     kinds = {event.kind for event in history}
     assert kinds >= {CALL, OUTCOME, DELIVERY, "told", "progress", "content", "drained", "rows"}
@@ -108,7 +108,7 @@ def _changed(event: Event, **fields: Any) -> Event:
 
 
 def _with(history: History, old: Event, new: Event | None) -> History:
-    """Another event in the place of one, or none."""
+    """Replaces an event by another, or removes it."""
     place = next(place for place, each in enumerate(history) if each is old)
     return [*history[:place], *([new] if new else []), *history[place + 1 :]]
 
@@ -118,7 +118,7 @@ def _content(history: History, topic: str = _MAIN) -> Event:
 
 
 def _append(history: History, topic: str = _MAIN, least: int = 4) -> Event:
-    """The call of an append that was done."""
+    """Returns the call of a successful append."""
     done = {each["call"] for each in history if each.kind == OUTCOME and each["outcome"] == DONE}
     return next(
         each
@@ -142,7 +142,7 @@ def _without_value(history: History, value: str) -> History:
 
 
 def _deliveries(history: History) -> History:
-    """To the group that is never deleted, in partition 0."""
+    """Returns the deliveries to the group that is never deleted, in partition 0."""
     return [
         each
         for each in history
@@ -269,7 +269,7 @@ INJECTED: Sequence[tuple[Callable[[History], History], str]] = [
     (_go_back, rules.BACKWARDS),
     (_go_ahead, rules.AHEAD),
     (_bring_back, rules.CAME_BACK),
-    (_do_not_tell, rules.NOT_TOLD),
+    (_do_not_tell, rules.MISSED_DELETION),
     (_leave_rows, rules.LEFT_BEHIND),
     (_leave_keys, rules.LEFT_BEHIND),
     (_end_reader, rules.ENDED),

@@ -1,6 +1,6 @@
 """Violations of the invariants of timers, put into a recorded history that breaks none.
 
-Each function looks for events to which the violation can be done, and answers the history with it.
+Each function finds suitable events, and returns the history with the violation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Injection = Callable[[Events], Events]
 
 _MS = 1_000_000
 _LONG_MS = 2_000
-"""Backups of a timer with this interval wait long enough for a second pop to be judged."""
+"""With this interval the backups of a timer wait long enough to judge a second pop."""
 
 
 def _changed(event: Event, *, later_ms: float = 0, **fields: Any) -> Event:
@@ -27,7 +27,7 @@ def _changed(event: Event, *, later_ms: float = 0, **fields: Any) -> Event:
 
 
 def _instead(events: Events, old: Event, *new: Event) -> Events:
-    """The history with other events in place of one."""
+    """Returns the history with other events in place of one."""
     kept = [event for event in events if event is not old]
     return sorted([*kept, *new], key=lambda event: event.mono_ns)
 
@@ -41,7 +41,7 @@ def _outcomes(events: Events) -> Mapping[str, Event]:
 
 
 def _by_label(events: Events) -> Iterator[tuple[Event, Event, list[Event]]]:
-    """Each timer that was made: the call, its outcome, and its deliveries; those of quick receivers."""
+    """Yields each created timer with a quick receiver: the call, its outcome, and its deliveries."""
     outcomes = _outcomes(events)
     deliveries: dict[str, list[Event]] = {}
     for event in events:
@@ -55,13 +55,13 @@ def _by_label(events: Events) -> Iterator[tuple[Event, Event, list[Event]]]:
 
 
 def _is_last(events: Events, call: Event) -> bool:
-    """No change of the timer follows."""
+    """True if no change of the timer follows."""
     of_timer = [each for each in events if each.kind == CALL and each["timer"] == call["timer"]]
     return of_timer[-1] is call
 
 
 def _calm_pop(events: Events) -> tuple[Event, Event, Event]:
-    """A call, its outcome and its only pop, which nothing excuses and no change follows."""
+    """Returns a call, its outcome and its only pop, without an excuse or a later change."""
     troubles = [event.mono_ns for event in events if event.kind in (FAULT, "stall", "well")]
     for call, outcome, pops in _by_label(events):
         if len(pops) != 1 or call["pops"] != 1 or call["interval_ms"] < _LONG_MS:
@@ -75,7 +75,7 @@ def _calm_pop(events: Events) -> tuple[Event, Event, Event]:
 
 
 def _ended(events: Events, op: str, *, broken: bool) -> tuple[Event, Event]:
-    """The call of a timer, and the outcome of the change that ended it; broken if a fault came after."""
+    """Returns a timer's call and the outcome of the change that ended it; `broken`: a fault came after."""
     outcomes = _outcomes(events)
     faults = [event.mono_ns for event in events if event.kind == FAULT]
     calls = [event for event in events if event.kind == CALL]
@@ -172,7 +172,7 @@ def brought_back(events: Events) -> Events:
 
 
 def _judged_holders(events: Events) -> tuple[Event, str]:
-    """A record of holders, and a timer in it that the judge looks at."""
+    """Returns a record of holders, and a timer in it that the judge checks."""
     for event in events:
         if event.kind != "holders":
             continue

@@ -1,20 +1,20 @@
 """The invariants of timers, judged on a recorded history: a pure function.
 
-Beside calls and outcomes (`history.py`) a history of timers has these events:
+A history of timers has these events:
 
 | kind | fields | meaning |
 | --- | --- | --- |
 | `call` | `op`, `timer`, `node` | a request to create, replace or delete a timer |
-| | `label`, `interval_ms`, `pops`, `receiver` | what it asks for, unless it deletes |
-| `outcome` | `copies`, `wanted`, `id` | of a call that was done: who has it, and the 16 digits of the timer |
+| | `label`, `interval_ms`, `pops`, `receiver` | the requested timer, unless it deletes |
+| `outcome` | `copies`, `wanted`, `id` | of a successful call: its copies, and the 16 digits of the timer |
 | `delivery` | `delivery`, `label`, `sequence`, `id`, `receiver` | a callback came |
 | `answered` | `delivery`, `status` | its receiver has answered |
-| `fault` | `fault`, `node`, `down` | nodes that are down from now on: 0 is none |
-| `well` | | all nodes are up, know each other, and have been told everything |
-| `stall` | `stall_ms` | this machine stood still until now |
-| `holders` | `holders` | who waits to pop each timer: by its id, pairs of node and level |
+| `fault` | `fault`, `node`, `down` | the number of nodes that are down from now on |
+| `well` | | all nodes are up, know each other, and are in sync |
+| `stall` | `stall_ms` | this machine stalled until now |
+| `holders` | `holders` | the nodes that wait to pop each timer: by its id, pairs of node and level |
 
-One client changes a timer, one request after the other; each version of it has a label of its own.
+One client changes a timer, one request after the other; each version of it has its own label.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from tests.torture.history import (
 )
 
 WIRE_MS = 1_500
-"""A call that had begun when a change was answered arrives within this time."""
+"""A callback that began before the answer to a change arrives within this time."""
 LATE_MS = 1_500
-"""How much longer than twice its interval a pop may take on a busy machine."""
+"""The allowance for a pop beyond twice its interval on a busy machine."""
 END_MS = 10_000
-"""Past `repeat-for` plus one interval, or this if it is longer, nothing is called."""
+"""No callback comes later than `repeat-for` plus one interval, or plus this time if it is longer."""
 TIMEOUT_MS = 1_800
-"""A receiver that answered within this time was heard by the node that called."""
+"""The calling node got an answer that came within this time."""
 SURE_STEP_MS = 500
-"""Backups that wait longer than this for the node before them are not too early by a busy machine."""
+"""Backups that wait longer than this for the node before them are not early on a busy machine."""
 QUICK = "quick"
 """The receiver that answers at once: only its pops are judged by their lateness."""
 
 EARLY = "32 popped early"
 LATE = "32 popped late"
 LOST = "32 never popped"
-UNMARKED = "33 pops that cannot be told apart"
+UNMARKED = "33 pops without a distinct identity"
 REVIVED = "34 deleted timer brought back"
 REPLICAS = "35 scaling lost a replica"
 PRIMARY = "35 not one primary"
@@ -83,7 +83,7 @@ class Change:
 
     @property
     def is_whole(self) -> bool:
-        """All nodes that keep the timer took the change."""
+        """True if all nodes with the timer accepted the change."""
         return self.copies == self.wanted
 
 
@@ -95,33 +95,33 @@ class Pop:
     label: str
     sequence: int | None
     id: str
-    # How long the receiver took, and what it answered; None if it did not.
+    # The receiver's duration and answer; None without an answer.
     took_ms: float | None
     status: int | None
 
     @property
     def is_heard(self) -> bool:
-        """The node that called knows that the pop succeeded."""
+        """True if the calling node knows that the pop succeeded."""
         return self.status == 200 and self.took_ms is not None and self.took_ms <= TIMEOUT_MS
 
 
 @dataclass(slots=True)
 class Trouble:
-    """When nodes were down, when all was well again, and when the machine stood still."""
+    """The times at which nodes were down, all was well again, and the machine stalled."""
 
-    # From each moment on, how many nodes are down.
+    # The number of nodes that are down from each moment on.
     downs: list[tuple[float, int]] = field(default_factory=list)
     wells: list[float] = field(default_factory=list)
     stalls: list[tuple[float, float]] = field(default_factory=list)
 
     def most_down(self, from_ms: float, to_ms: float) -> int:
-        """The most nodes that were down at one time; a node that is up but not well counts as well."""
+        """Returns the most nodes that were down at one time; a node that is up but not well counts too."""
         before = bisect_right(self.downs, (from_ms, 1_000)) - 1
         within = [down for at_ms, down in self.downs[max(0, before) :] if at_ms <= to_ms]
         return max(within, default=0)
 
     def unwell(self, from_ms: float, to_ms: float) -> bool:
-        """Something was broken in that time, or had been before and was not made well."""
+        """True if something broke in that time, or before it and was not well again."""
         if self.stood_still(from_ms, to_ms):
             return True
         faults = [at_ms for at_ms, _ in self.downs if at_ms <= to_ms]
@@ -141,7 +141,7 @@ class Trouble:
 
 
 def judge(events: Sequence[Event]) -> list[Violation]:
-    """The invariants that a history of timers breaks."""
+    """Returns the violations in a history of timers."""
     if not events:
         return []
     began_ns = events[0].mono_ns
@@ -215,7 +215,7 @@ class _History:
     def violations(self) -> Iterator[Violation]:
         known = {each.label for changes in self.changes.values() for each in changes if each.label}
         for label in self.pops.keys() - known:
-            yield Violation(UNMARKED, f"a pop of {label!r}, which nobody asked for")
+            yield Violation(UNMARKED, f"a pop of {label!r}, which was not requested")
         for changes in self.changes.values():
             for number, change in enumerate(changes):
                 if change.label:
@@ -261,7 +261,7 @@ class _History:
         for pop in pops:
             if pop.at_ms <= end_ms:
                 continue
-            # A timer that pops once, due while its nodes were down, is called when one is back.
+            # A timer with one pop that fell due while its nodes were down pops when one is back.
             due_ms = made.call_ms + repeat_for_ms
             if made.pops == 1 and self.trouble.most_down(due_ms - made.interval_ms, end_ms):
                 continue
@@ -302,7 +302,7 @@ class _History:
             )
 
     def _is_settled(self, ended: Change) -> bool:
-        """Whether nodes that missed a change could hear of it: nothing broke again before all was well."""
+        """Whether nodes could catch up with a missed change: all was well before the next fault."""
         assert ended.done_ms is not None
         if ended.is_whole:
             return True
@@ -310,7 +310,7 @@ class _History:
         return well_ms is not None and self._most_rises(ended.done_ms, well_ms) == 0
 
     def _most_rises(self, from_ms: float, to_ms: float) -> int:
-        """How often another node went down."""
+        """Returns the number of times that another node went down."""
         downs = self.trouble.downs
         return sum(
             later > earlier and from_ms <= at_ms <= to_ms
@@ -347,13 +347,13 @@ class _History:
                 )
 
     def _is_excused(self, made: Change, due_ms: float, latest_ms: float) -> bool:
-        """More nodes were down than the timer had copies to spare, or the machine stood still."""
+        """True if more nodes were down than the timer has spare copies, or the machine stalled."""
         begin_ms = due_ms - made.interval_ms
         down = self.trouble.most_down(made.call_ms, latest_ms)
         return down >= max(1, made.copies) or self.trouble.stood_still(begin_ms, latest_ms)
 
     def _had_its_chance(self, due_ms: float, changed_ms: float) -> bool:
-        """All was well after it was due, for long enough that somebody has called."""
+        """True if all was well after its due time, long enough for a callback."""
         well_ms = self.trouble.next_well(due_ms)
         return well_ms is not None and min(changed_ms, self.end_ms) > well_ms + END_MS
 

@@ -19,7 +19,7 @@ _ID_DIGITS = 16
 
 
 class Receivers:
-    """One server for each kind, so that each has turns of its own at the nodes."""
+    """One server for each kind, so that nodes queue their calls separately."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

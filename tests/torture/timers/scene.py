@@ -4,7 +4,7 @@ Clients create, replace and delete timers at all nodes that are up. Meanwhile, o
 
 - more timers fall due at once than a slow receiver can take; most are deleted or replaced in the queue;
 - a node is killed and started again;
-- all nodes are killed, others join, and delete timers that only the dead ones have; then those come back;
+- all nodes are killed, others join, and delete timers that only the dead ones have; then these return;
 - timers are moved to the nodes that joined, and back.
 """
 
@@ -37,7 +37,7 @@ FAR_MS = 3_600_000
 BURST = 60
 BATCH = 20
 QUEUE_S = 4.0
-"""The receiver of a burst has taken what is left of it."""
+"""The time in which the receiver of a burst takes the rest of it."""
 DOWN_S = 2.0
 DRAIN_S = 6.0
 _WELL_S = 30.0
@@ -46,12 +46,12 @@ _STALL_S = 0.25
 _ANSWER_S = 5.0
 _ID_DIGITS = 16
 _UNCHANGED = ("nothing was changed", "is starting", "are under way")
-"""In the reason of a 503 that refuses."""
+"""A part of the reason of a 503 that refuses."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A timer as its client asks for it."""
+class TimerRequest:
+    """A timer as its client requests it."""
 
     interval_ms: int
     pops: int = 1
@@ -60,7 +60,7 @@ class Asked:
 
 @dataclass
 class Known:
-    """A timer that a client has made, and may change."""
+    """A timer that a client has created, and may change."""
 
     timer: str
     path: str
@@ -77,32 +77,32 @@ class Clients:
         self._session = session
         self._labels = 0
 
-    async def create(self, node: str, asked: Asked) -> Known | None:
-        """None if it is not known to be there."""
+    async def create(self, node: str, request: TimerRequest) -> Known | None:
+        """None if it may not exist."""
         self._labels += 1
         timer = f"t{self._labels}"
-        path = await self._ask("create", node, Known(timer, "/timers"), asked)
+        path = await self._ask("create", node, Known(timer, "/timers"), request)
         return None if path is None else Known(timer, path)
 
-    async def replace(self, node: str, known: Known, asked: Asked) -> None:
-        known.path = await self._ask("replace", node, known, asked) or known.path
+    async def replace(self, node: str, known: Known, request: TimerRequest) -> None:
+        known.path = await self._ask("replace", node, known, request) or known.path
 
     async def delete(self, node: str, known: Known) -> None:
         await self._ask("delete", node, known)
 
     async def _ask(
-        self, op: str, node: str, known: Known, asked: Asked | None = None
+        self, op: str, node: str, known: Known, request: TimerRequest | None = None
     ) -> str | None:
         fields: dict[str, object] = {"timer": known.timer, "node": node}
         path, body = known.path, None
-        if asked is not None:
+        if request is not None:
             self._labels += 1
             label = f"{known.timer}/{self._labels}"
-            fields |= {"label": label, **asdict(asked)}
-            repeat_for_ms = asked.interval_ms * asked.pops
-            uri = self._receivers.uri(asked.receiver)
+            fields |= {"label": label, **asdict(request)}
+            repeat_for_ms = request.interval_ms * request.pops
+            uri = self._receivers.uri(request.receiver)
             body = {
-                "timing": {"interval-ms": asked.interval_ms, "repeat-for-ms": repeat_for_ms},
+                "timing": {"interval-ms": request.interval_ms, "repeat-for-ms": repeat_for_ms},
                 "callback": {"http": {"uri": uri, "opaque": label}},
                 "reliability": {"replication-factor": FACTOR},
             }
@@ -112,7 +112,7 @@ class Clients:
             async with self._session.request(method, f"http://{node}{path}", json=body) as answer:
                 text, status = await answer.text(), answer.status
         except aiohttp.ClientConnectorError:
-            # Requests that may be repeated are sent again by aiohttp: the first one may have come through.
+            # aiohttp repeats idempotent requests: the first one may have arrived.
             outcome = REFUSED if op == "create" else UNKNOWN
             self._recorder.outcome(call, outcome, "no connection")
             return None
@@ -132,7 +132,7 @@ class Clients:
 
 
 class Stage:
-    """The cluster, and what is done to it."""
+    """The cluster, its faults and its clients."""
 
     def __init__(
         self, folder: Path, recorder: Recorder, clients: Clients, rng: random.Random, report: Report
@@ -145,7 +145,7 @@ class Stage:
         addresses = free_addresses(4)
         self._staying, self._others = addresses[:2], addresses[2:]
         self._members = list(self._staying)
-        # Nodes that pop timers, and of these those that clients may ask.
+        # Nodes that pop timers, and those among them that clients may use.
         self._running: set[str] = set()
         self._up: list[str] = []
 
@@ -160,7 +160,7 @@ class Stage:
     # Faults
 
     async def _start(self, *nodes: str) -> None:
-        self._fault("launch", nodes)  # they may pop before they are known to
+        self._fault("launch", nodes)  # they may pop before they are recorded as up
         settings = [f"callbacks.for_each_host={FOR_EACH_HOST}"]
         await asyncio.to_thread(self._nodes.start, *nodes, settings=settings)
         self._up += nodes
@@ -178,11 +178,11 @@ class Stage:
         self._recorder.fault(fault, node=" ".join(nodes), down=down)
 
     async def become_well(self) -> None:
-        """Waits until every node is there, knows that the others are, and has told them everything."""
+        """Waits until every node is up, knows the others, and is in sync with them."""
         async with asyncio.timeout(_WELL_S):
             for node in self._members:
                 while not await asyncio.to_thread(self._is_well, node):
-                    await asyncio.sleep(_LOOK_S)  # nodes do not say when they are
+                    await asyncio.sleep(_LOOK_S)  # nodes send no signal for it
         self._recorder.record("well")
 
     def _is_well(self, node: str) -> bool:
@@ -196,7 +196,7 @@ class Stage:
         return self._rng.choice(self._up)
 
     async def work(self) -> None:
-        """One client, until it is cancelled."""
+        """Runs one client until it is cancelled."""
         mine: list[Known] = []
         while True:
             await asyncio.sleep(PAUSE_S * self._rng.uniform(0.5, 1.5))
@@ -206,16 +206,20 @@ class Stage:
             if mine and action < 0.2:
                 await self._clients.delete(self._node(), mine.pop(self._rng.randrange(len(mine))))
             elif mine and action < 0.4:
-                await self._clients.replace(self._node(), self._rng.choice(mine), self._asked())
-            elif known := await self._clients.create(self._node(), self._asked()):
+                await self._clients.replace(
+                    self._node(), self._rng.choice(mine), self._new_request()
+                )
+            elif known := await self._clients.create(self._node(), self._new_request()):
                 mine = [*mine[-20:], known]
 
-    def _asked(self) -> Asked:
+    def _new_request(self) -> TimerRequest:
         receiver = self._rng.choices((QUICK, FLAKY, SLOW, DEAD), (14, 4, 1, 1))[0]
-        return Asked(self._rng.choice(INTERVALS_MS), self._rng.choice((1, 1, 1, 2, 3)), receiver)
+        return TimerRequest(
+            self._rng.choice(INTERVALS_MS), self._rng.choice((1, 1, 1, 2, 3)), receiver
+        )
 
     async def watch_the_machine(self) -> None:
-        """Records when this process stood still: the nodes, which share the machine, did as well."""
+        """Records the stalls of this process, which the nodes on the same machine share."""
         loop = asyncio.get_running_loop()
         while True:
             due_s = loop.time() + _LOOK_S
@@ -223,24 +227,24 @@ class Stage:
             if (late_s := loop.time() - due_s) > _STALL_S:
                 self._recorder.record("stall", stall_ms=round(late_s * 1000))
 
-    async def _many(self, number: int, asked: Asked) -> list[Known]:
+    async def _many(self, number: int, request: TimerRequest) -> list[Known]:
         nodes = cycle(self._up)
-        made = [self._clients.create(next(nodes), asked) for _ in range(number)]
+        made = [self._clients.create(next(nodes), request) for _ in range(number)]
         return [each for each in await asyncio.gather(*made) if each is not None]
 
     # Rounds
 
     async def slow_receiver(self) -> None:
-        """More timers are due at once than the receiver can take; most are changed while they wait."""
+        """Makes more timers due at once than the receiver can take; most are changed while they wait."""
         self._report("a burst for a slow receiver")
-        await self._many(BATCH, Asked(2_000))
-        made = await self._many(BURST, Asked(1_000, receiver=SLOW))
-        await asyncio.sleep(1.5)  # they are due, and queue
+        await self._many(BATCH, TimerRequest(2_000))
+        made = await self._many(BURST, TimerRequest(1_000, receiver=SLOW))
+        await asyncio.sleep(1.5)  # until they are due, and queue
         changed = made[: BURST * 2 // 3]
         changes: list[Awaitable[None]] = [
             self._clients.delete(self._node(), each)
             if number % 2
-            else self._clients.replace(self._node(), each, Asked(FAR_MS))
+            else self._clients.replace(self._node(), each, TimerRequest(FAR_MS))
             for number, each in enumerate(changed)
         ]
         await asyncio.gather(*changes)
@@ -255,10 +259,10 @@ class Stage:
         await self.become_well()
 
     async def grow_while_away(self) -> None:
-        """Nodes that join delete timers while all who have them are dead."""
+        """Lets joining nodes delete timers while all nodes with these timers are dead."""
         self._report("growing, with all old nodes dead")
-        fated = await self._many(BATCH, Asked(max(INTERVALS_MS) * 2))
-        far = await self._many(BATCH, Asked(FAR_MS))
+        fated = await self._many(BATCH, TimerRequest(max(INTERVALS_MS) * 2))
+        far = await self._many(BATCH, TimerRequest(FAR_MS))
         self._kill(*self._staying)
         self._nodes.write(self._staying, joining=self._others)
         self._members = [*self._staying, *self._others]
@@ -270,20 +274,20 @@ class Stage:
         await self.become_well()
         self._report("shrinking")
         self._nodes.write(self._staying, leaving=self._others)
-        self._up = list(self._staying)  # those that leave are not asked
+        self._up = list(self._staying)  # leaving nodes are not used
         await asyncio.to_thread(self._nodes.reload, self._members)
         await self._settle(self._staying)
         leaving, self._members = self._others, list(self._staying)
         self._running.difference_update(leaving)
         self._nodes.kill(*leaving)
-        self._others = free_addresses(len(leaving))  # who left does not join again
+        self._others = free_addresses(len(leaving))  # a node that left does not join again
         self._fault("shrunk", leaving)
         await self.become_well()
         await asyncio.gather(*(self._clients.delete(self._node(), each) for each in far))
 
     async def _settle(self, nodes: Sequence[str]) -> None:
-        """Moves timers to those that are to keep them, and records who does."""
-        self._fault("timers move", nodes)  # meanwhile one may pop twice
+        """Moves timers to their new nodes, and records the holders."""
+        self._fault("timers move", nodes)  # a timer may pop twice meanwhile
         await asyncio.to_thread(self._nodes.resync, nodes)
         self._nodes.write(nodes)
         await asyncio.to_thread(self._nodes.reload, nodes)

@@ -1,4 +1,4 @@
-"""The judge of timers finds every kind of violation, and finds none in a history that breaks no rule."""
+"""The judge of timers finds every kind of violation, and none in a clean history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FAR_MS = 3_600_000
 
 
 class Written:
-    """A history that is written by hand. Times are milliseconds."""
+    """A hand-written history. Times are milliseconds."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -39,7 +39,7 @@ class Written:
         copies: int = 2,
         outcome: str = DONE,
     ) -> str:
-        """A call that is answered 5 ms later; its label."""
+        """Adds a call that is answered 5 ms later; returns its label."""
         call, label = f"clients:{len(self._events)}", f"{timer}/{at_ms}"
         timer_id = self._ids.setdefault(timer, f"{len(self._ids):016x}")
         asked = {"label": label, "interval_ms": interval_ms, "pops": pops, "receiver": QUICK}
@@ -49,7 +49,7 @@ class Written:
         return label
 
     def pop(self, label: str, at_ms: int, *, sequence: int = 1, status: int = 200) -> None:
-        """A callback that is answered 1 ms later."""
+        """Adds a callback that is answered 1 ms later."""
         delivery = len(self._events)
         timer_id = self._ids[label.partition("/")[0]]
         of = {"label": label, "sequence": sequence, "id": timer_id, "receiver": QUICK}
@@ -62,7 +62,7 @@ class Written:
 
 
 def _clean() -> Written:
-    """Some of everything, and nothing wrong."""
+    """A history with every kind of event and no violation."""
     written = Written()
     written.add("well", 0)
     written.pop(written.change("create", "calm", 100, interval_ms=2_000), 2_110)
@@ -131,7 +131,7 @@ def test_pop_is_late_though_its_primary_is_dead() -> None:
     assert _rules(written) == [judge.LATE]
 
 
-def test_pop_of_a_timer_with_one_copy_waits_for_its_node() -> None:
+def test_timer_with_one_copy_waits_for_its_node() -> None:
     written = _clean()
     label = written.change("create", "t", 29_500, interval_ms=2_000, copies=1)
     written.pop(label, 34_000 + judge.LATE_MS)
@@ -140,7 +140,7 @@ def test_pop_of_a_timer_with_one_copy_waits_for_its_node() -> None:
     assert _rules(written) == [judge.LOST]
 
 
-def test_either_version_may_pop_after_a_change_of_unknown_outcome() -> None:
+def test_either_version_may_pop_after_an_unknown_outcome() -> None:
     written = _clean()
     label = written.change("create", "t", 10_000, interval_ms=4_000)
     other = written.change("replace", "t", 10_100, interval_ms=5_000, outcome=UNKNOWN)
@@ -170,7 +170,7 @@ def test_deletion_that_one_node_heard_may_die_with_it() -> None:
     assert _rules(written) == []
 
 
-def test_machine_that_stood_still_excuses_what_is_late_or_double() -> None:
+def test_stalled_machine_excuses_late_and_double_pops() -> None:
     written = _clean()
     label = written.change("create", "t", 10_000, interval_ms=2_000)
     written.add("stall", 14_000, stall_ms=1_000)
@@ -179,7 +179,7 @@ def test_machine_that_stood_still_excuses_what_is_late_or_double() -> None:
     assert _rules(written) == []
 
 
-def test_timer_that_pops_once_may_pop_past_its_end_if_its_nodes_were_down() -> None:
+def test_timer_may_pop_late_after_its_nodes_were_down() -> None:
     written = _clean()
     label = written.change("create", "t", 29_000, interval_ms=2_000, copies=1)
     written.pop(label, 29_005 + 2_000 + judge.END_MS + judge.WIRE_MS + 100)

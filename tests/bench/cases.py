@@ -1,4 +1,4 @@
-"""What holds for every bench whose cases have names: they can be chosen, and one that fails fails alone."""
+"""Checks for every bench with named cases: they can be chosen, and a failed case leaves the others."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from chronoline_bench.tally import Tally
 
 
 class FakeStage(Closing):
-    """No servers, no processes."""
+    """A stage without servers and processes."""
 
     def __init__(self, session: Session, *_: object) -> None:
         self.session = session
@@ -34,7 +34,7 @@ def fake_stage(bench: ModuleType, patch: pytest.MonkeyPatch) -> None:
 
 
 def choose_each(bench: ModuleType, folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Each case by its name, then all of them."""
+    """Chooses each case by its name, then all of them."""
     measured: list[str] = []
 
     def note(case: str) -> Callable[..., None]:
@@ -56,7 +56,7 @@ def choose_each(bench: ModuleType, folder: Path, patch: pytest.MonkeyPatch) -> N
 def fail_one(
     bench: ModuleType, cases: tuple[str, str], folder: Path, patch: pytest.MonkeyPatch
 ) -> Session:
-    """The first of two cases fails, the other is measured all the same; the run of both."""
+    """Runs two cases, of which the first fails; returns the report."""
     measured: list[str] = []
     first, second = cases
 

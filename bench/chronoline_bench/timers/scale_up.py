@@ -1,4 +1,4 @@
-"""The case `scaling`: a fourth node joins three that keep many timers, while others pop."""
+"""The case `scaling`: a fourth node joins three with many waiting timers, while others pop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_S = 3_600
 class ScalingSizes:
     waiting: int
     rate: int
-    """Pops a second all the while."""
+    """Pops per second during the case."""
     quiet_s: float
     """The time before the node joins."""
 
@@ -33,10 +33,10 @@ def measure_scaling(stage: TimerStage, sizes: ScalingSizes) -> None:
         load = stage.load(tuple(cluster.addresses), sizes.rate * _LONGEST_S, _WHEN, rate=sizes.rate)
         with stage.session.show.work("a node joins", 1):
             path = stage.begin(load)
-            time.sleep(_WHEN.longest_ms / 1000 + sizes.quiet_s)  # the quiet stretch
+            time.sleep(_WHEN.longest_ms / 1000 + sizes.quiet_s)  # before the scale-up
             joined = join(cluster)
-            time.sleep(1)  # what was under way at the end is over then
-            stage.asker.ask("enough")
+            time.sleep(1)  # ends pops that were in progress during the scale-up
+            stage.sender.ask("enough")
             passage = stage.finish(load, path)
         stage.check(passage)
         stage.session.tally.expect(FACTOR * sizes.waiting, cluster.waiting())
@@ -45,7 +45,7 @@ def measure_scaling(stage: TimerStage, sizes: ScalingSizes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """When the scale-up began and ended, and how many timers nodes were offered."""
+    """The start and end of the scale-up, and the number of offered timers."""
 
     begun_us: int
     ended_us: int
@@ -57,7 +57,7 @@ class Joined:
 
 
 def join(cluster: Cluster) -> Joined:
-    """Scale up as an operator does."""
+    """Scales up as an operator does."""
     begun_us = now_us()
     nodes, old = cluster.nodes, list(cluster.addresses)
     (new,) = free_addresses(1)

@@ -1,12 +1,12 @@
-"""Safya, a published algorithm, on our disk: the log is measured beside it.
+"""A log with one object per event, after a published algorithm: the reference of the bench `log`.
 
 A producer takes a sequence number for the event's partition, in an index transaction of its own, and then
 writes the event as an object, `events/{partition}/{sequence}`. A consumer locks a partition, reads its
 objects one by one, and after each sets its sequence number by a conditional write, which renews the lock. A
-number without an event, which a producer that died leaves behind, is skipped.
+number without an event, which a dead producer leaves behind, is skipped.
 
 The index is a SQLite file and the objects are files, opened and flushed by the same classes as the log's.
-Safya's own program does more: here the partitioner is a constant, nobody is notified, and a lock is taken
+The algorithm does more: here the partitioner is a constant, there are no notifications, and a lock is taken
 once for a whole partition, not for every twenty events.
 """
 
@@ -29,18 +29,18 @@ _QUERIES = load_queries(_PACKAGE)
 _LOCK_MS = 5_000
 _MOST_BYTES = 64 * 1024
 _BUSY_MS = 60_000
-"""How long a thread waits for its turn to write: there may be many."""
+"""The most time that a thread waits for its turn to write, behind many others."""
 
 
 class Item(NamedTuple):
-    """An event as a consumer gets it."""
+    """An event that a consumer read."""
 
     partition: int
     sequence: int
     value: bytes
 
 
-class Safya(Closing):
+class ObjectPerEvent(Closing):
     """One log without topics. Thread-safe."""
 
     def __init__(self, folder: Path, *, partitions: int, clock: Clock | None = None) -> None:
@@ -65,14 +65,14 @@ class Safya(Closing):
         return Item(partition, sequence, value)
 
     def read(self, consumer: str) -> Iterator[Item]:
-        """Everything that is there, one partition after the other."""
+        """Yields all unread events, one partition after the other."""
         for partition in range(self.partitions):
             yield from self.read_partition(consumer, partition)
 
     def read_partition(
         self, consumer: str, partition: int, *, thread: str = "main"
     ) -> Generator[Item, None, None]:
-        """The events of one partition until it is up to date; none if another thread reads it."""
+        """Yields the unread events of one partition; none if another thread reads it."""
         where = {"consumer": consumer, "partition": partition, "thread": thread}
         now_ms = self._clock.now_ms()
         activated = self._write("activate", now=now_ms, expires=now_ms + _LOCK_MS, **where)
@@ -108,5 +108,5 @@ class Safya(Closing):
 
 
 def _name(partition: int, sequence: int) -> str:
-    """Objects lie in folders by the first five characters of their names: one for each partition."""
+    """The name's first five characters are its folder: one for each partition."""
     return f"{partition:05}-{sequence}"

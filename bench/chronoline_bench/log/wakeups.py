@@ -1,4 +1,4 @@
-"""The time from an append to a waiting reader, in the same process and in another."""
+"""Wake-ups: the time from an append to a waiting reader, in the same process and in another."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _PATIENCE_S = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WakeSizes:
+class WakeupSizes:
     rounds: int
     events: int
-    """In each round, by each process."""
+    """Events in each round, by each process."""
 
 
-def measure_waking(session: Session, sizes: WakeSizes) -> None:
+def measure_wakeups(session: Session, sizes: WakeupSizes) -> None:
     url = f"file://{session.folder}/waking"
     with (
         Log(url, max_latency_ms=MAX_LATENCY_MS) as log,
@@ -88,7 +88,7 @@ class _Waking:
 
     @contextmanager
     def _reading(self) -> Iterator[_Reader]:
-        """A reader that waits: it has got a first event, which is not measured."""
+        """Starts a waiting reader; its first event is not measured."""
         reader = _Reader(self._log, self._events + 1)
         first = append_now_and_then(self._log, _TOPIC, 1, 0)
         self._book.note(first, first)
@@ -96,13 +96,13 @@ class _Waking:
         yield reader
 
     def _finish(self, reader: _Reader, acknowledged: Sequence[Acknowledged]) -> Lateness:
-        reader.thread.join(_PATIENCE_S)  # if something was lost it waits until the log is closed
+        reader.thread.join(_PATIENCE_S)  # after a loss it waits until the log is closed
         self._book.note(acknowledged, acknowledged)
         self._book.check(reader.found)
         self._book.turn()
         came_s = reader.came_s
         places = {(each.partition, each.sequence): each.at_s for each in acknowledged}
-        # It may come before its producer knows.
+        # It may come before its acknowledgement.
         return Lateness.of(
             max(0.0, came_s[place] - at_s) * 1000
             for place, at_s in places.items()
@@ -135,7 +135,7 @@ class _Waking:
 
 
 class _Reader:
-    """A thread that waits for events and notes when each came."""
+    """A thread that waits for events and notes their arrival times."""
 
     def __init__(self, log: Log, events: int) -> None:
         self.found: list[Event] = []

@@ -32,7 +32,7 @@ class WaitingSizes:
     steady_s: float
     delay_s: int
     soak_s: float
-    """How long memory is watched; 0 skips it."""
+    """The duration of the memory measurement; 0 skips it."""
     look_every_s: float
     engines: Sequence[str] = ENGINES
 
@@ -52,7 +52,7 @@ def measure_waiting(stage: BrokerStage, sizes: WaitingSizes) -> None:
 
 
 def _fill(stage: BrokerStage, target: BrokerTarget, waiting: int) -> None:
-    """Add messages that fall due during one day, the day after tomorrow."""
+    """Adds messages that fall due during the day after tomorrow."""
     start_ms = time.time_ns() // 1_000_000 + 2 * DAY_MS
     with stage.session.show.work("filling", waiting) as advance:
         target.fill(waiting, start_ms, DAY_MS, advance)
@@ -81,7 +81,7 @@ def _measure_lateness(
 def _measure_memory(
     stage: BrokerStage, engine: str, sizes: WaitingSizes, broker: Broker, full: BrokerTarget
 ) -> None:
-    """Memory after the rounds: what is allocated once is there already."""
+    """Measures memory after the rounds, when one-time allocations are done."""
     with (
         stage.session.show.work(f"{engine}: memory", 1),
         MemoryWatch(broker.pid, sizes.look_every_s) as watch,
@@ -109,7 +109,7 @@ def _carry(
 
 
 class MemoryWatch(Closing):
-    """Samples the memory of a process, from its making to `close`."""
+    """Samples the memory of a process until `close`."""
 
     def __init__(self, pid: int, every_s: float) -> None:
         self._process = psutil.Process(pid)
@@ -129,6 +129,6 @@ class MemoryWatch(Closing):
 
 
 def thirds(samples: list[float]) -> tuple[float, float]:
-    """The medians of the first third and of the last; at least one sample is needed."""
+    """Returns the medians of the first and the last third; needs at least one sample."""
     third = max(1, len(samples) // 3)
     return median(samples[:third]), median(samples[-third:])

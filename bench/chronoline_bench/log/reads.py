@@ -1,4 +1,4 @@
-"""Reading everything back by a group that notes its progress, beside Safya's way."""
+"""Reads by a group that stores its progress, beside one object per event."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ from itertools import chain, count
 from chronoline.log import Log
 from chronoline_bench.log.appends import (
     BATCH,
-    MILLION,
-    REFERENCE,
     Append,
+    append_each,
     append_from_writers,
     append_many,
-    append_safya,
     append_singles,
 )
 from chronoline_bench.log.events import PARTITIONS, Book, Found
-from chronoline_bench.log.operations import Operations, count_operations
-from chronoline_bench.log.safya import Safya
+from chronoline_bench.log.object_per_event import ObjectPerEvent
+from chronoline_bench.log.operations import (
+    REFERENCE,
+    Operations,
+    count_operations,
+    report_operations,
+)
 from chronoline_bench.report import Wanted
 from chronoline_bench.rounds import at_once, in_turn, medians
 from chronoline_bench.session import Session
 
 Read = Callable[[str], Sequence[Iterable[Found]]]
-"""The events for a group, in parts; a thread reads each part."""
+"""Returns the events for a group in parts; one thread reads each part."""
 
 READ_FLOOR = Wanted(at_least=10)
 _METRICS = {
@@ -34,42 +37,42 @@ _METRICS = {
     "single": "what single appends left",
     "compacted": "what compaction left",
 }
-_OPERATIONS: dict[str, Callable[[Operations], int]] = {
-    "object reads": lambda operations: operations.gets,
-    "index transactions": lambda operations: operations.transactions,
-    "looks at the index": lambda operations: operations.looks,
+_OPERATIONS = {
+    "object reads": "gets",
+    "index transactions": "transactions",
+    "looks at the index": "looks",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSizes:
-    """How many events are read in each round, by the way in which they were appended.
+    """The events read in each round, by the way of appending.
 
-    What is compacted first was appended like `many`.
+    Events that are compacted first are appended like `many`.
     """
 
     rounds: int
     many: int
     single: int
-    safya: int
+    reference: int
 
 
-def measure_reading(session: Session, sizes: ReadSizes) -> None:
+def measure_reads(session: Session, sizes: ReadSizes) -> None:
     with (
         Log(f"file://{session.folder}/reading") as log,
-        Safya(
-            session.folder / "safya_reading", partitions=PARTITIONS, clock=session.clock
-        ) as safya,
+        ObjectPerEvent(
+            session.folder / "reference_reads", partitions=PARTITIONS, clock=session.clock
+        ) as reference,
     ):
         readings = {topic: _Reading(session, _by_group(log, topic)) for topic in _METRICS}
-        readings["safya"] = _Reading(session, _by_consumer(safya))
+        readings["reference"] = _Reading(session, _by_consumer(reference))
         for topic in _METRICS:
             log.create_topic(topic, partitions=PARTITIONS)
         readings["many"].fill(partial(append_many, log, "many"), sizes.many)
         readings["single"].fill(partial(append_singles, log, "single"), sizes.single)
         readings["compacted"].fill(partial(append_many, log, "compacted"), sizes.many)
         log.compact("compacted")
-        readings["safya"].fill(partial(append_safya, safya), sizes.safya)
+        readings["reference"].fill(partial(append_each, reference), sizes.reference)
         measures = {name: reading.measure for name, reading in readings.items()}
         rates = medians(in_turn(session, "reading back", sizes.rounds, measures))
     _report(session, rates, readings)
@@ -82,7 +85,6 @@ class _Reading:
         self._read = read
         self._book = Book(session.tally)
         self._groups = count()
-        self._events = 0
         self.operations = Operations()
 
     def fill(self, append: Append, events: int) -> None:
@@ -99,21 +101,18 @@ class _Reading:
             took_s = at_once([partial(read, number) for number in range(len(parts))])
         self._book.check(chain.from_iterable(found))
         events = sum(map(len, found))
-        self._events += events
+        self.operations.events += events
         return events / took_s
-
-    def per_million(self, operations: int) -> float:
-        return operations * MILLION / max(1, self._events)
 
 
 def _by_group(log: Log, topic: str) -> Read:
     return lambda group: [log.read(topic, group=group, follow=False)]
 
 
-def _by_consumer(safya: Safya) -> Read:
-    """A thread for each partition."""
+def _by_consumer(reference: ObjectPerEvent) -> Read:
+    """Returns a part for each partition."""
     return lambda consumer: [
-        safya.read_partition(consumer, partition) for partition in range(safya.partitions)
+        reference.read_partition(consumer, partition) for partition in range(reference.partitions)
     ]
 
 
@@ -124,16 +123,8 @@ def _report(session: Session, rates: dict[str, float], readings: dict[str, _Read
             metric,
             rates[name],
             "events/s",
-            beside=(REFERENCE, rates["safya"]),
+            beside=(REFERENCE, rates["reference"]),
             wanted=READ_FLOOR,
         )
-    safya = readings["safya"]
-    for what, asked in _OPERATIONS.items():
-        for name, metric in _METRICS.items():
-            session.add(
-                f"{what} for a million events read back",
-                metric,
-                readings[name].per_million(asked(readings[name].operations)),
-                "per million events",
-                beside=(REFERENCE, safya.per_million(asked(safya.operations))),
-            )
+    operations = {name: reading.operations for name, reading in readings.items()}
+    report_operations(session, "events read back", _METRICS, _OPERATIONS, operations)

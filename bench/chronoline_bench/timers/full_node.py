@@ -1,4 +1,4 @@
-"""The case `waiting`: many timers on one node, its memory, and its restart."""
+"""The case `waiting`: a node with many timers, its memory, and its restart."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class WaitingSizes:
     waiting: int
     rounds: int
     each: int
-    """Timers that are asked for in a round."""
+    """Timers sent in a round."""
     connections: int
 
 
 def measure_waiting(stage: TimerStage, sizes: WaitingSizes) -> None:
     empty_s = _start_empty(stage)
     with stage.cluster(1) as cluster, stage.new_agent(agent) as bare:
-        _fill(stage, cluster, sizes, sizes.each)  # what is allocated once is there then
+        _fill(stage, cluster, sizes, sizes.each)  # one-time allocations are done then
         before_mb = _memory_mb(cluster)
         rates = _measure_rates(stage, cluster, bare, sizes)
         left = sizes.waiting - cluster.waiting()
@@ -53,18 +53,18 @@ def _start_empty(stage: TimerStage) -> float:
 
 
 def _fill(stage: TimerStage, cluster: Cluster, sizes: WaitingSizes, timers: int) -> float:
-    return stage.ask_fast(stage.far(cluster.addresses, timers, connections=sizes.connections))
+    return stage.send_fast(stage.far(cluster.addresses, timers, connections=sizes.connections))
 
 
 def _measure_rates(
     stage: TimerStage, cluster: Cluster, bare: AgentProcess, sizes: WaitingSizes
 ) -> dict[str, float]:
-    """The node, a server that keeps nothing, and the journal's engine alone, in turn."""
+    """Measures the node, a server without storage, and the journal's engine alone, in turn."""
     nothing = [str(bare.ask("serve_nothing")["address"])]
     journal = cluster.nodes.data(cluster.addresses[0]) / "timers.db"
 
     def insert() -> float:
-        answer = stage.asker.ask(
+        answer = stage.sender.ask(
             "insert",
             journal=str(journal),
             scratch=str(stage.path()),
@@ -75,10 +75,12 @@ def _measure_rates(
 
     works: dict[str, Callable[[], float]] = {
         "node": partial(_fill, stage, cluster, sizes, sizes.each),
-        BARE: lambda: stage.ask_fast(stage.far(nothing, sizes.each, connections=sizes.connections)),
+        BARE: lambda: stage.send_fast(
+            stage.far(nothing, sizes.each, connections=sizes.connections)
+        ),
         RAW: insert,
     }
-    return medians(stage.in_turn("timers asked for", sizes.rounds, works))
+    return medians(stage.in_turn("timers sent", sizes.rounds, works))
 
 
 def _report_rates(
@@ -119,7 +121,7 @@ def _report_memory(stage: TimerStage, sizes: WaitingSizes, bytes_each: float) ->
 def _measure_restart(
     stage: TimerStage, cluster: Cluster, sizes: WaitingSizes, empty_s: float
 ) -> None:
-    """From the journal; after kill -9, so that nothing was prepared."""
+    """Measures a restart from the journal, after kill -9."""
     (node,) = cluster.addresses
     with stage.session.show.work("a restart", 1), stage.new_agent(agent) as fresh:
         cluster.nodes.kill(node)

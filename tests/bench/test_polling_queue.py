@@ -1,4 +1,4 @@
-"""The published algorithm on real servers, and a scene around it: what goes in comes out, and is counted."""
+"""The polling queue on real servers, and a scene around it: messages come out, and are counted."""
 
 import itertools
 import time
@@ -15,7 +15,7 @@ from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.harness.passage import take_pairs
 from chronoline_bench.harness.stage import Stage
 from chronoline_bench.pipe.agent import Load, Loader, as_deadline, number_of
-from chronoline_bench.pipe.published import (
+from chronoline_bench.pipe.polling_queue import (
     DEADLINE_HEADER,
     ID_HEADER,
     Node,
@@ -23,7 +23,7 @@ from chronoline_bench.pipe.published import (
     create_table,
 )
 from chronoline_bench.pipe.scene import Scene
-from chronoline_bench.pipe.sides import PublishedSide
+from chronoline_bench.pipe.sides import PollingQueueSide
 from chronoline_bench.servers.kafka import KafkaServer
 from chronoline_bench.session import Session
 from chronoline_bench.tally import Tally
@@ -48,7 +48,7 @@ class Place:
         assert producer.flush(_PATIENCE_S) == 0
 
     def receive(self, count: int) -> list[Message]:
-        """Waits for so many on the output."""
+        """Waits for this number of messages on the output."""
         consumer = Consumer({"bootstrap.servers": self.settings.bootstrap, "group.id": "test"})
         try:
             consumer.assign([TopicPartition(self.settings.output_topic, 0, 0)])
@@ -67,7 +67,7 @@ class Place:
 
 @pytest.fixture
 def place(kafka_server: KafkaServer, postgres_server: PostgresServer) -> Place:
-    name = f"published_{next(_numbers)}"
+    name = f"polling_queue_{next(_numbers)}"
     for topic in (f"{name}.in", f"{name}.out"):
         kafka_server.create_topic(topic)
     database = postgres_server.create_database(name)
@@ -88,7 +88,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def test_a_message_comes_out_at_its_deadline_without_the_own_headers(place: Place) -> None:
+def test_message_comes_at_its_deadline_without_control_headers(place: Place) -> None:
     due_ms = now_ms() + 1_500
     place.send("m", due_ms, "k", color="blue")
     with Node(place.settings) as node:
@@ -100,7 +100,7 @@ def test_a_message_comes_out_at_its_deadline_without_the_own_headers(place: Plac
     assert place.query("SELECT id FROM messages") == []
 
 
-def test_an_id_that_waits_is_ignored_and_a_late_one_comes_at_once(place: Place) -> None:
+def test_waiting_id_is_ignored_and_late_one_comes_at_once(place: Place) -> None:
     due_ms = now_ms() + 1_500
     place.send("twice", due_ms, "first")
     place.send("twice", due_ms, "second")
@@ -110,7 +110,7 @@ def test_an_id_that_waits_is_ignored_and_a_late_one_comes_at_once(place: Place) 
     assert keys == {b"first", b"late"}
 
 
-def test_what_a_dead_node_held_is_taken_over(place: Place) -> None:
+def test_messages_of_a_dead_node_are_taken_over(place: Place) -> None:
     place.query(
         "INSERT INTO messages VALUES ('m', now(), now() - interval '1 minute', %s, '[]', 'k', 'v')",
         uuid.uuid4(),
@@ -148,16 +148,16 @@ def test_loader_writes_what_it_published(
         assert headers[DEADLINE_HEADER].decode() == as_deadline(due_ms[number])
 
 
-def test_a_deadline_is_written_to_the_millisecond() -> None:
+def test_deadline_is_written_to_the_millisecond() -> None:
     assert as_deadline(1_700_000_000_007) == "2023-11-14T22:13:20.007Z"
 
 
-def test_everything_of_a_scene_comes_through_and_is_counted(
+def test_scene_counts_all_its_messages(
     kafka_server: KafkaServer, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     tally = Tally()
     name = f"scene_{next(_numbers)}"
-    side = PublishedSide(postgres_server, name)
+    side = PollingQueueSide(postgres_server, name)
     with (
         Stage(Session(folder=tmp_path)) as stage,
         Scene(stage, kafka_server, side, name, tally) as scene,
@@ -170,7 +170,7 @@ def test_everything_of_a_scene_comes_through_and_is_counted(
             assert scene.side.stored(due_ms) == 50
             filled = dict.fromkeys(range(first, first + 50), due_ms * 1_000)
             arrivals = scene.expect(filled).of(filled)
-        # A message that was never sent is found to be missing at the end.
+        # A message that was never sent is missing at the end.
         scene.expect_later({stage.reserve(1): due_ms * 1_000})
     assert passage.whole.count == len(passage.due_us) == 300
     assert passage.tally == Tally()

@@ -1,14 +1,15 @@
-"""The published algorithm that the pipe is measured beside: a queuing node with three threads.
+"""A delay queue that polls a table, after a published algorithm: the reference of the bench `pipe`.
 
-A node consumes the input topic and stores every message by an insert of its own, each a transaction. Every
-100 ms it marks what has fallen due as readied by itself, publishes what the update returned, waits for the
-acknowledgements, and deletes. A third thread looks every 500 ms for what others have held for too long, and
-resets it. There is one table, with an index for each of the two questions.
+A node has three threads. The first consumes the input topic and stores each message by one insert, in its own
+transaction. The second polls every 100 ms: it marks the due messages as readied by this node, publishes the
+rows that the update returned, waits for the acknowledgements, and deletes them. The third looks every 500 ms
+for messages that other nodes have held for too long, and resets them. There is one table, with an index for
+each of the two polls.
 
-It is plain, and not slowed on purpose: statements are prepared, a poll takes everything that is due, all
-deletes of a poll are one statement, and consumed offsets are committed in the background. One thing differs
-from the publication: the timing advance is 0 instead of 50 ms, as ours is; with 50 half of the messages would
-be early.
+The node is not slowed on purpose: statements are prepared, a poll takes all due messages, all deletes of a
+poll are one statement, and consumed offsets are committed in the background. One parameter differs from the
+publication: the timing advance is 0 instead of 50 ms, as in Chronoline's pipe; with 50 ms half of the
+messages would be early.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _POLL_S = 0.1
 _READY_S = 60
 _AGAIN_S = 0.1
 _JITTER = 0.1
-"""Of the poll interval, so that nodes do not poll in unison."""
+"""A share of the poll interval, so that nodes do not poll in unison."""
 
 Row = tuple[Any, ...]
 Headers = list[dict[str, str | None]]
@@ -49,7 +50,7 @@ Headers = list[dict[str, str | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """The parameters of the publication."""
+    """The parameters of the published algorithm."""
 
     database: str
     bootstrap: str
@@ -76,7 +77,7 @@ class Node(Closing):
         self._settings = settings
         self._advance = timedelta(milliseconds=settings.timing_advance_ms)
         self._stopping = threading.Event()
-        # A flush hands out acknowledgements: each thread that publishes has its own producer.
+        # A flush delivers acknowledgements, so each publishing thread has its own producer.
         self._direct, self._firing = (self._open_producer() for _ in range(2))
         logger.info("node %s starts", self.id)
         self._threads = [
@@ -96,7 +97,7 @@ class Node(Closing):
         return Producer({"bootstrap.servers": servers, "acks": "all", "log_level": 0})
 
     def _repeat(self, work: Callable[[Database], None]) -> None:
-        """Does its work until the end, with a new connection whenever the database was gone."""
+        """Repeats its work until the node stops, with a new connection after each database failure."""
         while not self._stopping.is_set():
             try:
                 with Database(self._settings.database) as database:
@@ -111,9 +112,9 @@ class Node(Closing):
         consumer = Consumer(
             {
                 "bootstrap.servers": self._settings.bootstrap,
-                "group.id": f"published-{self._settings.input_topic}",
+                "group.id": f"polling-queue-{self._settings.input_topic}",
                 "auto.offset.reset": "earliest",
-                # Only what has been stored is committed, in the background.
+                # Only the offsets of stored messages are committed, in the background.
                 "enable.auto.offset.store": False,
                 "log_level": 0,
             }
@@ -136,7 +137,7 @@ class Node(Closing):
             message_id = own[ID_HEADER] or ""
             deadline = _moment(own[DEADLINE_HEADER] or "")
         except (KeyError, ValueError):
-            logger.exception("a message is dropped: its headers are not ours")
+            logger.exception("a message without id and deadline headers is dropped")
             return
         others: Headers = [
             {name: value} for name, value in headers if name not in (ID_HEADER, DEADLINE_HEADER)
@@ -166,12 +167,12 @@ class Node(Closing):
             if published:
                 deleted = database.run("delete", ids=published).rowcount
                 if deleted < len(published):
-                    logger.warning("%s messages were gone already", len(published) - deleted)
+                    logger.warning("%s messages were already deleted", len(published) - deleted)
             left_s = interval_s - (time.monotonic() - started)
             self._stopping.wait(max(0.0, left_s) + random.uniform(0, _JITTER * interval_s))
 
     def _publish(self, producer: Producer, rows: Sequence[Row]) -> list[str]:
-        """The ids of those that the broker has acknowledged."""
+        """Publishes rows; returns the ids that the broker acknowledged."""
         acknowledged: list[str] = []
 
         def confirm(message_id: str) -> Callable[[KafkaError | None, Message], None]:
@@ -242,7 +243,7 @@ class Agent:
         self._node: Node | None = None
 
     async def serve(self, **settings: Any) -> Figures:
-        """Start a node; answers when it has partitions to consume."""
+        """Starts a node; returns when it has partitions to consume."""
         self._node = Node(NodeSettings(**settings))
         await asyncio.to_thread(self._node.ready.wait, _READY_S)
         return {}

@@ -1,4 +1,4 @@
-"""The cases `waiting`, `forecast` and `bulk`: millions that wait, and Spark jobs on timelines."""
+"""The cases `waiting`, `forecast` and `bulk`: millions of waiting messages, and Spark jobs on timelines."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class WaitingSizes:
     rounds: int
     steady_s: float
     forecasts: int
-    """How often each forecast is taken."""
+    """The number of runs of each forecast."""
 
 
 def measure_waiting(
     stage: PipeStage, sizes: WaitingSizes, *, lateness: bool, forecast: bool
 ) -> None:
-    """Both on one timeline, which takes long to fill."""
+    """Measures both cases on one timeline, which takes long to fill."""
     with _filled(stage, sizes.waiting) as (side, start_ms):
         if forecast:
             _measure_forecast(stage, sizes, side, start_ms)
@@ -43,7 +43,7 @@ def measure_waiting(
 
 @contextmanager
 def _filled(stage: PipeStage, waiting: int) -> Iterator[tuple[PipeSide, int]]:
-    """A timeline with messages that fall due during one day, the day after tomorrow."""
+    """Makes a timeline with messages that fall due during the day after tomorrow."""
     start_ms = (wall_us() // 1_000 // _MINUTE_MS) * _MINUTE_MS + 2 * DAY_MS
     with PipeSide(stage.postgres, "waiting") as side:
         with stage.session.show.work("filling", waiting) as advance:
@@ -101,7 +101,7 @@ class BulkSizes:
 
 
 def measure_bulk(stage: PipeStage, sizes: BulkSizes) -> None:
-    """A DataFrame written to a timeline, beside COPY into a raw table with the same columns and indexes."""
+    """Measures a DataFrame written to a timeline, beside COPY into a raw table with the same columns."""
     case = f"a DataFrame of {sizes.messages:,} messages, written by {TASKS} tasks"
     now_ms = stage.session.clock.now_ms()
     with (

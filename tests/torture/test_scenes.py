@@ -1,0 +1,43 @@
+"""Short runs of the scenes: every process is broken at least once, and every invariant holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chronoline.core.errors import MissingExtra
+from tests.conftest import miss
+from tests.torture.__main__ import judge_scene, run_scene, table
+from tests.torture.history import CALL, DELIVERY, FAULT, OUTCOME
+from tests.torture.timers.injections import INJECTIONS
+
+_SEED = 1
+
+
+@pytest.mark.parametrize(
+    ("scene", "seconds", "kinds"),
+    [("brokers", 6.0, {"row"}), ("log", 5.0, {"progress", "content", "rows"})],
+)
+def test_invariants_hold_under_faults(
+    tmp_path: Path, scene: str, seconds: float, kinds: set[str]
+) -> None:
+    try:
+        events = run_scene(scene, tmp_path, seconds=seconds, seed=_SEED, report=print)
+    except MissingExtra as error:
+        miss("PostgreSQL", error)
+    violations = judge_scene(scene, events)
+    print(table(events, violations))  # pytest shows it after a failure
+    assert {CALL, OUTCOME, DELIVERY, FAULT} | kinds <= {event.kind for event in events}
+    assert violations == []
+
+
+def test_timers_keep_their_invariants(tmp_path: Path) -> None:
+    """Also finds violations of all kinds that are injected into the recorded history."""
+    events = run_scene("timers", tmp_path, seconds=15, seed=_SEED, report=print)
+    violations = judge_scene("timers", events)
+    print(table(events, violations))
+    assert [f"{each.rule}: {each.detail}" for each in violations] == []
+    assert {event["fault"] for event in events if event.kind == FAULT} >= {"kill -9", "shrunk"}
+    for inject, rule in INJECTIONS:
+        assert rule in {each.rule for each in judge_scene("timers", inject(events))}, inject
