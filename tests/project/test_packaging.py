@@ -11,7 +11,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from tests.project.test_imports import imported_packages
+from tests.project.test_layers import imported_packages
 
 import chronoline
 
