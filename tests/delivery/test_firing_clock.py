@@ -35,7 +35,7 @@ def clock() -> ShiftedClock:
     return ShiftedClock()
 
 
-def test_a_clock_that_is_put_back_does_not_hold_up_acks(
+def test_clock_rollback_does_not_delay_acks(
     store: Store, topic: Topic, clock: ShiftedClock
 ) -> None:
     def deliver(message: LeasedMessage) -> None:
@@ -51,7 +51,7 @@ def test_a_clock_that_is_put_back_does_not_hold_up_acks(
     assert clock.back_ms == HOUR_MS
 
 
-def test_a_clock_that_is_put_back_fires_nothing_early(
+def test_clock_rollback_fires_nothing_early(
     store: Store, topic: Topic, clock: ShiftedClock
 ) -> None:
     inbox = Inbox(clock)
@@ -65,7 +65,7 @@ def test_a_clock_that_is_put_back_fires_nothing_early(
     assert inbox.counts() == {"held": 1}
 
 
-def test_a_clock_that_is_put_back_does_not_stall_the_lane(
+def test_clock_rollback_does_not_stall_the_lane(
     store: Store, topic: Topic, clock: ShiftedClock
 ) -> None:
     inbox = Inbox(clock)

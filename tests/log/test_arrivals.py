@@ -16,7 +16,7 @@ def group(request: pytest.FixtureRequest) -> str | None:
     return request.param  # type: ignore[no-any-return]  # one of the params above
 
 
-def test_an_append_of_its_own_process_wakes_a_reader(
+def test_own_append_wakes_a_reader(
     url: str, group: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(url) as log:
@@ -26,7 +26,7 @@ def test_an_append_of_its_own_process_wakes_a_reader(
             assert waiter.values() == [b"0"]
 
 
-def test_an_append_of_another_process_wakes_a_reader_where_the_index_hears_of_it(
+def test_foreign_append_wakes_a_reader_of_a_listening_index(
     request: pytest.FixtureRequest, group: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = place(request, "folder", "postgres")
@@ -38,7 +38,7 @@ def test_an_append_of_another_process_wakes_a_reader_where_the_index_hears_of_it
             assert waiter.values() == [b"0"]
 
 
-def test_where_the_index_hears_nothing_a_reader_looks(
+def test_reader_polls_an_index_without_a_listener(
     url: str, group: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(url, max_latency_ms=50) as log, Log(url) as other:
@@ -50,7 +50,7 @@ def test_where_the_index_hears_nothing_a_reader_looks(
 
 @pytest.mark.parametrize("error", [StoreUnavailable("full"), StoreError("full")])
 @pytest.mark.parametrize("value", [b"", bytes(99)], ids=["by the writer", "by the committer"])
-def test_an_append_that_is_cut_and_fails_in_part_is_told_all_the_same(
+def test_partly_failed_append_is_announced(
     url: str, monkeypatch: pytest.MonkeyPatch, value: bytes, error: StoreError
 ) -> None:
     told: list[Notification] = []
@@ -88,9 +88,7 @@ def _after_one(
     return put_one
 
 
-def test_an_append_that_failed_as_a_whole_says_so(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fully_failed_append_raises(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     put = _after_one(log._objects.put, StoreUnavailable("full"))
     put("0000000000000000000before", b"")
     monkeypatch.setattr(log._objects, "put", put)

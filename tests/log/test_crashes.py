@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 KILLS = 20
 
 
-def test_writers_that_are_killed(url: str) -> None:
+def test_killed_writers_leave_a_valid_log(url: str) -> None:
     chance = random.Random(4)
     answered: list[str] = []
     with Log(url) as log:
@@ -34,12 +34,12 @@ def test_writers_that_are_killed(url: str) -> None:
     check(url, answered)
 
 
-def test_writers_that_are_killed_between_every_two_steps(url: str) -> None:
+def test_writers_killed_at_every_step_leave_a_valid_log(url: str) -> None:
     kill_step_by_step(url, lines=1, kills=KILLS)
 
 
 @pytest.mark.parametrize("index", ["postgres", "dynamodb"])
-def test_writers_to_a_bucket_that_are_killed_between_two_steps(
+def test_bucket_writers_killed_between_steps_leave_a_valid_log(
     request: pytest.FixtureRequest, index: str
 ) -> None:
     # Their clients run many lines for each of ours.

@@ -57,7 +57,7 @@ def damaged(request: pytest.FixtureRequest, first: Path) -> str:
 
 
 @pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
-def test_damage_is_raised_when_the_other_partitions_have_been_read(
+def test_damage_is_raised_after_the_other_partitions(
     log: Log, damaged: str, group: str | None
 ) -> None:
     seen: list[tuple[int, int]] = []
@@ -68,9 +68,7 @@ def test_damage_is_raised_when_the_other_partitions_have_been_read(
     assert sorted(seen) == THE_OTHERS
 
 
-def test_damage_ends_processing_when_the_other_partitions_have_been_processed(
-    log: Log, damaged: str
-) -> None:
+def test_damage_ends_processing_after_the_other_partitions(log: Log, damaged: str) -> None:
     seen: list[tuple[int, int]] = []
     with pytest.raises(UNREADABLE, match=damaged):
         log.process(
@@ -81,7 +79,7 @@ def test_damage_ends_processing_when_the_other_partitions_have_been_processed(
 
 
 @pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
-def test_a_reader_that_follows_goes_on_with_the_others_and_names_the_damage(
+def test_following_reader_logs_damage_and_continues(
     log: Log, damaged: str, group: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = log.read("t", group=group)
@@ -99,7 +97,7 @@ def test_a_reader_that_follows_goes_on_with_the_others_and_names_the_damage(
 @pytest.mark.parametrize(
     ("spoil", "rest_ms"), [(_flip, 5_000), (_make_unreadable, 1_000)], ids=["damage", "unreadable"]
 )
-def test_only_the_partition_rests_and_is_read_when_it_can_be(
+def test_only_the_damaged_partition_rests(
     log: Log,
     first: Path,
     clock: ManualClock,
@@ -142,7 +140,7 @@ def test_only_the_partition_rests_and_is_read_when_it_can_be(
 
 
 @pytest.mark.usefixtures("damaged")
-def test_compaction_leaves_what_is_damaged_and_goes_on(log: Log) -> None:
+def test_compaction_skips_damaged_chunks(log: Log) -> None:
     compacted = log.compact("t")
     assert (compacted.chunks_before, compacted.chunks_after) == (8, 5)
     assert [e.sequence for e in log.read("t", partition=3, follow=False)] == [0, 1]

@@ -51,7 +51,7 @@ def test_many_writers_of_two_processes_leave_no_gaps(log: Log, url: str) -> None
     assert found == {b"%d" % w: [b"%d-%d" % (w, n) for n in range(10)] for w in range(WRITERS)}
 
 
-def test_a_group_goes_on_where_it_was_in_another_process(log: Log, url: str) -> None:
+def test_group_continues_in_another_process(log: Log, url: str) -> None:
     log.append_many("t", [NewEvent(value=b"%d" % n) for n in range(40)])
     first = [next(reader) for reader in [log.read("t", group="g", limit=10)] for _ in range(10)]
     log.read_until_current("t", "h", 2, lambda event: None)
@@ -79,7 +79,7 @@ def test_compaction_retention_and_sweeping(log: Log) -> None:
     assert [head.first_sequence for head in log.heads("t")] == [6, 0, 0, 0]
 
 
-def test_what_another_process_appends_wakes_a_reader(
+def test_append_of_another_process_wakes_a_reader(
     log: Log, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: queue.Queue[bytes | None] = queue.Queue()

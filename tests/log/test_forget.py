@@ -96,7 +96,7 @@ def test_a_writer_stalled_before_its_commit_appends_once(
     assert values(upkeep)[-1] == (2, b"next")
 
 
-def test_a_commit_that_asks_again_after_its_name_is_forgotten_stays_unknown(
+def test_commit_with_a_forgotten_name_stays_unknown(
     writer: Log, upkeep: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = writer._index.commit
@@ -121,7 +121,7 @@ def test_a_commit_that_asks_again_after_its_name_is_forgotten_stays_unknown(
     assert upkeep.heads("t")[0][1:] == (3, 3)
 
 
-def test_an_unknown_commit_is_settled_while_its_name_is_known(
+def test_unknown_commit_with_a_known_name_is_settled(
     writer: Log, upkeep: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = around_commit(monkeypatch, writer, lose=2)
@@ -241,7 +241,7 @@ def test_a_key_without_a_number_is_never_forgotten(log: Log, tmp_path: Path) -> 
     assert sum(head.next_sequence for head in log.heads("t")) == 5
 
 
-def test_a_key_that_was_used_before_it_had_a_number_adds_nothing(log: Log) -> None:
+def test_key_used_without_a_number_adds_nothing(log: Log) -> None:
     packed = log.pack("t", [NewEvent(value=b"4", partition=0)])
     log.append_once("t", packed, key="s/4")
     once(log, 4)
@@ -250,7 +250,7 @@ def test_a_key_that_was_used_before_it_had_a_number_adds_nothing(log: Log) -> No
     assert len(values(log)) == 2
 
 
-def test_a_part_of_a_number_is_settled_by_the_close(log: Log) -> None:
+def test_close_settles_the_parts_of_a_number(log: Log) -> None:
     def part(key: str, *, number: int) -> None:
         packed = log.pack("t", [NewEvent(value=key.encode(), partition=0)])
         log.append_once("t", packed, key=key, numbered=Numbered("s", number, closes=False))

@@ -56,7 +56,7 @@ def failing_once(method: Callable[..., Any], error: Exception) -> Callable[..., 
 # Holds
 
 
-def test_a_hold_is_kept_alive_while_a_handler_works_for_longer(
+def test_hold_is_renewed_during_a_long_handler(
     log: Log, other: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 1)
@@ -91,7 +91,7 @@ def _never(event: Event) -> None:
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_beat_renews_what_it_holds_and_that_it_is_there(log: Log, clock: ManualClock) -> None:
+def test_beat_renews_holds_and_membership(log: Log, clock: ManualClock) -> None:
     fill(log, 2)
     reader = joined(log)
     assert sequences(reader.next_batch(1)) == [0]
@@ -124,9 +124,7 @@ def test_nothing_is_handed_out_when_a_hold_is_over(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_what_is_anothers_after_a_rebalance_is_let_go(
-    log: Log, other: Log, clock: ManualClock
-) -> None:
+def test_rebalance_releases_foreign_partitions(log: Log, other: Log, clock: ManualClock) -> None:
     for partition in range(4):
         fill(log, 1, partition)
     mine = joined(log)
@@ -151,7 +149,7 @@ def test_what_is_anothers_after_a_rebalance_is_let_go(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_where_progress_is_not_noted_the_partition_is_given_back(
+def test_failed_progress_releases_the_partition(
     log: Log, other: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 1)
@@ -187,7 +185,7 @@ def test_a_partition_rests_after_a_failure(log: Log, clock: ManualClock) -> None
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_clock_that_is_put_back_ends_a_rest(log: Log, clock: ManualClock) -> None:
+def test_clock_rollback_ends_a_rest(log: Log, clock: ManualClock) -> None:
     fill(log, 1)
     reader = joined(log)
     batch = reader.next_batch(1)
@@ -199,7 +197,7 @@ def test_a_clock_that_is_put_back_ends_a_rest(log: Log, clock: ManualClock) -> N
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_clock_that_is_put_back_does_not_keep_a_partition_from_being_taken(
+def test_clock_rollback_does_not_delay_taking_a_partition(
     log: Log, other: Log, clock: ManualClock
 ) -> None:
     fill(log, 1)
@@ -215,7 +213,7 @@ def test_a_clock_that_is_put_back_does_not_keep_a_partition_from_being_taken(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_beat_that_comes_late_leaves_alone_what_was_taken_again_meanwhile(
+def test_late_beat_keeps_a_partition_taken_again(
     log: Log, other: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 2)
@@ -240,7 +238,7 @@ def test_a_beat_that_comes_late_leaves_alone_what_was_taken_again_meanwhile(
 
 @pytest.mark.usefixtures("by_hand")
 @pytest.mark.parametrize("how", ["read", "process", "until_current"])
-def test_what_is_left_of_a_batch_is_not_handed_out_when_the_hold_is_over(
+def test_rest_of_a_batch_ends_with_its_hold(
     log: Log, other: Log, clock: ManualClock, how: str
 ) -> None:
     log.append_many("t", [NewEvent(value=b"", partition=0) for _ in range(3)])
@@ -264,7 +262,7 @@ def test_what_is_left_of_a_batch_is_not_handed_out_when_the_hold_is_over(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_what_was_handed_out_but_not_done_is_handed_out_again(log: Log) -> None:
+def test_unfinished_events_are_handed_out_again(log: Log) -> None:
     """A beat may renew a hold that was taken for lost just before: nothing may be passed over then."""
     fill(log, 3)
     reader = joined(log)
@@ -277,7 +275,7 @@ def test_what_was_handed_out_but_not_done_is_handed_out_again(log: Log) -> None:
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_hold_that_a_seek_ended_is_not_said_to_be_anothers(
+def test_hold_ended_by_a_seek_is_logged_so(
     log: Log, other: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(log, 1)
@@ -322,7 +320,7 @@ def test_small_batches_are_noted_together(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_what_was_processed_is_noted_after_a_moment_and_with_a_beat(
+def test_progress_is_noted_after_a_delay_or_beat(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for partition in range(4):
@@ -361,7 +359,7 @@ def test_large_batches_are_noted_each(log: Log, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_what_is_let_go_is_noted_before(
+def test_progress_is_noted_before_a_release(
     log: Log, other: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for partition in range(4):
@@ -381,9 +379,7 @@ def test_what_is_let_go_is_noted_before(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_lost_hold_of_several_that_are_noted_together_is_the_only_one_that_is_lost(
-    log: Log, other: Log
-) -> None:
+def test_lost_hold_does_not_end_the_others(log: Log, other: Log) -> None:
     for partition in range(4):
         fill(log, 2, partition)
     reader = joined(log)
@@ -402,7 +398,7 @@ def test_a_lost_hold_of_several_that_are_noted_together_is_the_only_one_that_is_
 
 @pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
 @pytest.mark.usefixtures("by_hand")
-def test_in_a_fork_a_reader_that_follows_does_not_wait_for_its_parents_store(
+def test_following_reader_in_a_fork_raises(
     log: Log, monkeypatch: pytest.MonkeyPatch, group: str | None
 ) -> None:
     def wait(topic_uid: int, seen: int, timeout_s: float) -> bool:
@@ -436,7 +432,7 @@ def hearing(request: pytest.FixtureRequest, log: Log, monkeypatch: pytest.Monkey
     [(None, "heads"), (None, "chunks"), *(("g", c) for c in ("join", "hold", "heads", "chunks"))],
 )
 @pytest.mark.usefixtures("hearing")
-def test_a_reader_that_follows_waits_for_the_store_and_not_for_long(
+def test_following_reader_waits_for_the_store(
     log: Log,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,

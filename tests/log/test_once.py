@@ -48,7 +48,7 @@ def test_a_key_belongs_to_its_topic(log: Log) -> None:
     assert [head.next_sequence for head in log.heads("other")] == [20]
 
 
-def test_what_several_have_packed_is_joined_in_order(log: Log) -> None:
+def test_packed_parts_are_joined_in_order(log: Log) -> None:
     parts = [
         log.pack("t", [NewEvent(value=b"%d" % n, partition=n % 2) for n in range(first, first + 6)])
         for first in (0, 6, 12)
@@ -69,7 +69,7 @@ def test_the_same_events_are_packed_for_the_same_places(log: Log) -> None:
 
 
 @pytest.mark.parametrize("swept", [True, False])
-def test_after_a_try_that_died_before_its_commit(
+def test_repetition_after_death_before_the_commit(
     log: Log, monkeypatch: pytest.MonkeyPatch, swept: bool
 ) -> None:
     def die(*_: Any, **__: Any) -> list[int]:
@@ -89,7 +89,7 @@ def test_after_a_try_that_died_before_its_commit(
     assert len(list(log._objects.list())) == 1
 
 
-def test_after_a_commit_whose_answer_was_lost(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repetition_after_a_lost_answer(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = log._index.commit
 
     def lose(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
@@ -105,7 +105,7 @@ def test_after_a_commit_whose_answer_was_lost(log: Log, monkeypatch: pytest.Monk
     assert values(log) == list(range(20))
 
 
-def test_many_at_the_same_time(log: Log) -> None:
+def test_concurrent_appends_of_a_key(log: Log) -> None:
     number, keys = 3, 10
     together = Barrier(number, timeout=30)
 
@@ -133,7 +133,7 @@ def test_a_key_for_other_events_is_refused(log: Log) -> None:
     assert values(log) == list(range(20))
 
 
-def test_nothing_is_nothing(log: Log) -> None:
+def test_empty_append_adds_nothing(log: Log) -> None:
     log.append_once("t", [], key="a")
     append(log)
     assert len(values(log)) == 20

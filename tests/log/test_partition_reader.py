@@ -65,7 +65,7 @@ def test_a_chunk_is_read_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None
     assert len(gets) == 2
 
 
-def test_it_may_be_set_back_and_ahead(log: Log) -> None:
+def test_position_moves_back_and_ahead(log: Log) -> None:
     fill(log, 10, 10, 10)
     reader = reader_of(log)
     for sequence in (12, 3, 25, 14, 13, 0):
@@ -73,7 +73,7 @@ def test_it_may_be_set_back_and_ahead(log: Log) -> None:
         assert read(reader, 4) == list(range(sequence, sequence + 4))
 
 
-def test_what_is_compacted_meanwhile_is_found(log: Log) -> None:
+def test_concurrently_compacted_events_are_found(log: Log) -> None:
     fill(log, *[4] * 10)
     reader = reader_of(log)
     assert read(reader, 6) == list(range(6))
@@ -82,7 +82,7 @@ def test_what_is_compacted_meanwhile_is_found(log: Log) -> None:
     assert read(reader, 100) == list(range(6, 40))
 
 
-def test_what_retention_dropped_meanwhile_is_passed_over(log: Log) -> None:
+def test_concurrently_dropped_events_are_skipped(log: Log) -> None:
     fill(log, *[4] * 10)
     reader = reader_of(log)
     assert read(reader, 6) == list(range(6))
@@ -117,9 +117,7 @@ def test_an_error_hides_no_event_before_it(
     assert read(reader, 100) == list(range(4, 12))
 
 
-def test_an_object_with_fewer_events_than_were_committed_is_damaged(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_object_with_missing_events_is_damaged(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 3)
     chunks = log._index.chunks
 

@@ -49,7 +49,7 @@ def letters(log: Log) -> list[Event]:
         ((("a", bytes(65_000)),), 0),
     ],
 )
-def test_a_poison_event_is_put_away_with_as_many_headers_as_there_is_room_for(
+def test_dead_letter_keeps_the_headers_that_fit(
     log: Log, headers: tuple[tuple[str, bytes | None], ...], kept: int
 ) -> None:
     log.append("t", value=b"bad", key=b"k", headers=headers, ts=7)
@@ -74,7 +74,7 @@ def test_a_poison_event_is_put_away_with_as_many_headers_as_there_is_room_for(
     }
 
 
-def test_an_error_whose_text_is_no_text_does_not_keep_an_event(log: Log) -> None:
+def test_error_with_invalid_text_makes_a_dead_letter(log: Log) -> None:
     fill(log, 1)
 
     def handle(event: Event) -> None:
@@ -86,9 +86,7 @@ def test_an_error_whose_text_is_no_text_does_not_keep_an_event(log: Log) -> None
     assert [each.lag for each in log.groups("t")] == [0]
 
 
-def test_a_store_that_fails_while_an_event_is_put_away_is_waited_for(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dead_letter_waits_for_a_failing_store(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 3)
     put = log._objects.put
     failures = iter([StoreUnavailable("full"), StoreUnavailable("still full")])
@@ -112,7 +110,7 @@ def test_a_store_that_fails_while_an_event_is_put_away_is_waited_for(
     assert [each.sequence for each in log.groups("t")] == [3]
 
 
-def test_an_event_that_was_put_away_counts_for_the_limit(log: Log) -> None:
+def test_dead_letter_counts_toward_the_limit(log: Log) -> None:
     fill(log, 3)
 
     def handle(event: Event) -> None:
@@ -125,9 +123,7 @@ def test_an_event_that_was_put_away_counts_for_the_limit(log: Log) -> None:
 # Waiting for an event that failed
 
 
-def test_an_event_that_failed_is_left_alone_for_longer_each_time(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retry_delay_grows_with_each_failure(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     with Log(url, clock=clock, hold_ms=HOLD_MS, max_latency_ms=100) as log:
         log.create_topic("t", partitions=1)
@@ -201,9 +197,7 @@ def scene(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("elsewhere", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_an_event_that_is_gone_when_it_fails_is_not_waited_for(
-    scene: Scene, elsewhere: Elsewhere
-) -> None:
+def test_failed_event_that_is_gone_is_not_retried(scene: Scene, elsewhere: Elsewhere) -> None:
     def handle(event: Event) -> None:
         scene.take_away(elsewhere)
         raise ValueError("never")
@@ -213,9 +207,7 @@ def test_an_event_that_is_gone_when_it_fails_is_not_waited_for(
 
 
 @pytest.mark.parametrize("elsewhere", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_an_event_that_goes_while_it_waits_for_its_retry_is_waited_for_no_more(
-    scene: Scene, elsewhere: Elsewhere
-) -> None:
+def test_retry_ends_when_its_event_is_gone(scene: Scene, elsewhere: Elsewhere) -> None:
     def take_away() -> None:
         scene.take_away(elsewhere)
         scene.readers[0]._beat()  # it notices
@@ -230,7 +222,7 @@ def _fail(event: Event) -> None:
     raise ValueError("never")
 
 
-def test_a_partition_that_is_lost_while_its_event_is_processed_is_left_to_its_new_holder(
+def test_partition_lost_during_processing_stays_lost(
     scene: Scene,
 ) -> None:
     holds: list[Hold] = []
@@ -250,7 +242,7 @@ def test_a_partition_that_is_lost_while_its_event_is_processed_is_left_to_its_ne
     assert len(holds) == 1
 
 
-def test_attempts_are_forgotten_when_their_event_is_another_readers(scene: Scene) -> None:
+def test_attempts_are_forgotten_with_the_partition(scene: Scene) -> None:
     """Who follows for years must not remember every event that ever failed."""
     reader = scene.log._readers._group_reader(scene.log.topic("t"), "g")
     processing = Processing(reader, _fail, Again(), None, lambda: False)
@@ -270,6 +262,6 @@ def test_attempts_are_forgotten_when_their_event_is_another_readers(scene: Scene
     "wrong",
     [{"retry_ms": -1}, {"retry_ms": 2, "longest_retry_ms": 1}, {"max_attempts": 0}],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidInput, match="retry_ms must be"):
         Again(**wrong)

@@ -13,7 +13,7 @@ clock = timed.clock
 log = timed.log
 
 
-def test_a_start_in_time_finds_what_was_being_appended_then(
+def test_start_time_includes_appends_in_progress(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 1)

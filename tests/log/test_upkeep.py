@@ -53,7 +53,7 @@ def read_all(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return request.param  # type: ignore[no-any-return]  # one of the params above
 
 
-def test_a_partition_that_retention_emptied_under_its_reader_is_up_to_date(
+def test_partition_emptied_under_its_reader_has_no_lag(
     log: Log, clock: ManualClock, read_all: ReadAll
 ) -> None:
     fill(log, 3)
@@ -75,7 +75,7 @@ def test_a_partition_that_retention_emptied_under_its_reader_is_up_to_date(
     assert {each.lag for each in log.groups("t")} <= {0}
 
 
-def test_a_partition_that_retention_emptied_between_two_readers_is_up_to_date(
+def test_partition_emptied_between_readers_has_no_lag(
     log: Log, clock: ManualClock, read_all: ReadAll
 ) -> None:
     fill(log, 3)
@@ -91,7 +91,7 @@ def test_a_partition_that_retention_emptied_between_two_readers_is_up_to_date(
     assert seen == [3]
 
 
-def test_what_is_appended_while_retention_looks_is_young(
+def test_append_during_retention_is_kept(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 2)
@@ -110,7 +110,7 @@ def test_what_is_appended_while_retention_looks_is_young(
     assert [event.sequence for event in log.read("t", follow=False)] == [2]
 
 
-def test_retention_by_size_keeps_the_newest_that_fit_and_remembers_no_chunk(
+def test_retention_by_size_keeps_the_newest_chunks(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep_module, "_CHUNKS_AT_ONCE", 2)
@@ -126,7 +126,7 @@ def test_retention_by_size_keeps_the_newest_that_fit_and_remembers_no_chunk(
 
 
 @pytest.mark.parametrize("newest_too", [False, True])
-def test_retention_by_size_beside_compaction_and_writers_drops_nothing_it_did_not_weigh(
+def test_retention_by_size_drops_only_measured_chunks(
     log: Log, monkeypatch: pytest.MonkeyPatch, newest_too: bool
 ) -> None:
     fill(log, 4)
@@ -167,7 +167,7 @@ def test_retention_says_when_partitions_are_done(log: Log, clock: ManualClock) -
     assert events_left == [2, 2, 0, 0]
 
 
-def test_compaction_says_how_many_chunks_it_looked_at_also_within_a_partition(log: Log) -> None:
+def test_compaction_reports_progress_within_a_partition(log: Log) -> None:
     fill(log, 3)
     fill(log, 1, partition=1)
     fill(log, 4, partition=3)
@@ -205,7 +205,7 @@ def test_compaction_counts_chunks_that_it_leaves_as_they_are(log: Log) -> None:
     assert done == [1, 1, 3]
 
 
-def test_sweeping_says_how_many_objects_it_looked_at_and_collected(
+def test_sweep_reports_progress(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep_module, "_NAMES_AT_ONCE", 2)
@@ -225,7 +225,7 @@ def test_sweeping_says_how_many_objects_it_looked_at_and_collected(
     assert done == [2]
 
 
-def test_sweeping_counts_young_objects_too(log: Log) -> None:
+def test_sweep_counts_young_objects(log: Log) -> None:
     log._objects.put("0" * 26, b"an append that may go on")
     done: list[int] = []
     assert log.sweep(grace_ms=1 << 50, progress=done.append) == 0
@@ -236,7 +236,7 @@ def test_sweeping_counts_young_objects_too(log: Log) -> None:
 
 
 @pytest.mark.parametrize("upkeep", ["compact", "retain"])
-def test_what_another_took_away_while_it_is_compacted_is_left(
+def test_compaction_skips_concurrently_removed_chunks(
     log: Log,
     other: Log,
     clock: ManualClock,
@@ -287,7 +287,7 @@ def test_two_compactors_and_a_retainer_at_once(url: str, log: Log) -> None:
 
 
 @pytest.mark.parametrize("upkeep", ["compact", "retain"])
-def test_a_commit_that_was_done_but_not_answered_is_settled_after_its_object_is_gone(
+def test_unanswered_commit_is_settled_without_its_object(
     log: Log,
     other: Log,
     clock: ManualClock,

@@ -69,9 +69,7 @@ def test_a_large_append_is_cut_into_objects_in_order(url: str) -> None:
         assert max(stored.size_bytes for stored in log._objects.list()) < 2_000
 
 
-def test_an_append_that_was_never_committed_leaves_nothing_to_see(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uncommitted_append_is_invisible(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: Any, **__: Any) -> list[int]:
         raise StoreUnavailable("gone")
 
@@ -86,9 +84,7 @@ def test_an_append_that_was_never_committed_leaves_nothing_to_see(
     assert values(log) == [b"next"]
 
 
-def test_a_commit_of_unknown_outcome_is_settled_by_asking_again(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_commit_is_settled_by_repetition(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = log._index.commit
     failures = iter([OutcomeUnknown("lost"), StoreUnavailable("still gone")])
 
@@ -104,7 +100,7 @@ def test_a_commit_of_unknown_outcome_is_settled_by_asking_again(
     assert values(log) == [b"once"]
 
 
-def test_what_is_in_doubt_is_answered_as_unknown_whatever_the_store_says_then(
+def test_unknown_commit_stays_unknown_after_a_refusal(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = log._index.commit
@@ -140,7 +136,7 @@ def commits(log: Log, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[NewChunk
 
 
 @pytest.mark.parametrize("count", [201, 1_000, 5_000])
-def test_an_append_of_many_events_is_one_commit_from_the_first_on(
+def test_append_of_many_events_is_one_commit(
     log: Log, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     made = commits(log, monkeypatch)
@@ -149,9 +145,7 @@ def test_an_append_of_many_events_is_one_commit_from_the_first_on(
     assert [sum(chunk.events for chunk in chunks) for chunks in made] == [count, count]
 
 
-def test_an_append_as_large_as_an_object_is_one_commit(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_append_of_object_size_is_one_commit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Log(url, object_bytes=10_000) as log:
         log.create_topic("t", partitions=5)
         made = commits(log, monkeypatch)
@@ -200,7 +194,7 @@ def gathered(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gathered]:
         yield Gathered(log, monkeypatch)
 
 
-def test_appends_that_share_commits_are_not_cut_by_what_a_commit_takes(gathered: Gathered) -> None:
+def test_chunk_limit_does_not_cut_joint_appends(gathered: Gathered) -> None:
     together = gathered.append([[1, 2], [3, 4], [4, 5, 3], [0, 1, 2, 3], [7, 6], [0]])
     # The one with more partitions than a commit takes is cut, and nobody else for it.
     assert together == [{1, 2}, {3, 4, 5}, {0, 1, 2}, {3}, {7, 6, 0}]
@@ -216,7 +210,7 @@ def test_appends_to_one_partition_each_share_commits_with_any(gathered: Gathered
         assert numbers == sorted(numbers)
 
 
-def test_a_writer_that_was_frozen_before_its_commit_writes_again(
+def test_writer_swept_before_its_commit_writes_again(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = log._objects.put
@@ -245,7 +239,7 @@ def test_a_writer_that_was_frozen_before_its_commit_writes_again(
         {"value": b"", "headers": [("a", "text")]},
     ],
 )
-def test_what_is_not_valid_is_refused_and_nothing_appended(log: Log, wrong: dict[str, Any]) -> None:
+def test_invalid_event_is_refused_and_nothing_appended(log: Log, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         log.append("t", **wrong)
     assert values(log) == []
@@ -282,6 +276,6 @@ def test_events_may_come_from_a_generator(log: Log) -> None:
         {"notifier": 5},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(url: str, settings: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(url: str, settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Log(url, **settings)

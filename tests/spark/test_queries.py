@@ -79,7 +79,7 @@ def kept(started: list[Query], time: Time) -> KeptQuery:
     return KeptQuery("the lane", start)
 
 
-def test_one_that_fails_is_started_again_after_a_rest_that_grows(
+def test_failed_query_restarts_after_growing_rests(
     kept: KeptQuery, started: list[Query], time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept.keep()
@@ -107,7 +107,7 @@ def test_one_that_fails_is_started_again_after_a_rest_that_grows(
     assert kept.active
 
 
-def test_what_was_observed_is_told_once(kept: KeptQuery, started: list[Query]) -> None:
+def test_observation_is_reported_once(kept: KeptQuery, started: list[Query]) -> None:
     kept.keep()
     assert kept.done == -1
     started[-1].ended = [Progress(0, 3), Progress(1, None)]
@@ -135,7 +135,7 @@ def test_all_are_fetched_only_if_several_are_new(kept: KeptQuery, started: list[
     assert started[-1].fetched == 1
 
 
-def test_stillness_is_looked_at_before_it_is_believed(
+def test_idle_query_is_checked_before_it_counts(
     kept: KeptQuery, started: list[Query], time: Time
 ) -> None:
     def stillness_s() -> float:
@@ -164,7 +164,7 @@ def test_stillness_is_looked_at_before_it_is_believed(
     assert stillness_s() == 0
 
 
-def test_the_stillest_counts(kept: KeptQuery, started: list[Query], time: Time) -> None:
+def test_longest_idle_query_counts(kept: KeptQuery, started: list[Query], time: Time) -> None:
     other = KeptQuery("another lane", kept._start)
     for query in (kept, other):
         query.start()

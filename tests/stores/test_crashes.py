@@ -86,7 +86,7 @@ def write_and_be_killed(url: str, uid: int, run: str, diary: Diary, chance: rand
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
-def test_what_was_answered_survives_the_death_of_the_writer(engine: Engine) -> None:
+def test_answered_change_survives_the_death_of_the_writer(engine: Engine) -> None:
     chance, diary = random.Random(20), Diary()
     with engine.open() as store:
         uid = store.create_topic(f"crashes of {engine.name}", FOREVER, now_ms=NOW).uid
@@ -203,7 +203,7 @@ def own_server(tmp_path: Path) -> Iterator[PostgresServer]:
         yield server
 
 
-def test_what_was_answered_survives_the_death_of_the_server(own_server: PostgresServer) -> None:
+def test_answered_change_survives_the_death_of_the_server(own_server: PostgresServer) -> None:
     with open_store(own_server.create_database("crashes")) as store:
         uid = store.create_topic("t", FOREVER, now_ms=NOW).uid
         with Client(store, uid) as client:
@@ -229,7 +229,7 @@ def engine_of(line: Line) -> Any:
     return line.store.engine
 
 
-def test_a_create_that_is_partly_done_is_not_called_unchanged(
+def test_partly_done_create_has_an_unknown_outcome(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("taken")
@@ -239,7 +239,7 @@ def test_a_create_that_is_partly_done_is_not_called_unchanged(
     assert "a" in line
 
 
-def test_a_change_that_is_partly_done_is_not_called_unchanged(
+def test_partly_done_change_has_an_unknown_outcome(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("a")
@@ -249,7 +249,7 @@ def test_a_change_that_is_partly_done_is_not_called_unchanged(
     assert "a" not in line
 
 
-def test_a_lease_that_is_partly_granted_is_not_called_unchanged(
+def test_partly_granted_lease_has_an_unknown_outcome(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("a")
@@ -259,7 +259,7 @@ def test_a_lease_that_is_partly_granted_is_not_called_unchanged(
     assert line["a"].lock_consumer == "c"
 
 
-def test_a_second_round_that_fails_does_not_make_the_first_undone(
+def test_failed_second_round_has_an_unknown_outcome(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = iter([engine_of(line).create, fail])
@@ -273,7 +273,7 @@ def test_a_second_round_that_fails_does_not_make_the_first_undone(
     assert "a" in line
 
 
-def test_a_batch_of_which_nothing_was_done_may_be_called_unchanged(
+def test_batch_without_any_change_is_unavailable(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("taken")

@@ -246,7 +246,7 @@ def test_the_table_on_every_engine(make_line: MakeLine, role: Role, operation: O
 
 
 @pytest.mark.parametrize(("role", "operation"), list(product(Role, Operation)))
-def test_what_cannot_be_said_is_allowed_to_nobody(role: Role, operation: Operation) -> None:
+def test_role_without_a_method_is_denied(role: Role, operation: Operation) -> None:
     if role in ROLES[operation]:
         assert any(verdict is None for verdict in PERMISSIONS[role, operation].values()) or (
             role in (Role.OTHER_PRODUCER, Role.OTHER_CONSUMER)

@@ -45,7 +45,7 @@ BY_TOPIC = {"purge_dropped", "free_names", "forget_topics", "forget_topic"}
 """What is left of a topic is found by the beginning of the key."""
 
 
-def test_every_query_has_a_sample_and_every_sample_a_query() -> None:
+def test_queries_and_samples_match() -> None:
     assert samples.SQLITE.keys() == SQLITE_QUERIES.keys()
     assert samples.POSTGRES.keys() == POSTGRES_QUERIES.keys()
     assert SQLITE_QUERIES.keys() >= SQLITE_INDEXES.keys()
@@ -160,7 +160,7 @@ def sqlite_steps(connection: sqlite3.Connection, name: str) -> int:
     return steps
 
 
-def test_what_was_leased_and_acked_does_not_slow_the_head_in_sqlite(tmp_path: Path) -> None:
+def test_acked_rows_do_not_slow_sqlite_reads(tmp_path: Path) -> None:
     old = fill_sqlite(str(tmp_path / "old.db"), OLD_ROWS)
     fresh = fill_sqlite(str(tmp_path / "fresh.db"), 0)
     lease = "UPDATE messages SET ts = ts + 60000, lock_consumer = 'c', version = version + 1"
@@ -328,7 +328,7 @@ def is_cared_for(connection: Connection) -> bool:
 
 
 @pytest.mark.usefixtures("hasty_autovacuum")
-def test_what_was_leased_and_acked_does_not_slow_the_head_in_postgres(
+def test_acked_rows_do_not_slow_postgres_reads(
     postgres_server: PostgresServer,
 ) -> None:
     lease = (

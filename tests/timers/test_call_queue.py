@@ -28,7 +28,7 @@ def _take_all(queue: CallQueue) -> list[tuple[Place, int]]:
     return taken
 
 
-def test_no_more_are_taken_than_a_host_may_have() -> None:
+def test_calls_of_a_host_are_bounded() -> None:
     queue = _queue()
     for timer_id in range(5):
         queue.put(_ONE, timer_id)
@@ -122,7 +122,7 @@ def test_queued_timers_have_no_tasks(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_pops_that_pass_while_a_timer_is_queued_are_counted_as_missed(tmp_path: Path) -> None:
+def test_pops_during_a_queued_call_count_as_missed(tmp_path: Path) -> None:
     async def scene() -> None:
         async with all_calling(tmp_path, 1) as (receiver, nodes, answers):
             node = nodes.node(0)

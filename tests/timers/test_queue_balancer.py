@@ -25,7 +25,7 @@ def _ids_led_by_first(nodes: Cluster) -> list[int]:
 
 
 @pytest.mark.parametrize("answers_requests", [True, False])
-def test_node_with_a_long_queue_cedes_calls_that_are_made_once(
+def test_ceded_calls_of_a_long_queue_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers_requests: bool
 ) -> None:
     """A node of an older release knows no such request: then each calls its own."""

@@ -19,7 +19,7 @@ from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
         ("A", "B", "B"),
     ],
 )
-def test_who_may_take_it(old: str, new: str, may: str) -> None:
+def test_nodes_that_may_take_a_timer(old: str, new: str, may: str) -> None:
     assert [node for node in "ABCD" if may_take(node, old, new)] == sorted(may)
 
 
@@ -36,7 +36,7 @@ def test_who_may_take_it(old: str, new: str, may: str) -> None:
         ("X", "ABC", "DBC", ""),
     ],
 )
-def test_whom_it_tells(node: str, old: str, new: str, told: str) -> None:
+def test_nodes_that_a_timer_informs(node: str, old: str, new: str, told: str) -> None:
     assert to_tell(node, old, new) == tuple(told)
 
 
@@ -52,10 +52,10 @@ def test_whom_it_tells(node: str, old: str, new: str, told: str) -> None:
         ("X", "ADB", "BC", ""),
     ],
 )
-def test_whom_it_dismisses(node: str, old: str, new: str, dismissed: str) -> None:
+def test_nodes_that_a_timer_dismisses(node: str, old: str, new: str, dismissed: str) -> None:
     assert to_dismiss(node, old, new) == tuple(dismissed)
 
 
-def test_who_has_dealt_with_it_has_told_all_above() -> None:
+def test_settled_node_has_informed_all_above() -> None:
     assert known_from(0, 3) == {0, 1, 2}
     assert known_from(2, 3) == {2}

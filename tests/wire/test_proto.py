@@ -14,7 +14,7 @@ _ROOT = Path(__file__).parents[2]
 _PROTO = Path("chronoline/wire/v1/chronoline.proto")
 
 
-def test_the_python_is_made_from_the_proto(tmp_path: Path) -> None:
+def test_generated_python_matches_the_proto(tmp_path: Path) -> None:
     subprocess.run(
         [
             *(sys.executable, "-m", "grpc_tools.protoc", "-I", "."),

@@ -90,7 +90,7 @@ def test_an_error_reaches_its_own_calls_and_no_others(joint: Joint) -> None:
     assert (also.result(PATIENCE_S), good.result(PATIENCE_S)) == ([1], [2])
 
 
-def test_a_commit_that_fails_fails_for_all_of_them_and_the_lane_goes_on(joint: Joint) -> None:
+def test_failed_commit_fails_all_its_calls(joint: Joint) -> None:
     joint.error = StoreUnavailable("gone")
     for each in joint.gather((0, "ack", 1), (1, "create", 2)):
         with pytest.raises(StoreUnavailable, match="gone"):

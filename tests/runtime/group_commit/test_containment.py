@@ -69,7 +69,7 @@ def counter() -> Iterator[Counter]:
 
 
 @pytest.mark.parametrize("joint", [False, True], ids=["one kind", "several kinds"])
-def test_after_a_failure_behind_a_commit_its_calls_are_unknown_and_the_lane_goes_on(
+def test_failure_after_a_commit_leaves_its_calls_unknown(
     counter: Counter,
     joint: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -94,7 +94,7 @@ def test_after_a_failure_behind_a_commit_its_calls_are_unknown_and_the_lane_goes
     assert submit(4).result(PATIENCE_S) == [4]
 
 
-def test_calls_that_a_write_did_not_answer_are_unknown_and_not_written_again(
+def test_unanswered_calls_are_unknown_and_not_repeated(
     counter: Counter,
 ) -> None:
     committer = counter.open_committer(joint=True)
@@ -112,7 +112,7 @@ def test_calls_that_a_write_did_not_answer_are_unknown_and_not_written_again(
     assert written == ["a", "a", "b", "b"]
 
 
-def test_what_cannot_be_taken_from_a_queue_fails_with_all_that_waits(counter: Counter) -> None:
+def test_broken_queue_fails_all_waiting_calls(counter: Counter) -> None:
     committer = counter.open_committer()
     queue = committer.open_queue()
 

@@ -21,7 +21,7 @@ def test_sizes(text: object, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "many", "12 parsecs", "-1", True, 1.5, None])
-def test_what_is_no_size_is_said(text: object) -> None:
+def test_invalid_size_is_refused(text: object) -> None:
     with pytest.raises(ValidationError, match="is not a size; write 4096, 64KiB or 16MiB"):
         SIZE.validate_python(text)
 
@@ -34,10 +34,10 @@ def test_addresses(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "host", "host:", ":1", "host:0", "host:65536", "::1:80", "a b:1"]
 )
-def test_what_is_no_address_is_said(text: str) -> None:
+def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no address; write host:port, such as x:1"):
         check_address(text, example="x:1")
 
 
-def test_port_0_is_an_address_where_any_free_one_will_do() -> None:
+def test_port_0_is_allowed_for_listeners() -> None:
     assert check_address("host:0", example="x:1", least_port=0) == "host:0"

@@ -51,7 +51,7 @@ def run(job: str, folder: Path, log_url: str, *timelines: Timeline, server: str 
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_task_that_is_lost_half_way_adds_nothing_twice(
+def test_lost_task_adds_nothing_twice(
     spark: SparkSession, timeline: Timeline, log_url: str, tmp_path: Path
 ) -> None:
     register(spark)
@@ -72,7 +72,7 @@ def test_a_task_that_is_lost_half_way_adds_nothing_twice(
     assert len(values) == len(set(values)) == 1_000
 
 
-def test_executors_reach_a_server_and_are_refused_a_file_or_a_folder(
+def test_executors_need_a_server_and_not_a_file(
     timeline: Timeline, spark_postgres_timeline: Timeline, log_url: str, tmp_path: Path
 ) -> None:
     with Log(log_url) as log:

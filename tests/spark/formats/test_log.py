@@ -84,9 +84,7 @@ def run(frame: DataFrame, url: str, checkpoint: Path, **options: object) -> list
 # Reading a batch
 
 
-def test_events_come_byte_for_byte_in_the_columns_of_kafka(
-    session: SparkSession, log: Log, url: str
-) -> None:
+def test_events_have_the_columns_of_kafka(session: SparkSession, log: Log, url: str) -> None:
     log.append("in", key=EVERY_BYTE, value=EVERY_BYTE, headers=HEADERS, partition=1, ts=1_234_567)
     log.append("in", key=None, value=None, partition=1, ts=7)
     frame = read(session, url)
@@ -144,9 +142,7 @@ def test_only_the_columns_that_are_asked_for(session: SparkSession, log: Log, ur
         wrong.option("log", url).option("topic", "in").load().collect()
 
 
-def test_what_retention_dropped_is_an_error_or_skipped(
-    session: SparkSession, log: Log, url: str
-) -> None:
+def test_dropped_events_fail_or_are_skipped(session: SparkSession, log: Log, url: str) -> None:
     for n in range(4):
         fill(log, 3, first=3 * n)
     for partition in range(3):
@@ -192,7 +188,7 @@ def test_bad_options_are_refused(
 # Writing a batch
 
 
-def test_what_is_written_comes_out_byte_for_byte(session: SparkSession, log: Log, url: str) -> None:
+def test_written_events_round_trip(session: SparkSession, log: Log, url: str) -> None:
     log.append("in", key=EVERY_BYTE, value=EVERY_BYTE, headers=HEADERS, partition=2, ts=1_234_567)
     log.append("in", key=b"k", value=None, ts=8)
     frame = read(session, url).drop("topic", "offset")
@@ -234,7 +230,7 @@ def test_text_is_written_and_keys_decide_the_partition(
         ("'a' value, 9 partition", "append", "partition 9 is not one of 0 to 2"),
     ],
 )
-def test_what_cannot_be_written_is_refused(  # noqa: PLR0917 - fixtures, and what is tried
+def test_invalid_columns_or_mode_are_refused(  # noqa: PLR0917 - fixtures, and what is tried
     session: SparkSession, log: Log, url: str, columns: str, mode: str, problem: str
 ) -> None:
     with pytest.raises(PySparkException, match=problem):
@@ -399,7 +395,7 @@ def test_without_its_checkpoint_a_query_is_another_one(
     assert numbers(out(log)) == sorted([*range(10), *range(10)])
 
 
-def test_another_batch_under_the_same_number_is_told(
+def test_other_batch_of_the_same_number_is_refused(
     session: SparkSession, log: Log, url: str, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
@@ -419,7 +415,7 @@ def test_another_batch_under_the_same_number_is_told(
     assert numbers(out(log)) == list(range(20))
 
 
-def test_a_query_that_dies_in_its_commit_is_finished_by_the_next(
+def test_next_query_finishes_an_interrupted_commit(
     session: SparkSession, log: Log, url: str, tmp_path: Path
 ) -> None:
     """Its object is there, and its commit is not."""

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 DELAY_MS = 1_500
 
 
-def test_a_plain_delay_other_headers_and_ids_that_stay_taken(
-    place: Place, spark: SparkSession
-) -> None:
+def test_delay_header_names_and_dedupe_settings(place: Place, spark: SparkSession) -> None:
     with Scene(place, partitions=1) as scene:
         settings = scene.settings(
             delay=f"{DELAY_MS}ms",
@@ -75,7 +73,7 @@ def test_a_plain_delay_other_headers_and_ids_that_stay_taken(
         assert scene.status().nodes == ()
 
 
-def test_a_pipe_that_stands_still_leaves_its_input_to_others_and_hears_of_a_stop(
+def test_frozen_pipe_releases_its_input_and_can_stop(
     embedded: Embedded, spark: SparkSession
 ) -> None:
     with Scene(embedded) as scene:
@@ -92,7 +90,7 @@ def test_a_pipe_that_stands_still_leaves_its_input_to_others_and_hears_of_a_stop
         assert pipe.failed is None
 
 
-def test_a_busy_supervisor_keeps_its_input_and_a_dropped_timeline_ends_it(
+def test_busy_supervisor_keeps_its_input(
     embedded: Embedded,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
@@ -135,7 +133,7 @@ def test_a_busy_supervisor_keeps_its_input_and_a_dropped_timeline_ends_it(
         assert pipe.failed == f"its timeline {scene.name!r} was dropped"
 
 
-def test_a_pipe_that_gets_no_thread_leaves_nothing_behind(
+def test_pipe_without_a_thread_leaves_nothing_behind(
     embedded: Embedded, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start

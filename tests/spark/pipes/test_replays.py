@@ -46,7 +46,7 @@ def enqueueing(
         query.stop()
 
 
-def test_a_checkpoint_cut_back_or_lost_adds_nothing_after_firing(
+def test_lost_checkpoint_adds_nothing_after_firing(
     spark: SparkSession, place: Place, tmp_path: Path
 ) -> None:
     register(spark)
@@ -117,7 +117,7 @@ def _check_nothing_is_added(
     assert len(scene.waiting()) == after.accepted - 40
 
 
-def test_what_retention_deleted_is_passed_over_and_said(
+def test_deleted_records_are_skipped_and_logged(
     spark: SparkSession, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Between two runs of a pipe, and while it runs, between two of its batches."""

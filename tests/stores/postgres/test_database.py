@@ -77,7 +77,7 @@ def test_a_newer_schema_is_refused_and_left_alone(new_url: str) -> None:
         assert left == found
 
 
-def test_processes_that_open_a_new_database_at_the_same_time_all_succeed(new_url: str) -> None:
+def test_processes_can_open_a_new_database_together(new_url: str) -> None:
     with ExitStack() as stack:
         others = [stack.enter_context(child(new_url)) for _ in range(4)]
         assert [other.hear() for other in others] == ["ready"] * 4
@@ -89,7 +89,7 @@ def test_processes_that_open_a_new_database_at_the_same_time_all_succeed(new_url
     assert len(rows) == 1
 
 
-def test_threads_that_open_a_new_database_at_the_same_time_all_succeed(new_url: str) -> None:
+def test_threads_can_open_a_new_database_together(new_url: str) -> None:
     start = threading.Barrier(8)
 
     def open_one() -> None:
@@ -108,7 +108,7 @@ def test_threads_that_open_a_new_database_at_the_same_time_all_succeed(new_url: 
     ("of_the_database", "of_the_store"),
     [("off", "on"), ("on", "on"), ("local", "local"), ("remote_apply", "remote_apply")],
 )
-def test_an_answered_change_is_on_disk_whatever_the_database_is_set_to(
+def test_synchronous_commit_is_on_whatever_the_database_default(
     new_url: str, of_the_database: str, of_the_store: str
 ) -> None:
     with psycopg.connect(new_url, autocommit=True) as connection:
@@ -120,7 +120,7 @@ def test_an_answered_change_is_on_disk_whatever_the_database_is_set_to(
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-def test_a_database_that_is_not_encoded_as_utf8_is_refused_and_left_alone(
+def test_database_without_utf8_is_refused_and_left_alone(
     postgres_server: PostgresServer, encoding: str
 ) -> None:
     with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
@@ -136,7 +136,7 @@ def test_a_database_that_is_not_encoded_as_utf8_is_refused_and_left_alone(
 
 
 @pytest.mark.parametrize("limit", ["lock_timeout", "statement_timeout"])
-def test_what_waits_too_long_is_busy_and_changed_nothing(
+def test_call_that_waits_too_long_is_busy(
     pg_line: Line, postgres_url: str, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     before = pg_line.put("a")
@@ -155,7 +155,7 @@ def test_what_waits_too_long_is_busy_and_changed_nothing(
 # A lost server
 
 
-def test_a_server_that_is_not_there_is_named(mortal_server: PostgresServer) -> None:
+def test_unreachable_server_is_named(mortal_server: PostgresServer) -> None:
     mortal_server.kill()
     try:
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -164,7 +164,7 @@ def test_a_server_that_is_not_there_is_named(mortal_server: PostgresServer) -> N
         mortal_server.start()
 
 
-def test_a_lost_server_is_never_taken_for_done_and_comes_back(
+def test_lost_server_leaves_the_outcome_unknown_and_recovers(
     mortal_server: PostgresServer,
 ) -> None:
     with PostgresStore(mortal_server.create_database("lost")) as store:
@@ -191,7 +191,7 @@ def wait_until_back(store: PostgresStore, uid: int) -> None:
     pytest.fail("the store did not come back")
 
 
-def test_a_server_that_says_nothing_is_given_up(
+def test_silent_server_times_out(
     mortal_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with PostgresStore(mortal_server.create_database("frozen")) as store:
@@ -210,7 +210,7 @@ def test_a_server_that_says_nothing_is_given_up(
         assert store.lookup(topic.uid, ["a"]).keys() == {"a"}
 
 
-def test_a_look_at_a_lost_server_is_unavailable(mortal_server: PostgresServer) -> None:
+def test_read_from_a_lost_server_is_unavailable(mortal_server: PostgresServer) -> None:
     with PostgresStore(mortal_server.create_database("looking")) as store:
         topic = store.create_topic("t", now_ms=NOW)
         mortal_server.kill()
@@ -235,7 +235,7 @@ def hear_of(watch: Watch, wanted: Notice) -> None:
     pytest.fail(f"{wanted} was not among a hundred notices")
 
 
-def test_what_another_process_creates_is_noticed(
+def test_create_of_another_process_is_noticed(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     with child(postgres_url) as other, pg.watch() as watch:
@@ -246,7 +246,7 @@ def test_what_another_process_creates_is_noticed(
         hear_of(watch, Notice(topic_uid=pg_line.uid, due=message.due))
 
 
-def test_watches_look_again_after_a_reconnection(mortal_server: PostgresServer) -> None:
+def test_reconnection_wakes_all_watches(mortal_server: PostgresServer) -> None:
     with PostgresStore(mortal_server.create_database("waking")) as store, store.watch() as watch:
         hear_of(watch, Notice())
         assert watch.wait(0.05) == []
@@ -260,11 +260,11 @@ MALFORMED += [f"returned:{told}" for told in ("", "5", "[]", '["1", 2, "s", "c"]
 
 
 @pytest.mark.parametrize("payload", MALFORMED)
-def test_a_notice_that_cannot_be_read_says_look(payload: str) -> None:
+def test_malformed_notice_becomes_an_empty_one(payload: str) -> None:
     assert parse_notice(payload) == Notice()
 
 
-def test_a_notice_that_cannot_be_read_does_not_end_the_listening(
+def test_malformed_notice_does_not_stop_the_listener(
     pg: PostgresStore, pg_line: Line, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as other, pg.watch() as watch:
@@ -289,7 +289,7 @@ class Failures(logging.Handler):
             self.heard.set()
 
 
-def test_a_line_that_went_dead_without_a_word_is_noticed_and_replaced(
+def test_silently_dead_connection_is_replaced(
     mortal_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = Failures()
@@ -321,7 +321,7 @@ def deadlocks(server: PostgresServer) -> int:
     return server.log_path.read_text().count("deadlock detected")
 
 
-def test_batches_in_opposite_order_do_not_wait_for_each_other(
+def test_batches_in_opposite_order_do_not_deadlock(
     postgres_server: PostgresServer, pg_line: Line
 ) -> None:
     before = deadlocks(postgres_server)
@@ -345,7 +345,7 @@ def test_batches_in_opposite_order_do_not_wait_for_each_other(
     assert deadlocks(postgres_server) == before
 
 
-def test_a_statement_that_the_server_gave_up_is_tried_again(
+def test_statement_aborted_by_a_deadlock_is_retried(
     postgres_server: PostgresServer,
     postgres_url: str,
     pg_line: Line,
@@ -392,7 +392,7 @@ def wait_until_blocked(url: str) -> None:
 # Inside the caller's own transaction
 
 
-def test_what_is_created_in_a_transaction_exists_if_it_commits(
+def test_create_in_a_transaction_exists_after_commit(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     message = new("a", NOW + 5, body=b"x", key=b"k", headers=(("h", b"v"), ("h", None)))
@@ -404,7 +404,7 @@ def test_what_is_created_in_a_transaction_exists_if_it_commits(
     assert pg_line["a"].version == NOW
 
 
-def test_what_is_created_in_a_transaction_does_not_exist_if_it_is_rolled_back(
+def test_create_in_a_transaction_is_undone_by_rollback(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     with psycopg.connect(postgres_url) as caller:
@@ -414,7 +414,7 @@ def test_what_is_created_in_a_transaction_does_not_exist_if_it_is_rolled_back(
     assert pg_line.create(new("a")) == ["done"]
 
 
-def test_refusals_in_a_transaction_are_named_and_leave_it_usable(
+def test_refusals_leave_a_transaction_usable(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     pg_line.put("taken")
@@ -430,7 +430,7 @@ def test_refusals_in_a_transaction_are_named_and_leave_it_usable(
     assert "a" in pg_line
 
 
-def test_a_commit_of_the_callers_wakes_a_watch(
+def test_commit_of_the_caller_wakes_a_watch(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     with psycopg.connect(postgres_url) as caller, pg.watch() as watch:

@@ -81,7 +81,7 @@ def make_line(pooled: PostgresStore) -> MakeLine:
     return MakeLine(pooled)
 
 
-def test_a_line_works_behind_a_pooler(make_line: MakeLine) -> None:
+def test_timeline_works_behind_a_pooler(make_line: MakeLine) -> None:
     line = make_line()
     ids = [f"m{number}" for number in range(20)]
     for _ in range(8):  # more often than the driver takes to prepare a statement
@@ -92,7 +92,7 @@ def test_a_line_works_behind_a_pooler(make_line: MakeLine) -> None:
         line.now += line.topic.settings.dedupe_ms
 
 
-def test_a_held_id_is_set_aside_behind_a_pooler(
+def test_locked_id_is_set_aside_behind_a_pooler(
     pooled: PostgresStore, make_line: MakeLine, by_transaction: PgBouncerServer
 ) -> None:
     line = make_line()
@@ -112,7 +112,7 @@ def test_a_pooler_that_loses_listen_is_refused(
         open_it(by_transaction.url(name))
 
 
-def test_a_pooler_that_keeps_sessions_is_taken_as_the_server_itself(
+def test_session_pooler_is_accepted_with_notices(
     postgres_server: PostgresServer, by_session: PgBouncerServer
 ) -> None:
     name = urlsplit(postgres_server.create_database("by_session")).path[1:]

@@ -63,7 +63,7 @@ def test_dropped_topics_are_emptied_and_forgotten_together(counted: CountedStore
     assert topics(counted) == []
 
 
-def test_topics_without_dead_letters_cost_nothing_while_there_are_none(
+def test_purge_of_discarding_topics_is_free_without_dead_letters(
     counted: CountedStore,
 ) -> None:
     make_line = MakeLine(counted)

@@ -99,7 +99,7 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield name
 
 
-def test_a_callback_that_fails_is_tried_again_and_given_up_at_last(
+def test_failing_callback_is_retried_and_given_up(
     hasty: list[str], letter_box: socket.socket, tls: ssl.SSLContext
 ) -> None:
     async def scene() -> None:
@@ -149,9 +149,7 @@ def test_a_callback_that_fails_is_tried_again_and_given_up_at_last(
     run_scene(scene)
 
 
-def test_a_receiver_that_answers_at_last_has_the_pop(
-    hasty: list[str], letter_box: socket.socket
-) -> None:
+def test_pop_succeeds_at_a_later_attempt(hasty: list[str], letter_box: socket.socket) -> None:
     async def scene() -> None:
         async with (
             receiving(door=letter_box) as dead_letters,

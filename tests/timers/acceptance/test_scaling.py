@@ -58,7 +58,7 @@ class _Load:
         self._stopped.set()
 
 
-def test_growing_and_shrinking_under_load_loses_nothing_and_brings_nothing_back(
+def test_scaling_under_load_loses_and_revives_nothing(
     cluster: ProcessCluster,
 ) -> None:
     first, second, third = cluster.names

@@ -17,7 +17,7 @@ from tests.timers.scene import Popped, receiving, timer
 from tests.waiting import run_scene, until
 
 
-def test_both_sides_of_a_split_go_on_and_agree_when_it_is_over(cluster: ProcessCluster) -> None:
+def test_split_sides_continue_and_agree_afterwards(cluster: ProcessCluster) -> None:
     alone, *side = cluster.names
     across = [(alone, side[0]), (side[0], alone)]
     skew_s = 0.3
