@@ -1,4 +1,4 @@
-"""The clock behind versions: later changes get higher numbers, and nothing carries it away."""
+"""The clock of versions: later changes get higher numbers, and no record moves it too far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One wrong record, or one wrong clock, harms nobody else."""
+"""A wrong record or clock does not harm other nodes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_node_with_a_fast_clock_is_refused_until_corrected(
                 assert (made.status, made.headers["X-Copies"]) == (200, "2/2")
             made = await nodes.ask("POST", "/timers", timer(NOWHERE, interval_ms=HOUR_MS))
             assert (made.status, made.headers["X-Copies"]) == (200, "2/2")
-            # The deletion is told again: the other node takes it as soon as it is within the bound.
+            # The deletion is sent again: the other node takes it as soon as it is within the bound.
             assert right.replica.tally.waiting == 3
             _put_ahead(right, monkeypatch, _DAY_MS)
             await until(lambda: right.replica.tally.waiting == 2)

@@ -1,4 +1,4 @@
-"""The interface that clients of the original know, asked of a real node."""
+"""The HTTP interface of Metaswitch Chronos, on a real node."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _EVERYTHING = {
         "tag-info": [{"type": "CALL", "count": 2}, {"type": "REG"}, {"type": "X", "count": 0}]
     },
 }
-"""As the original documents it, with all that may be left out."""
+"""The documented request of Metaswitch Chronos, with every optional field."""
 
 
 def test_request_with_every_documented_field(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_timers_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_loading_node_refuses_changes(tmp_path: Path, request_line: str, body: Any) -> None:
-    """What is in the journal is older, and would be laid over it."""
+    """The journal is older, and would overwrite the change."""
     method, path = request_line.split()
 
     async def scene() -> None:

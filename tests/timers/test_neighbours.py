@@ -1,4 +1,4 @@
-"""What nodes and processes know of each other: who is there, who has what, who has the journal."""
+"""Knowledge between nodes and processes: liveness, kept timers, the owner of the journal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from aiohttp import web
 
 from chronoline.core.errors import StoreFull, StoreUnavailable
 from chronoline.node.timer_service import ServiceOptions, TimerService
-from chronoline.timers import peers, replica
-from chronoline.timers import views as looking
+from chronoline.timers import peers, replica, views
 from chronoline.timers.intake import RecordIntake
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer
@@ -197,7 +196,7 @@ def test_stopping_node_begins_no_queued_calls(
 def test_timer_pages_are_bounded_and_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "_MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(views, "_MOST_LOOKED_AT", 2)
 
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:
@@ -323,7 +322,7 @@ def test_change_taken_by_a_first_try_may_pop(
 
 
 def test_node_with_a_full_journal_queue_refuses_timers(tmp_path: Path) -> None:
-    """INVARIANT 36: what it says was not changed is not there."""
+    """INVARIANT 36: a refused timer does not exist."""
 
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:

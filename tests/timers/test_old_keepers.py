@@ -1,4 +1,4 @@
-"""Timers that have moved: whoever kept them before, or keeps them now, hears of what becomes of them."""
+"""Timers that have moved: their former and current keepers learn of every change."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def _is_deleted(nodes: Cluster, timer_id: int) -> bool:
 
 
 def test_former_keeper_does_not_revive_a_deleted_timer(tmp_path: Path) -> None:
-    """INVARIANT 34: who remembers a timer that others keep does not hear that it was deleted."""
+    """INVARIANT 34: a node that only remembers a timer does not learn of its deletion."""
 
     async def scene() -> None:
         stays, joins = names = free_addresses(2)

@@ -1,4 +1,4 @@
-"""What nodes decide, in made-up time."""
+"""The decisions of replicas, in simulated time."""
 
 from __future__ import annotations
 

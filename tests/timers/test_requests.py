@@ -1,4 +1,4 @@
-"""What a client may ask for: the original's rules, and clear words for everything else."""
+"""Requests of clients: the rules of Metaswitch Chronos, and a reason for every refusal."""
 
 from __future__ import annotations
 

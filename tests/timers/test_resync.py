@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.timers import resync as resyncing
+from chronoline.timers import resync as resync_module
 from chronoline.timers.ids import TimerName
 from chronoline.timers.peers import Peer
 from chronoline.timers.requests import read_plan
@@ -127,7 +127,7 @@ def test_resync_follows_a_changed_node_list(
 def test_dead_leaving_node_does_not_stop_a_resync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resyncing, "BATCH", 3)
+    monkeypatch.setattr(resync_module, "BATCH", 3)
 
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:

@@ -1,4 +1,4 @@
-"""What a node may do with a timer that moves, for every pair of places."""
+"""The rules for a timer that moves, for each pair of old and new replicas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
 @pytest.mark.parametrize(
     ("old", "new", "may"),
     [
-        ("CA", "BA", "BA"),  # seed 002: the new first one, and the backup that stays where it is
+        ("CA", "BA", "BA"),  # the new first one, and the backup that stays where it is
         ("AB", "CA", "C"),  # A would move up, and waits until C tells it
         ("AB", "BA", "B"),  # a first one that becomes a backup is told by the new first one
         ("ABC", "ABC", "ABC"),
@@ -26,9 +26,9 @@ def test_nodes_that_may_take_a_timer(old: str, new: str, may: str) -> None:
 @pytest.mark.parametrize(
     ("node", "old", "new", "told"),
     [
-        ("B", "CA", "BA", "A"),  # seed 002
-        ("A", "CA", "BA", ""),  # seed 002: nobody is above it
-        ("C", "AB", "CA", "A"),  # A was level 0 and is told by level 0
+        ("B", "CA", "BA", "A"),
+        ("A", "CA", "BA", ""),  # no node is above it
+        ("C", "AB", "CA", "A"),  # A was level 0 and is informed by level 0
         ("B", "AB", "CBA", ""),  # A was below B's new level: B may not touch it
         ("C", "AB", "CBA", "BA"),
         ("D", "ABC", "DBC", "BC"),
@@ -43,8 +43,8 @@ def test_nodes_that_a_timer_informs(node: str, old: str, new: str, told: str) ->
 @pytest.mark.parametrize(
     ("node", "old", "new", "dismissed"),
     [
-        ("B", "CA", "BA", "C"),  # seed 002
-        ("A", "CA", "BA", ""),  # seed 002: C was below it
+        ("B", "CA", "BA", "C"),
+        ("A", "CA", "BA", ""),  # C was below it
         ("D", "ABC", "DBC", "A"),
         ("B", "ABC", "DBC", ""),
         ("C", "ADB", "BC", "D"),  # a new level 1 dismisses the old level 1, not the old level 0

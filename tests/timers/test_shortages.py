@@ -1,4 +1,4 @@
-"""A node that runs short itself: no other node is taken for away, and what it missed it is told."""
+"""A node with a local shortage: no peer counts as away, and peers are updated later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the number of a tag's timers moved over five minutes."""
+"""Statistics of the number of timers of a tag over five minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that are killed, stopped and started again: nothing is lost, and what was deleted stays deleted."""
+"""Nodes that are killed, stopped and restarted: nothing is lost, and deletions are final."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_deletion_during_an_outage_is_final(
             in_time = {each.opaque for each in made if time.monotonic() < each.due_s}
             assert set(copies) == {"1/2", "2/2"}
             await cluster.start(down)
-            # Whoever pops these would have popped those before.
+            # A node that pops these would have popped the deleted ones before.
             after_ms = interval_ms + longest_skew_ms
             ids = ids_kept_by((down, others[0]), cluster.names)
             last = await clients.make(others, ["last", "of all"], interval_ms=after_ms, ids=ids)
@@ -74,7 +74,7 @@ def test_killed_cluster_with_a_torn_journal_loses_nothing(
 def test_timers_of_a_stopped_node_pop_elsewhere(
     cluster: ProcessCluster,
 ) -> None:
-    """Its journal is then made rubbish: it is put aside, and the others know what was in it."""
+    """The journal is then overwritten: the node sets it aside and recovers from the others."""
     gone = cluster.names[0]
     folder = cluster.processes.data(gone)
 

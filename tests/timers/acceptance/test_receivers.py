@@ -183,7 +183,7 @@ def test_another_instance_of_the_clients_cluster_takes_the_pop(
             receiving("127.0.0.2", tls=tls if scheme == "https" else None) as healthy,
             clients_of(healthy) as clients,
         ):
-            # Nobody listens at that port of the first address that the name has.
+            # No server listens on that port of the first address of the name.
             uri = f"{scheme}://{_NAME_OF_TWO}:{healthy.port}/pop"
             await _make(clients, hasty, uri, "hello")
             await healthy.count(1)
@@ -261,7 +261,7 @@ def _first_time(status: int) -> Answering:
 
 @asynccontextmanager
 async def _raw_server(answer: bytes) -> AsyncIterator[str]:
-    """Answers so much to every request, and then nothing more."""
+    """Sends these bytes to every request, and then nothing more."""
 
     connections: list[asyncio.StreamWriter] = []
 

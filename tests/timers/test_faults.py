@@ -1,4 +1,4 @@
-"""What once went wrong: late records, numbers given twice, addresses that change, a journal that is busy."""
+"""Past faults: late records, repeated versions, changed addresses, a busy journal."""
 
 from __future__ import annotations
 

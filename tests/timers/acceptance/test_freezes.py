@@ -1,4 +1,4 @@
-"""A node that stands still, as one does whose machine swaps or is moved, and then goes on."""
+"""A frozen node, as on a machine that swaps or migrates, which then continues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROUNDS = 3
 def test_frozen_node_does_not_repeat_pops(
     cluster: ProcessCluster,
 ) -> None:
-    """It waits a second for the others' word; on a machine that is slower than that it may pop again."""
+    """The node waits a second for the others; on a slower machine it may pop again."""
 
     async def scene() -> None:
         for number in range(_ROUNDS):

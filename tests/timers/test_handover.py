@@ -1,4 +1,4 @@
-"""A node that stops in order, and the others, which do not wait for it."""
+"""A node that stops in order: the others do not wait for it."""
 
 from __future__ import annotations
 
