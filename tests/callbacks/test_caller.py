@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from chronoline.callbacks import caller as calling
+from chronoline.callbacks import caller as caller_module
 from chronoline.callbacks.address_guard import LOOPBACK, Guard
 from chronoline.callbacks.caller import Caller, CallLimits, Lookup, Verdict
 from chronoline.runtime.descriptors import SHORTAGES
@@ -141,7 +141,7 @@ def test_closed_port_and_unknown_host_differ() -> None:
 
 
 def test_name_of_an_internal_address_is_refused() -> None:
-    """Also one that did not when it was asked for: every call looks it up and goes to what it was told."""
+    """Also a name that changes: every call looks it up, and connects to the checked address."""
 
     async def scene() -> None:
         asked = []
@@ -298,7 +298,7 @@ def test_bodies_of_any_size_arrive(size_bytes: int) -> None:
 def test_call_waits_for_a_free_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calling, "_REST_S", 0.01)
+    monkeypatch.setattr(caller_module, "_REST_S", 0.01)
 
     async def scene() -> None:
         async def handle(_: web.BaseRequest) -> web.Response:
@@ -326,7 +326,7 @@ def test_call_waits_for_a_free_descriptor(
 def test_call_gives_up_waiting_for_a_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calling, "_REST_S", 0.01)
+    monkeypatch.setattr(caller_module, "_REST_S", 0.01)
 
     async def scene() -> None:
         wanted = iter([True, False])
@@ -348,7 +348,7 @@ def test_call_gives_up_waiting_for_a_descriptor(
 def test_lookup_waits_for_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calling, "_REST_S", 0.01)
+    monkeypatch.setattr(caller_module, "_REST_S", 0.01)
     start = threading.Thread.start
     failed: list[threading.Thread] = []
 

@@ -1,4 +1,4 @@
-"""Names are looked up beside each other: one that nobody answers for delays no other."""
+"""Names are looked up in parallel: a hanging one delays no other."""
 
 from __future__ import annotations
 

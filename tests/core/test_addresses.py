@@ -1,4 +1,4 @@
-"""Tokens travel to other machines by TLS alone; URLs to call are http or https, at a host, without a user."""
+"""Tokens need TLS to reach other machines; URLs to call are http or https with a host and no user."""
 
 from __future__ import annotations
 

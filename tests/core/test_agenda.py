@@ -1,4 +1,4 @@
-"""The agenda, driven with made-up time: when to reserve, deliver, give up and wake."""
+"""The agenda in simulated time: when to reserve, deliver, give up and wake."""
 
 import pytest
 
@@ -12,7 +12,7 @@ MAX_SLEEP = 10_000
 
 
 def agenda_at(next_ts: int | None, *, now_ms: int = NOW, capacity: int = 10) -> Agenda:
-    """An agenda that has just reserved everything within reach and was told what comes next."""
+    """Returns an agenda that has just reserved everything within reach, with the next ts."""
     agenda = Agenda(capacity=capacity, reserve_ahead_ms=AHEAD, max_sleep_ms=MAX_SLEEP)
     agenda.reserved([], next_ts=next_ts, more=False, now_ms=now_ms)
     return agenda
@@ -293,7 +293,7 @@ def test_what_is_held_can_be_listed_and_stays() -> None:
     assert len(agenda) == 2
 
 
-# A clock that is put back
+# Clock rollback
 
 
 @pytest.mark.parametrize("back_ms", [1, TICK, MAX_SLEEP - 1, MAX_SLEEP + 1, 3_600_000])

@@ -1,4 +1,4 @@
-"""A whole shell around an agenda, with a store and a clock that are made up.
+"""A simulated shell around an agenda, with a simulated store and clock.
 
 Messages appear at random moments. The shell does what the agenda's docstring tells it, and sleeps
 until `wake_at` or until a notice comes.
@@ -50,7 +50,7 @@ class Timeline:
 
 @dataclass
 class Shell:
-    """Runs an agenda until everything has been delivered; notes who was delivered when."""
+    """Runs an agenda until everything is delivered; records the time of each delivery."""
 
     agenda: Agenda
     oversleeps_ms: Sequence[int] = (0,)

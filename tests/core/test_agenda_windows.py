@@ -1,4 +1,4 @@
-"""The agenda of a window: when it begins to reserve, how far it reaches, when it is over; what is away."""
+"""The agenda of a window: its start, reach and end, and messages in flight."""
 
 import pytest
 
@@ -100,7 +100,7 @@ def test_jitter_shortens_the_tick_by_a_quarter_at_most(jitter: float, tick_ms: i
     assert agenda.reserve_at(NOW) == NOW + tick_ms
 
 
-# What is away
+# Messages in flight
 
 
 def test_messages_in_flight_take_room() -> None:

@@ -1,4 +1,4 @@
-"""Whatever holds something gives it back at the end of its block."""
+"""A block closes its object at the end."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The delivery to one consumer: made-up histories, events in and commands out."""
+"""The delivery to one consumer: simulated histories, events in and commands out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def reserve(work: Delivery, now_ms: int = NOW) -> Reserve:
 
 
 def take(work: Delivery, *dues: int, now_ms: int = NOW) -> None:
-    """Reserves messages that fall due so many ms later; they are named by that."""
+    """Reserves messages that fall due after these milliseconds, which are also their ids."""
     command = reserve(work, now_ms)
     messages = [leased(f"+{due}", due=now_ms + due, until=now_ms + LEASE_MS) for due in dues]
     assert work.reserved(command, messages)
@@ -79,7 +79,7 @@ def fail(work: Delivery, command: Command, *, unknown: bool, now_ms: int = NOW) 
 
 
 def given_back(work: Delivery, now_ms: int = NOW) -> list[str]:
-    """What is unreserved now, if anything is."""
+    """Returns the ids that are unreserved now."""
     settle = work.next_chore(now_ms)
     if settle is None:
         return []
@@ -491,7 +491,7 @@ class _Row:
 
 
 class _World:
-    """A store of a few rows, a delivery, and a shell that does what the dice say."""
+    """A store of a few rows, a delivery, and a shell with random steps."""
 
     def __init__(self, seed: int, rules: Rules, credit: int) -> None:
         self.dice = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The table of permissions is complete, and says what the design says."""
+"""The table of permissions is complete, and matches the documented rules."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Dealing: every bucket has exactly one member, the same everywhere."""
+"""Placement: every bucket has exactly one member, the same on every node."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_every_member_computes_the_same_shares(members: set[str], buckets: int) 
 
 
 def test_three_members_share_2048_buckets() -> None:
-    """Seed 003: three consumers and 2,048 buckets. Its last bucket, 2048, is a slip: they end at 2047."""
+    """Ranges are contiguous, and the last one ends at bucket 2047."""
     shares = deal_ranges(["C", "A", "B"], 2_048)
     last = {name: (share.start, share.stop - 1) for name, share in shares.items()}
     assert last == {"A": (0, 682), "B": (683, 1_364), "C": (1_365, 2_047)}
 
 
 def test_broker_serves_the_ranges_of_its_members() -> None:
-    """Seed 003: broker 3 has A and C connected to it."""
+    """A broker with the consumers A and C serves their two ranges."""
     shares = deal_ranges(["A", "B", "C"], 2_048)
     served = [(shares[name].start, shares[name].stop - 1) for name in ("A", "C")]
     assert served == [(0, 682), (1_365, 2_047)]

@@ -1,4 +1,4 @@
-"""Arrays on their way to a real PostgreSQL: what comes back is what was sent."""
+"""Arrays round-trip through a real PostgreSQL."""
 
 from collections.abc import Iterator
 from enum import IntEnum, StrEnum

@@ -1,4 +1,4 @@
-"""The names of what goes wrong: there and back, and those of a newer broker."""
+"""Error codes: both directions, and codes of a newer broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wire's Python is what its .proto makes, and says what the core says."""
+"""The generated Python matches the .proto, and the .proto matches the core."""
 
 from __future__ import annotations
 
