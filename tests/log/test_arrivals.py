@@ -1,4 +1,4 @@
-"""Who waits is woken, by appends of its own process and of others."""
+"""Waiting readers wake by appends of the same and of other processes."""
 
 import threading
 from collections.abc import Callable
@@ -7,8 +7,9 @@ import pytest
 
 from chronoline.core.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from chronoline.log import Log, NewEvent, Notification
+from tests.log.internals import index_of, objects_of
 from tests.log.places import place
-from tests.log.waiting import NEVER_MS, PATIENCE_S, Waiter, opened
+from tests.log.waiters import NEVER_MS, PATIENCE_S, Waiter, opened
 
 
 @pytest.fixture(params=[None, "g"], ids=["alone", "group"])
@@ -65,8 +66,8 @@ def test_partly_failed_append_is_announced(
         waiter = Waiter(log, None)
         with waiter.reading(monkeypatch):
             with monkeypatch.context() as patch:
-                patch.setattr(log._objects, "put", _after_one(log._objects.put, error))
-                patch.setattr(log._index, "max_chunks_per_commit", 1)
+                patch.setattr(objects_of(log), "put", _after_one(objects_of(log).put, error))
+                patch.setattr(index_of(log), "max_chunks_per_commit", 1)
                 with pytest.raises(OutcomeUnknown, match=r"a part .* the rest is not: full"):
                     log.append_many("t", [NewEvent(value=value, partition=p) for p in (0, 1)])
             assert waiter.values() == [value]
@@ -77,7 +78,7 @@ def test_partly_failed_append_is_announced(
 def _after_one(
     put: Callable[[str, bytes], None], error: StoreError
 ) -> Callable[[str, bytes], None]:
-    """It works once, and fails from then on."""
+    """Returns a function that works once and then fails."""
     puts = iter([put])
 
     def put_one(name: str, data: bytes) -> None:
@@ -89,8 +90,8 @@ def _after_one(
 
 
 def test_fully_failed_append_raises(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = _after_one(log._objects.put, StoreUnavailable("full"))
+    put = _after_one(objects_of(log).put, StoreUnavailable("full"))
     put("0000000000000000000before", b"")
-    monkeypatch.setattr(log._objects, "put", put)
+    monkeypatch.setattr(objects_of(log), "put", put)
     with pytest.raises(StoreUnavailable, match="full"):
         log.append_many("t", [NewEvent(value=b"", partition=p) for p in (0, 1)])

@@ -1,4 +1,4 @@
-"""Writers that are killed: what was answered is there; what was not is there whole or not at all."""
+"""Killed writers: answered appends exist; unanswered ones exist as a whole or not at all."""
 
 import json
 import random
@@ -42,7 +42,7 @@ def test_writers_killed_at_every_step_leave_a_valid_log(url: str) -> None:
 def test_bucket_writers_killed_between_steps_leave_a_valid_log(
     request: pytest.FixtureRequest, index: str
 ) -> None:
-    # Their clients run many lines for each of ours.
+    # Clients of servers run many more lines.
     lines = {"postgres": 30, "dynamodb": 82}[index]
     kill_step_by_step(place(request, "s3", index), lines=lines, kills=KILLS // 2)
 
@@ -50,7 +50,7 @@ def test_bucket_writers_killed_between_steps_leave_a_valid_log(
 def kill_step_by_step(url: str, *, lines: int, kills: int) -> None:
     with Log(url) as log:
         log.create_topic("t", partitions=3)
-    command = [sys.executable, "-m", "tests.log.stepping", url, str(lines)]
+    command = [sys.executable, "-m", "tests.log.step_killer", url, str(lines)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     answered, killed = json.loads(done.stdout)
     assert killed >= kills

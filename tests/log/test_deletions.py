@@ -1,4 +1,4 @@
-"""Readers and writers of a deleted topic or group are told, and nothing of it comes back under its name."""
+"""Readers and writers of a deleted topic or group get an error; a new one of the same name is empty."""
 
 import threading
 from collections.abc import Iterator
@@ -10,9 +10,10 @@ from chronoline.core.errors import StoreUnavailable, TopicNotFound
 from chronoline.log import Event, GroupNotFound, Log, NewEvent
 from chronoline.testing import ManualClock
 from tests.log import timed
+from tests.log.internals import index_of, objects_of
 from tests.log.places import PLACES, place
 from tests.log.timed import HOLD_MS, fill
-from tests.log.waiting import PATIENCE_S
+from tests.log.waiters import PATIENCE_S
 
 clock = timed.clock
 log = timed.log
@@ -29,7 +30,7 @@ def test_deleted_name_can_be_created_again(
         assert len(list(log.read("t", group="g", follow=False))) == 9
         log.delete_topic("t")
         assert log.topics() == []
-        assert list(log._objects.list()) == []
+        assert list(objects_of(log).list()) == []
         with pytest.raises(TopicNotFound):
             log.append("t", value=b"late")
         log.create_topic("t", partitions=2)
@@ -53,7 +54,9 @@ def test_deletion_does_not_fail_other_topics_of_a_commit(log: Log, other: Log) -
     other.append("t", value=b"")
     other.append("other", value=b"")
     log.delete_topic("t")
-    with other._committer._changed:  # they gather, and go into one commit
+    with (
+        other._committer._changed
+    ):  # The lock makes both appends wait for one commit; no public call does that.
         pending = {
             name: other.append_later(name, [NewEvent(value=b"x")]) for name in ("t", "other")
         }
@@ -63,7 +66,7 @@ def test_deletion_does_not_fail_other_topics_of_a_commit(log: Log, other: Log) -
 
 
 class Reader:
-    """A thread that reads until it is told why it cannot."""
+    """A thread that reads until an error ends it."""
 
     def __init__(self, log: Log, group: str | None) -> None:
         self.seen: list[Event] = []
@@ -160,12 +163,12 @@ def test_sweep_finishes_an_interrupted_deletion(
     def die(*_: Any) -> bool:
         raise StoreUnavailable
 
-    monkeypatch.setattr(log._index, "purge_topic", die)
+    monkeypatch.setattr(index_of(log), "purge_topic", die)
     with pytest.raises(StoreUnavailable):
         log.delete_topic("t")
     other.create_topic("t", partitions=1)
     assert list(other.read("t", follow=False)) == []
-    assert len(list(other._objects.list())) == 5
+    assert len(list(objects_of(other).list())) == 5
     other.sweep()
-    assert list(other._objects.list()) == []
-    assert other._index.deleted_topics() == []
+    assert list(objects_of(other).list()) == []
+    assert index_of(other).deleted_topics() == []

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from chronoline.log import Event, Log, NewEvent
+from tests.log.internals import arrivals_of, objects_of
 from tests.log.places import PLACES, place
 
 WRITERS = 8
@@ -69,9 +70,9 @@ def test_compaction_retention_and_sweeping(log: Log) -> None:
     for n in range(12):
         log.append("t", value=b"%d" % n, partition=n % 2)
     assert log.compact("t").chunks_after == 2
-    log._objects.put("0000000000000000000orphan", b"nobody speaks of it")
+    objects_of(log).put("0000000000000000000orphan", b"nobody speaks of it")
     assert log.sweep(grace_ms=0) == 1
-    assert len(list(log._objects.list())) == 2
+    assert len(list(objects_of(log).list())) == 2
     odd = [int(event.value or b"") for event in log.read("t", partition=1, follow=False)]
     assert odd == list(range(1, 12, 2))
     log.append("t", value=b"12", partition=0)
@@ -84,7 +85,7 @@ def test_append_of_another_process_wakes_a_reader(
 ) -> None:
     found: queue.Queue[bytes | None] = queue.Queue()
     waits = threading.Event()
-    wait_for = log._arrivals.wait
+    wait_for = arrivals_of(log).wait
 
     def signal_and_wait(topic_uid: int, seen: int, timeout_s: float) -> bool:
         waits.set()
@@ -94,7 +95,7 @@ def test_append_of_another_process_wakes_a_reader(
         for event in log.read("t", group="g", limit=2):
             found.put(event.value)
 
-    monkeypatch.setattr(log._arrivals, "wait", signal_and_wait)
+    monkeypatch.setattr(arrivals_of(log), "wait", signal_and_wait)
     thread = threading.Thread(target=read_two)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""URLs of logs: what they open, what is made ready for them, what is wrong with them."""
+"""URLs of logs: opening, preparation, and errors."""
 
 import json
 import subprocess
@@ -217,7 +217,7 @@ def test_missing_driver_names_the_install_command(
     assert f"pip install '{command}'" in done.stderr
 
 
-# Making ready
+# Preparation
 
 
 def test_a_folder_is_made_ready(tmp_path: Path) -> None:

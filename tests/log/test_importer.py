@@ -1,4 +1,4 @@
-"""A log of one object for each event is imported with its sequences, once, however often it is broken off."""
+"""A log of one object per event is imported once with its sequences, also after interruptions."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Starting readers: the seed's debounce, told as scenarios, with its race closed."""
+"""The notifier: notifications are debounced by the latency, and no event is missed."""
 
 import http.server
 import json
@@ -16,7 +16,8 @@ from chronoline.log.contract import LogTopic, NewChunk, Notice
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.notifier import Notices, post_to
 from chronoline.testing import ManualClock
-from tests.log.waiting import PATIENCE_S
+from tests.log.internals import index_of
+from tests.log.waiters import PATIENCE_S
 
 LATENCY_MS = 100
 START_MS = 1_000_000
@@ -25,13 +26,13 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class Scene:
-    """Producers that share an index, with time by hand and a trace of what happens at which millisecond."""
+    """Producers that share an index, with simulated time and a trace of each millisecond."""
 
     path: Path
     now_ms: int = START_MS
     trace: list[str] = field(default_factory=list)
     broken: int = 0
-    """How many tellings fail from now on."""
+    """The number of notifications that fail from now on."""
 
     def __post_init__(self) -> None:
         self.topic = LogTopic(uid=1, name="t", partitions=1)
@@ -41,7 +42,7 @@ class Scene:
         self.producers: dict[str, Notices] = {}
 
     def at(self, ms: int) -> None:
-        """Time passes; each producer does its duties at the moment they are due."""
+        """Advances the time; each producer does its duties when they are due."""
         target = START_MS + ms
         while True:
             waits = [n for p in self.producers.values() if (n := p.next_ms()) is not None]
@@ -259,7 +260,7 @@ def test_wait_for_a_fast_clock_does_not_spin(scene: Scene) -> None:
     assert notices.due(START_MS + 1) == []
 
 
-# Telling again of what is left
+# Remaining events
 
 
 def test_remaining_events_are_told_after_the_wait(scene: Scene) -> None:
@@ -334,7 +335,7 @@ def test_close_sends_waiting_notices(url: str) -> None:
         log.append("t", value=b"2")
     assert told[-1] == Notification(topic="t", partition=0, sequence=2)
     with Log(url, notifier=told.append) as log:
-        assert log._index.untold(log.topic("t").uid) == []
+        assert index_of(log).untold(log.topic("t").uid) == []
 
 
 def test_opening_a_log_sends_untold_notices(url: str) -> None:
@@ -361,7 +362,7 @@ def test_slow_notifier_delays_no_other_partition(url: str) -> None:
         log.create_topic("t", partitions=2)
         log.append("t", value=b"", partition=0)
         assert slow.wait(PATIENCE_S)
-        for _ in range(20):  # more than there are tellers
+        for _ in range(20):  # more than there are notifier threads
             clock.advance(10)
             log.append("t", value=b"", partition=0)
         log.append("t", value=b"", partition=1)

@@ -1,4 +1,4 @@
-"""What is appended under a key is there once, whatever happened to those that tried before."""
+"""An append under a key happens once, after any failure of earlier attempts."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +9,10 @@ import pytest
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from chronoline.log import Log, NewEvent
-from chronoline.log import writer as appending_module
+from chronoline.log import writer as writer_module
 from chronoline.log.contract import NewChunk
 from chronoline.log.once import KeyReused, PackedChunk
+from tests.log.internals import index_of, objects_of
 from tests.log.places import PLACES, place
 
 EVENTS = [NewEvent(value=str(n).encode(), key=b"k%d" % (n % 5)) for n in range(20)]
@@ -57,7 +58,7 @@ def test_packed_parts_are_joined_in_order(log: Log) -> None:
     for partition in range(2):
         found = [event.value for event in log.read("t", partition=partition, follow=False)]
         assert found == [b"%d" % n for n in range(partition, 18, 2)]
-    assert len(list(log._objects.list())) == 1
+    assert len(list(objects_of(log).list())) == 1
 
 
 def test_the_same_events_are_packed_for_the_same_places(log: Log) -> None:
@@ -76,29 +77,29 @@ def test_repetition_after_death_before_the_commit(
         raise StoreUnavailable
 
     with monkeypatch.context() as patch:
-        patch.setattr(log._index, "commit", die)
+        patch.setattr(index_of(log), "commit", die)
         with pytest.raises(StoreUnavailable):
             append(log)
-    assert len(list(log._objects.list())) == 1
+    assert len(list(objects_of(log).list())) == 1
     if swept:
         assert log.sweep(grace_ms=0) == 1
     append(log)
     append(log)
     assert values(log) == list(range(20))
     log.sweep(grace_ms=0)
-    assert len(list(log._objects.list())) == 1
+    assert len(list(objects_of(log).list())) == 1
 
 
 def test_repetition_after_a_lost_answer(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = log._index.commit
+    commit = index_of(log).commit
 
     def lose(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
         commit(name, chunks, **more)
         raise OutcomeUnknown
 
     with monkeypatch.context() as patch:
-        patch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
-        patch.setattr(log._index, "commit", lose)
+        patch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
+        patch.setattr(index_of(log), "commit", lose)
         with pytest.raises(OutcomeUnknown):
             append(log)
     append(log)
@@ -120,7 +121,7 @@ def test_concurrent_appends_of_a_key(log: Log) -> None:
 
 
 def test_more_partitions_than_a_commit_takes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(log._index), "max_chunks_per_commit", 3)
+    monkeypatch.setattr(type(index_of(log)), "max_chunks_per_commit", 3)
     for _ in range(2):
         append(log, events=[NewEvent(value=b"%d" % n) for n in range(8)])
     assert values(log) == list(range(8))
@@ -159,6 +160,6 @@ def test_a_range_is_read_in_batches(log: Log) -> None:
 def test_a_range_shows_what_retention_dropped(log: Log) -> None:
     for n in range(4):
         log.append("t", value=b"%d" % n, partition=1)
-    log._index.trim(log.topic("t").uid, 1, before_sequence=2)
+    index_of(log).trim(log.topic("t").uid, 1, before_sequence=2)
     (batch,) = log.read_range("t", 1, 0, 3)
     assert [event.sequence for event in batch] == [2]

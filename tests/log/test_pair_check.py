@@ -1,4 +1,4 @@
-"""Objects and index belong together: with the wrong one nothing is opened, and nothing deleted."""
+"""Objects and index belong together: a wrong pair is not opened, and nothing is deleted."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,8 +8,7 @@ import psycopg
 import pytest
 
 from chronoline.core.errors import StoreError, StoreUnavailable
-from chronoline.log import Log
-from chronoline.log import factory as opening
+from chronoline.log import Log, factory
 from chronoline.log.contract import MARK, Index, Objects
 from chronoline.log.factory import open_parts, prepare
 from chronoline.log.index.sqlite import SqliteIndex
@@ -18,6 +17,7 @@ from chronoline.log.objects.local import LocalObjects
 from chronoline.log.pair_check import tie
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.aws import DynamoDBServer, S3Server
+from tests.log.internals import objects_of, upkeep_of
 from tests.log.places import PLACES, place
 
 NEW_INDEX = "the index is new: was the old one lost"
@@ -32,7 +32,7 @@ def make(url: str, index: str | None = None) -> None:
 
 def kept(url: str, index: str | None = None) -> bool:
     with Log(url, index=index) as log:
-        log._upkeep.sweep(grace_ms=-60_000, now_ms=log._clock.now_ms(), progress=lambda _: None)
+        upkeep_of(log).sweep(grace_ms=-60_000, now_ms=log._clock.now_ms(), progress=lambda _: None)
         return [event.value for event in log.read("t", follow=False)] == [b"kept"]
 
 
@@ -64,7 +64,7 @@ def test_two_places_cannot_share_an_index(tmp_path: Path) -> None:
 def test_an_empty_log_takes_no_second_index(
     request: pytest.FixtureRequest, objects: str, index: str, tmp_path: Path
 ) -> None:
-    """The sweep of a second one would delete what is appended by the first."""
+    """The sweep of a second log would delete the objects of the first."""
     url = place(request, objects, index)
     other = f"sqlite:///{tmp_path}/mistyped.db"
     with pytest.raises(StoreError, match=NEW_INDEX):
@@ -82,7 +82,7 @@ def test_emptied_log_takes_no_second_index(tmp_path: Path, url: str) -> None:
     with Log(url) as log:
         log.retain("t", max_age_ms=0)
         assert list(log.read("t", follow=False)) == []
-        assert list(log._objects.list()) == []
+        assert list(objects_of(log).list()) == []
     with pytest.raises(StoreError, match=NEW_INDEX):
         Log(url, index=f"sqlite:///{tmp_path}/other.db")
 
@@ -126,7 +126,7 @@ def test_mistyped_index_is_refused_before_creation(
 
 
 class Died(BaseException):
-    """In the place of the end of the process."""
+    """Raised instead of the end of the process."""
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_two_concurrent_openings_make_one_log(
     step: str,
     follows: bool,
 ) -> None:
-    """The other comes before or after any step of the first, and goes all the way."""
+    """The second opening runs completely before or after each step of the first."""
     owner = parts[0] if hasattr(parts[0], step) else parts[1]
     real: Callable[..., object] = getattr(owner, step)
 
@@ -190,15 +190,15 @@ def test_two_concurrent_openings_make_one_log(
 def test_opening_during_a_creation_succeeds(
     url: str, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    real = getattr(opening, step)
+    real = getattr(factory, step)
 
     def overtaken(*arguments: object) -> object:
-        monkeypatch.setattr(opening, step, real)
+        monkeypatch.setattr(factory, step, real)
         answer = real(*arguments)
         make(url)
         return answer
 
-    monkeypatch.setattr(opening, step, overtaken)
+    monkeypatch.setattr(factory, step, overtaken)
     assert kept(url)
 
 

@@ -1,4 +1,4 @@
-"""What a handler cannot process is delivered again, put away whatever it is, and never waited for in vain."""
+"""Failed events are retried, become dead letters, and are not waited for when they are gone."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from chronoline.log.contract import Hold
 from chronoline.log.group_reader import GroupReader
 from chronoline.log.processor import Processing
 from chronoline.testing import ManualClock
+from tests.log.internals import arrivals_of, index_of, objects_of, readers_of
 
 HOLD_MS = 60_000
 AT_ONCE = Again(retry_ms=0, longest_retry_ms=0, max_attempts=1)
@@ -88,7 +89,7 @@ def test_error_with_invalid_text_makes_a_dead_letter(log: Log) -> None:
 
 def test_dead_letter_waits_for_a_failing_store(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 3)
-    put = log._objects.put
+    put = objects_of(log).put
     failures = iter([StoreUnavailable("full"), StoreUnavailable("still full")])
 
     def put_or_fail(name: str, data: bytes) -> None:
@@ -96,7 +97,7 @@ def test_dead_letter_waits_for_a_failing_store(log: Log, monkeypatch: pytest.Mon
             raise failure
         put(name, data)
 
-    monkeypatch.setattr(log._objects, "put", put_or_fail)
+    monkeypatch.setattr(objects_of(log), "put", put_or_fail)
     seen: list[int] = []
 
     def handle(event: Event) -> None:
@@ -120,7 +121,7 @@ def test_dead_letter_counts_toward_the_limit(log: Log) -> None:
     assert [letter.value for letter in letters(log)] == [b"0", b"1"]
 
 
-# Waiting for an event that failed
+# Retries of a failed event
 
 
 def test_retry_delay_grows_with_each_failure(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +136,7 @@ def test_retry_delay_grows_with_each_failure(url: str, monkeypatch: pytest.Monke
             clock.advance(seconds=timeout_s)
             return False
 
-        monkeypatch.setattr(log._arrivals, "wait", advance)
+        monkeypatch.setattr(arrivals_of(log), "wait", advance)
 
         def handle(event: Event) -> None:
             attempts_ms.append(clock.now_ms() - began_ms)
@@ -188,9 +189,9 @@ def scene(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(GroupReader, "_keep_alive", lambda self: None)
     with Log(url, clock=clock, hold_ms=HOLD_MS) as log, Log(url, clock=clock) as other:
         scene = Scene(log, other, clock)
-        open_reader = partial(scene.open_reader, log._readers._group_reader)
-        monkeypatch.setattr(log._readers, "_group_reader", open_reader)
-        monkeypatch.setattr(log._arrivals, "wait", scene.wait)
+        open_reader = partial(scene.open_reader, readers_of(log)._group_reader)
+        monkeypatch.setattr(readers_of(log), "_group_reader", open_reader)
+        monkeypatch.setattr(arrivals_of(log), "wait", scene.wait)
         log.create_topic("t", partitions=1)
         fill(log, 1)
         yield scene
@@ -210,7 +211,7 @@ def test_failed_event_that_is_gone_is_not_retried(scene: Scene, elsewhere: Elsew
 def test_retry_ends_when_its_event_is_gone(scene: Scene, elsewhere: Elsewhere) -> None:
     def take_away() -> None:
         scene.take_away(elsewhere)
-        scene.readers[0]._beat()  # it notices
+        scene.readers[0]._beat()  # it learns that the hold is lost
 
     scene.first_wait = take_away
     assert scene.log.process("t", "g", _fail, follow=False) == 0
@@ -231,7 +232,7 @@ def test_partition_lost_during_processing_stays_lost(
         scene.other.seek("t", "g", "earliest")
         uid, now_ms = scene.other.topic("t").uid, scene.clock.now_ms()
         holds.extend(
-            scene.other._index.hold(
+            index_of(scene.other).hold(
                 "g", uid, [0], "another", until_ms=now_ms + HOLD_MS, now_ms=now_ms
             )
         )
@@ -243,8 +244,8 @@ def test_partition_lost_during_processing_stays_lost(
 
 
 def test_attempts_are_forgotten_with_the_partition(scene: Scene) -> None:
-    """Who follows for years must not remember every event that ever failed."""
-    reader = scene.log._readers._group_reader(scene.log.topic("t"), "g")
+    """A reader that follows for years must not remember every failed event."""
+    reader = readers_of(scene.log)._group_reader(scene.log.topic("t"), "g")
     processing = Processing(reader, _fail, Again(), None, lambda: False)
     for number in range(5):
         batch = reader.next_batch(1)

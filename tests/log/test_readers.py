@@ -12,7 +12,8 @@ from chronoline.core.errors import InvalidInput, StoreClosed
 from chronoline.log import Again, Event, Log, NewEvent
 from chronoline.log.format import DamagedObject
 from chronoline.testing import ManualClock
-from tests.log.waiting import Waiter, opened
+from tests.log.internals import readers_of
+from tests.log.waiters import Waiter, opened
 
 
 def fill(log: Log, count: int) -> None:
@@ -43,8 +44,8 @@ def test_close_notes_progress_of_processed_events(log: Log) -> None:
 def test_two_readers_share_the_partitions(log: Log, url: str) -> None:
     topic = log.topic("t")
     with Log(url, hold_ms=60_000) as other:
-        mine, theirs = (each._readers._group_reader(topic, "a") for each in (log, other))
-        mine._beat()  # it hears of the other
+        mine, theirs = (readers_of(each)._group_reader(topic, "a") for each in (log, other))
+        mine._beat()  # it learns of the other reader
         fill(log, 40)
         shares: list[set[int]] = []
         for reader in (mine, theirs):
@@ -238,7 +239,7 @@ def test_stop_notes_progress_of_the_current_event(log: Log) -> None:
 
 
 def test_reading_a_stopped_or_closed_log_raises(log: Log) -> None:
-    """Nothing would look like the end of a log in which there is nothing."""
+    """An empty result would look like an empty log."""
     fill(log, 4)
     calls: list[Callable[[], object]] = [
         lambda: log.read("t", follow=False),

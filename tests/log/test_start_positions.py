@@ -7,6 +7,7 @@ import pytest
 from chronoline.log import Log
 from chronoline.testing import ManualClock
 from tests.log import timed
+from tests.log.internals import objects_of
 from tests.log.timed import fill
 
 clock = timed.clock
@@ -18,14 +19,14 @@ def test_start_time_includes_appends_in_progress(
 ) -> None:
     fill(log, 1)
     clock.advance(1_000)
-    put = log._objects.put
+    put = objects_of(log).put
 
     def put_slowly(name: str, data: bytes) -> None:
         put(name, data)
         clock.advance(5_000)
 
     began = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
-    monkeypatch.setattr(log._objects, "put", put_slowly)
+    monkeypatch.setattr(objects_of(log), "put", put_slowly)
     fill(log, 1)
     for seconds, expected in ((0, [1]), (1, [1]), (5, [1]), (6, [])):
         start = began + timedelta(seconds=seconds)

@@ -12,6 +12,7 @@ from chronoline.log import CaughtUp, Event, Log, NewEvent, Notification
 from chronoline.log.contract import Hold
 from chronoline.log.format import DamagedObject
 from chronoline.testing import ManualClock
+from tests.log.internals import index_of
 
 
 def fill(log: Log, count: int, partition: int = 0) -> None:
@@ -52,15 +53,15 @@ def _never(event: Event) -> None:
 
 def test_event_during_the_release_is_read(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 1)
-    let_go = log._index.let_go
+    let_go = index_of(log).let_go
     late = iter([1])
 
     def letting_go(holds: list[object]) -> None:
-        for _ in late:  # whoever is started for this one meets the hold, and stops
+        for _ in late:  # a reader that is started for this event finds the hold, and stops
             fill(log, 1)
         let_go(holds)  # type: ignore[arg-type]  # they are passed on as they came
 
-    monkeypatch.setattr(log._index, "let_go", letting_go)
+    monkeypatch.setattr(index_of(log), "let_go", letting_go)
     read: list[Event] = []
     done = log.read_until_current("t", "g", 0, read.append)
     assert (done.handled, done.current) == (2, True)
@@ -70,7 +71,7 @@ def test_failed_progress_repeats_events_before_current(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 2)
-    progress_all = log._index.progress_all
+    progress_all = index_of(log).progress_all
     errors = iter([StoreUnavailable("away")])
 
     def fail_once(notes: Sequence[tuple[Hold, int]], *, now_ms: int) -> list[Hold | None]:
@@ -78,7 +79,7 @@ def test_failed_progress_repeats_events_before_current(
             raise error
         return progress_all(notes, now_ms=now_ms)
 
-    monkeypatch.setattr(log._index, "progress_all", fail_once)
+    monkeypatch.setattr(index_of(log), "progress_all", fail_once)
     done = log.read_until_current("t", "g", 0, lambda event: None)
     assert done == CaughtUp(handled=4, current=True, sequence=2)
     assert [each.lag for each in log.groups("t") if each.partition == 0] == [0]

@@ -1,4 +1,4 @@
-"""What was answered is there, in sequence and without gaps; what failed leaves nothing to see."""
+"""Answered appends exist in order and without gaps; failed ones are invisible."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,13 @@ from chronoline.core.errors import (
     TopicNotFound,
 )
 from chronoline.log import Log, NewEvent
-from chronoline.log import writer as appending_module
+from chronoline.log import writer as writer_module
 from chronoline.log.contract import NewChunk
 from chronoline.log.events import MAX_VALUE_BYTES
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.partitioner import partition_id
-from tests.log.waiting import PATIENCE_S
+from tests.log.internals import index_of, objects_of
+from tests.log.waiters import PATIENCE_S
 
 
 def values(log: Log, partition: int | None = None) -> list[bytes | None]:
@@ -54,7 +55,7 @@ def test_many_writers_share_objects_and_leave_no_gaps(log: Log) -> None:
         found = [event.sequence for event in log.read("t", partition=partition, follow=False)]
         assert found == list(range(len(found)))
         assert sorted(s for p, s in answered if p == partition) == found
-    assert len(list(log._objects.list())) < 320
+    assert len(list(objects_of(log).list())) < 320
 
 
 def test_a_large_append_is_cut_into_objects_in_order(url: str) -> None:
@@ -66,16 +67,16 @@ def test_a_large_append_is_cut_into_objects_in_order(url: str) -> None:
         assert [event.sequence for event in log.read("t", partition=1, follow=False)] == list(
             range(10)
         )
-        assert max(stored.size_bytes for stored in log._objects.list()) < 2_000
+        assert max(stored.size_bytes for stored in objects_of(log).list()) < 2_000
 
 
 def test_uncommitted_append_is_invisible(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: Any, **__: Any) -> list[int]:
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
     with monkeypatch.context() as patch:
-        patch.setattr(log._index, "commit", lost)
+        patch.setattr(index_of(log), "commit", lost)
         with pytest.raises(StoreUnavailable):
             log.append("t", value=b"lost")
     assert values(log) == []
@@ -85,7 +86,7 @@ def test_uncommitted_append_is_invisible(log: Log, monkeypatch: pytest.MonkeyPat
 
 
 def test_unknown_commit_is_settled_by_repetition(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = log._index.commit
+    commit = index_of(log).commit
     failures = iter([OutcomeUnknown("lost"), StoreUnavailable("still gone")])
 
     def unsure(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
@@ -94,8 +95,8 @@ def test_unknown_commit_is_settled_by_repetition(log: Log, monkeypatch: pytest.M
             raise failure
         return answer
 
-    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
-    monkeypatch.setattr(log._index, "commit", unsure)
+    monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(index_of(log), "commit", unsure)
     assert log.append("t", value=b"once", partition=1).sequence == 0
     assert values(log) == [b"once"]
 
@@ -103,7 +104,7 @@ def test_unknown_commit_is_settled_by_repetition(log: Log, monkeypatch: pytest.M
 def test_unknown_commit_stays_unknown_after_a_refusal(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = log._index.commit
+    commit = index_of(log).commit
     errors = iter([OutcomeUnknown("lost")])
 
     def done_and_refused(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
@@ -112,8 +113,8 @@ def test_unknown_commit_stays_unknown_after_a_refusal(
             raise error
         raise StoreError("the token has expired")
 
-    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
-    monkeypatch.setattr(log._index, "commit", done_and_refused)
+    monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(index_of(log), "commit", done_and_refused)
     with pytest.raises(OutcomeUnknown, match=r"lost.*the token has expired"):
         log.append("t", value=b"done")
     assert values(log) == [b"done"]
@@ -125,13 +126,13 @@ def test_unknown_commit_stays_unknown_after_a_refusal(
 def commits(log: Log, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[NewChunk]]:
     """The chunks of each commit that follows."""
     made: list[Sequence[NewChunk]] = []
-    commit = log._index.commit
+    commit = index_of(log).commit
 
     def noted(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
         made.append(list(chunks))
         return commit(name, chunks, **more)
 
-    monkeypatch.setattr(log._index, "commit", noted)
+    monkeypatch.setattr(index_of(log), "commit", noted)
     return made
 
 
@@ -161,9 +162,9 @@ class Gathered:
     def __init__(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log = log
         self._entered, self._gate = threading.Event(), threading.Event()
-        self._put = log._objects.put
+        self._put = objects_of(log).put
         self.made = commits(log, monkeypatch)
-        monkeypatch.setattr(log._objects, "put", self._put_at_the_gate)
+        monkeypatch.setattr(objects_of(log), "put", self._put_at_the_gate)
 
     def _put_at_the_gate(self, name: str, data: bytes) -> None:
         self._entered.set()
@@ -171,7 +172,7 @@ class Gathered:
         self._put(name, data)
 
     def append(self, asked: Sequence[Sequence[int]]) -> list[set[int]]:
-        """Appends to so many partitions each; answers the partitions of each commit after the first."""
+        """Appends to these partitions; returns the partitions of each commit after the first."""
         self.log.append_later("t", [NewEvent(value=b"0", partition=0)])
         assert self._entered.wait(PATIENCE_S)
         later = [
@@ -196,13 +197,13 @@ def gathered(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gathered]:
 
 def test_chunk_limit_does_not_cut_joint_appends(gathered: Gathered) -> None:
     together = gathered.append([[1, 2], [3, 4], [4, 5, 3], [0, 1, 2, 3], [7, 6], [0]])
-    # The one with more partitions than a commit takes is cut, and nobody else for it.
+    # Only the append with more partitions than a commit takes is cut.
     assert together == [{1, 2}, {3, 4, 5}, {0, 1, 2}, {3}, {7, 6, 0}]
 
 
 def test_appends_to_one_partition_each_share_commits_with_any(gathered: Gathered) -> None:
     asked = [*([each] for each in (7, 6, 5, 4, 3, 2, 1, 0) * 5), [2, 4, 2], [6, 4]]
-    # Those that must be together are, and the others take few commits more.
+    # Appends that fit stay whole, and few commits more are needed.
     assert gathered.append(asked) == [{2, 4, 6}, {7, 5, 3}, {1, 0}]
     for partition in range(8):
         events = gathered.log.read("t", partition=partition, follow=False)
@@ -213,7 +214,7 @@ def test_appends_to_one_partition_each_share_commits_with_any(gathered: Gathered
 def test_writer_swept_before_its_commit_writes_again(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = log._objects.put
+    put = objects_of(log).put
     swept: list[int] = []
 
     def put_and_freeze(name: str, data: bytes) -> None:
@@ -221,7 +222,7 @@ def test_writer_swept_before_its_commit_writes_again(
         if not swept:
             swept.append(log.sweep(grace_ms=0))
 
-    monkeypatch.setattr(log._objects, "put", put_and_freeze)
+    monkeypatch.setattr(objects_of(log), "put", put_and_freeze)
     assert log.append("t", value=b"slow", partition=2).sequence == 0
     assert swept == [1]
     assert values(log) == [b"slow"]

@@ -1,4 +1,4 @@
-"""The contract of seed 004, rule by rule, and against a model in plain Python."""
+"""The contract of a pipe's input, rule by rule, and against a model in plain Python."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.pipe.spark.expressions import Contract, read_records
-from tests.spark.changing import setting
-from tests.spark.contract_model import ACTION, DEADLINE, ID, Asked, Header, Record, read
+from tests.spark.contract_model import ACTION, DEADLINE, ID, Header, ReadRecord, Record, read
+from tests.spark.environment import setting
 
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, time_us bigint, "
@@ -23,12 +23,12 @@ WHEN = b"2026-01-31T12:00:00.123Z"
 WHEN_MS = 1_769_860_800_123
 
 
-def ask(spark: SparkSession, records: Sequence[Record], contract: Contract) -> list[Asked]:
+def ask(spark: SparkSession, records: Sequence[Record], contract: Contract) -> list[ReadRecord]:
     rows = [(r.key, r.value, r.topic, r.partition, r.offset, r.time_us, r.headers) for r in records]
     frame = spark.createDataFrame(rows, SCHEMA).coalesce(1)
     frame = frame.withColumn("timestamp", F.timestamp_micros("time_us")).drop("time_us")
     return [
-        Asked(
+        ReadRecord(
             partition=row.partition,
             offset=row.offset,
             action=row.action,
@@ -235,7 +235,7 @@ def test_other_headers_pass_unchanged(spark: SparkSession) -> None:
         offset=1 << 40,
     )
     (asked,) = ask(spark, [record], Contract())
-    assert asked == Asked(
+    assert asked == ReadRecord(
         partition=7,
         offset=1 << 40,
         action="create",

@@ -144,7 +144,7 @@ def test_idle_query_is_checked_before_it_counts(
     kept.keep()
     started[-1].ended = [Progress(0, 1)]
     assert list(kept.observed())
-    # Whoever observes it is busy for a while; it moves.
+    # The observer is busy for a while; the query moves.
     time.now_s += 15
     started[-1].ended.append(Progress(1, 2))
     assert stillness_s() == 15

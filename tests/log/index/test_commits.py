@@ -1,4 +1,4 @@
-"""Commits: sequences without gaps, and one answer for each name, whatever has become of it."""
+"""Commits: sequences without gaps, and one lasting answer for each name."""
 
 import pytest
 
@@ -115,7 +115,7 @@ def test_index_stays_tied_to_its_first_log(another: Open) -> None:
     assert another().log_id() == "one"
 
 
-# What is not there
+# Missing topics and partitions
 
 UNKNOWN = {
     "topic": NewChunk(99, 0, 1, 108, 10),
@@ -147,7 +147,7 @@ def test_commit_times_never_decrease_in_a_partition(index: Index) -> None:
     assert [chunk.appended_ms - NOW for chunk in all_chunks(index, 1)] == [0]
 
 
-# Many at once
+# Concurrency
 
 
 def test_many_writers_leave_no_gaps_and_no_duplicates(index: Index, another: Open) -> None:

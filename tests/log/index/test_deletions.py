@@ -1,4 +1,4 @@
-"""Deleted topics and groups: at once for everybody, whole in the end, and nothing of them comes back."""
+"""Deleted topics and groups disappear at once, are purged completely, and never come back."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The index on DynamoDB: what its conformance to the contract does not show."""
+"""The index on DynamoDB: the behaviour that the conformance suite does not cover."""
 
 import json
 import os

@@ -51,7 +51,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "_PATIENCE_S", 0.1)
 
 
-# Others in between
+# Concurrent changes
 
 
 def test_empty_table_can_be_opened_twice_at_once(dynamodb_url: str, line: Line) -> None:
@@ -65,7 +65,7 @@ def test_empty_table_can_be_opened_twice_at_once(dynamodb_url: str, line: Line) 
 
 
 def test_progress_during_a_takeover_is_kept(index: Index, line: Line, dynamodb_url: str) -> None:
-    """The holder's clock is behind: what is over for the other lives for it."""
+    """The clock of the holder is slow: its hold still lives when the other process sees its end."""
     fill(index, 9)
     slow = held(take(index, "slow", until_ms=NOW + 10))
     other = DynamoDbIndex(dynamodb_url)
@@ -191,7 +191,7 @@ def test_upkeep_that_was_not_answered_is_done_once(index: Index, line: Line) -> 
     assert index.unreferenced(10) == ["o0", "o2"]
 
 
-# Others who write, and a server that has too much to do
+# Conflicts and throttling
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_permanent_refusal_is_not_retried(index: Index, line: Line) -> None:
     assert append(index, "a", {0: 1}) == [0]
 
 
-# Servers that are gone
+# Unreachable servers
 
 
 def test_unreachable_endpoint_fails_at_once(aws: None) -> None:
@@ -308,7 +308,7 @@ def test_a_server_that_hangs_or_is_gone(
 
 
 class Hidden:
-    """Takes an item away, as if it were not written yet, and brings it back."""
+    """Hides an item, as if it were not written yet, and restores it."""
 
     def __init__(self, client: "DynamoDBClient", first_sequence: int) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Groups: who is there, who holds what, and progress that only the holder can write, never backwards."""
+"""Groups: members, holds, and progress that only the holder writes and that never decreases."""
 
 from chronoline.log.contract import GroupState, Hold, Index
 from tests.log.index.conftest import Open
@@ -12,7 +12,7 @@ def join(
 
 
 def states(index: Index) -> list[tuple[str | None, int]]:
-    """Who holds each partition that the groups have, and their progress."""
+    """Returns the holder and the progress of each partition of the groups."""
     return [(state.holder, state.sequence) for state in index.groups(TOPIC.uid)]
 
 
@@ -57,7 +57,7 @@ def test_many_may_join_at_once(index: Index, another: Open) -> None:
     names = [f"m{number:02}" for number in range(16)]
     for name in names:
         join(index, name, until_ms=NOW + 1)
-    # All of them are gone, and come again together.
+    # All members lapse, and join again together.
     at_once(lambda n: join(handles[n], names[n], until_ms=NOW + 50, now_ms=NOW + 1), range(16))
     assert join(index, "m00", now_ms=NOW + 2) == names
 
@@ -147,7 +147,7 @@ def test_contenders_for_many_partitions_share_them(index: Index, another: Open) 
     assert sorted(taken) == [0, 1, 2, 3]
 
 
-# Renewing and letting go
+# Renewal and release
 
 
 def test_a_live_hold_is_renewed(index: Index) -> None:

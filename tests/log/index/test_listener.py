@@ -1,4 +1,4 @@
-"""Listening: an engine that hears of what other processes append tells of it at once."""
+"""The listener: an engine with notifications reports appends of other processes at once."""
 
 from queue import SimpleQueue
 
@@ -18,7 +18,7 @@ def heard() -> Heard:
 
 @pytest.fixture
 def listening(another: Open, heard: Heard) -> Index:
-    """A handle that listens, where the engine can, and has said that something may have been missed."""
+    """A handle whose listener has started; engines without a listener are skipped."""
     index = another()
     if type(index).listen is Index.listen:
         pytest.skip("the engine hears nothing")

@@ -1,4 +1,4 @@
-"""Notices: one of those who see new events tells of them, and nothing appended meanwhile is forgotten."""
+"""Notices: one claimant notifies of new events, and no concurrent append is forgotten."""
 
 from chronoline.log.contract import Index, Notice
 from tests.log.index.conftest import Open
@@ -42,7 +42,7 @@ def test_dead_notifier_is_replaced(index: Index) -> None:
     append(index, "b", {0: 1})
     notice = begun(index, NOW + LATENCY_MS)
     assert notice == Notice(TOPIC.uid, 0, 4, NOW + LATENCY_MS)
-    # It was only frozen, and comes back: that ends nothing of the other's.
+    # The first claimant was only frozen: its end does not end the other notice.
     assert index.end_notice(dead, now_ms=NOW + LATENCY_MS + 1) is None
     assert begin(index, NOW + LATENCY_MS + 2) == NOW + 2 * LATENCY_MS
     assert index.untold(TOPIC.uid) == [0]
@@ -118,12 +118,12 @@ def test_untold_events_can_be_told_again(index: Index) -> None:
 
 def test_running_notice_does_not_cover_untold_events(index: Index) -> None:
     append(index, "a", {0: 5})
-    notice = begun(index)  # who is told of it stops before the end
+    notice = begun(index)  # its reader stops before the end
     index.untell(TOPIC.uid, 0, sequence=3)
     assert index.end_notice(notice, now_ms=NOW + 1) is None
     assert index.untold(TOPIC.uid) == [0]
     second = begun(index, NOW + 2)
-    index.untell(TOPIC.uid, 0, sequence=5)  # and the next comes to the end of what there was
+    index.untell(TOPIC.uid, 0, sequence=5)  # and the next reader reaches the end
     append(index, "b", {0: 1})
     assert index.end_notice(second, now_ms=NOW + 3) is None
     assert index.untold(TOPIC.uid) == [0]

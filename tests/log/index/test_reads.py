@@ -1,4 +1,4 @@
-"""Reading: chunks in sequence, from any sequence on, and the sequence of a moment."""
+"""Reads: chunks in order from any sequence, and the sequence at a time."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def test_partitions_and_topics_are_read_apart(index: Index) -> None:
     assert all_chunks(index, 0, topic_uid=99) == []
 
 
-# The sequence of a moment
+# The sequence at a time
 
 
 def test_sequence_at_a_time(index: Index) -> None:
@@ -129,7 +129,7 @@ def test_compaction_hides_no_event_from_a_start_time(index: Index) -> None:
     chunks = fill(index, 4)  # at NOW, NOW + 1, …
     assert merge(index, chunks[1:3], "merged")
     assert index.sequence_at(TOPIC.uid, 0, NOW + 1) == 1
-    # The event of NOW + 2 lies in the merged chunk: what came before it is read again, nothing is lost.
+    # The event of NOW + 2 lies in the merged chunk: earlier events are read again, none is lost.
     assert index.sequence_at(TOPIC.uid, 0, NOW + 2) == 1
     assert index.sequence_at(TOPIC.uid, 0, NOW + 3) == 3
     times = [chunk.appended_ms for chunk in all_chunks(index)]

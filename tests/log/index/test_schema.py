@@ -1,4 +1,4 @@
-"""The schema of the SQL engines: made by whoever comes first, and refused if it is newer than we know."""
+"""The schema of the SQL engines: the first process makes it; a newer version is refused."""
 
 import sqlite3
 from pathlib import Path

@@ -29,7 +29,7 @@ def test_sweep_returns_uncommitted_objects(index: Index, another: Open) -> None:
     append(index, "b", {0: 1})
     names = ["c", "a", "b"]
     assert sorted(index.sweep(names, now_ms=NOW)) == ["a", "c"]
-    # Whoever swept may have died before it deleted them.
+    # The first sweeper may have died before it deleted them.
     assert sorted(another().sweep(names, now_ms=NOW + 1)) == ["a", "c"]
     assert index.sweep([], now_ms=NOW) == []
 

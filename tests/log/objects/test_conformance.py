@@ -1,4 +1,4 @@
-"""What every engine of objects does."""
+"""The contract of objects, on every engine."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

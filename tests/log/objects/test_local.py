@@ -1,4 +1,4 @@
-"""What is particular to files: flushing, folders, disks that fail."""
+"""Objects in files: flushes, folders, and failing disks."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ NAME = "01KDVDN00000000000000000AA"
 
 
 class Stopped(BaseException):
-    """In the place of the end of the process."""
+    """Raised instead of the end of the process."""
 
 
 def stop(error: BaseException) -> NoReturn:
@@ -32,7 +32,7 @@ def objects(tmp_path: Path) -> LocalObjects:
 
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What is flushed, in order."""
+    """The flushed paths, in order."""
     paths: list[Path] = []
     fsync = os.fsync
 

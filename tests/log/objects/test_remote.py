@@ -1,4 +1,4 @@
-"""What can go wrong with a bucket, and what is said of it."""
+"""Failures of buckets, and their errors."""
 
 import os
 import socket
@@ -61,7 +61,7 @@ def at(endpoint: str, bucket: str = "events", *, answer_s: float = 10) -> Remote
     return RemoteObjects(f"s3://{bucket}/p?endpoint={quote(endpoint, safe='')}", answer_s=answer_s)
 
 
-# Answers that are lost
+# Lost answers
 
 
 @pytest.mark.parametrize("fault", ["close", "reset", "not sent", "500", "503", "429"])
@@ -131,7 +131,7 @@ def test_bare_404_is_unavailable(behind: RemoteObjects, faulty: FaultyServer, ca
         CALLS[call](behind)
 
 
-# Stores that are not there
+# Unavailable servers
 
 
 @pytest.mark.parametrize("call", CALLS)

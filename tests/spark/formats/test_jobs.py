@@ -17,8 +17,7 @@ from chronoline.core.errors import MissingExtra
 from chronoline.log import Log
 from chronoline.spark import register
 from tests.conftest import miss
-from tests.spark.changing import setting
-from tests.spark.environment import environment, python_of_workers
+from tests.spark.environment import environment, python_of_workers, setting
 from tests.spark.formats import jobs
 from tests.spark.formats.timelines import Timeline
 

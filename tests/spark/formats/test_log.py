@@ -17,6 +17,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from chronoline.core.errors import ChronolineError
 from chronoline.log import Event, Log, NewEvent
 from chronoline.spark.log import LogSource
+from tests.log.internals import index_of, objects_of
 
 EVERY_BYTE = bytes(range(256))
 HEADERS = (("b", b"1"), ("a", EVERY_BYTE), ("b", None), ("", b""), ("ä", b"2"))
@@ -146,7 +147,7 @@ def test_dropped_events_fail_or_are_skipped(session: SparkSession, log: Log, url
     for n in range(4):
         fill(log, 3, first=3 * n)
     for partition in range(3):
-        log._index.trim(log.topic("in").uid, partition, before_sequence=2)
+        index_of(log).trim(log.topic("in").uid, partition, before_sequence=2)
     assert numbers(read(session, url).collect()) == list(range(6, 12))
     start = json.dumps({"0": 0, "1": 2, "2": 2})
     with pytest.raises(
@@ -295,7 +296,7 @@ def test_a_stream_that_lost_events_fails_or_goes_on(
     run(read_stream(session, url).select("value"), url, tmp_path / "checkpoint")
     fill(log, 3, first=3)
     fill(log, 3, first=6)
-    log._index.trim(log.topic("in").uid, 0, before_sequence=2)
+    index_of(log).trim(log.topic("in").uid, 0, before_sequence=2)
     with pytest.raises(PySparkException, match="events 1 to 1 of topic 'in', partition 0, were"):
         run(read_stream(session, url).select("value"), url, tmp_path / "checkpoint")
     frame = read_stream(session, url, failOnDataLoss="false").select("value")
@@ -374,7 +375,7 @@ def test_a_large_batch_that_runs_again_adds_nothing(
         written = len(out(log))
         objects = {
             chunk.object_name
-            for chunk in log._index.chunks(log.topic("out").uid, 0, from_sequence=0, limit=99)
+            for chunk in index_of(log).chunks(log.topic("out").uid, 0, from_sequence=0, limit=99)
         }
         cut_commit(tmp_path / "checkpoint")
         run(frame, url, tmp_path / "checkpoint")
@@ -426,10 +427,10 @@ def test_next_query_finishes_an_interrupted_commit(
         index.execute(
             "CREATE TRIGGER stop BEFORE INSERT ON chunks BEGIN SELECT RAISE(ABORT, 'not today'); END"
         )
-        before = len(list(log._objects.list()))
+        before = len(list(objects_of(log).list()))
         with pytest.raises(PySparkException, match="not today"):
             run(frame, url, tmp_path / "checkpoint")
-        assert len(list(log._objects.list())) == before + 1
+        assert len(list(objects_of(log).list())) == before + 1
         index.execute("DROP TRIGGER stop")
     assert out(log) == []
     run(frame, url, tmp_path / "checkpoint")

@@ -126,7 +126,7 @@ moments_us = st.integers(-3_000, 12_000)
 
 
 def holds(condition: Filter, value: object) -> bool:
-    """What Spark makes of the condition."""
+    """Returns whether Spark evaluates the condition to true."""
     match condition:
         case EqualTo(_, other):
             return bool(value == other)

@@ -25,7 +25,7 @@ def ms(value: datetime) -> int:
 
 
 def reader(timeline: Timeline, **options: Any) -> MessagesReader:
-    """What the driver makes of these options."""
+    """Returns the reader that the driver makes from these options."""
     given = Options("chronoline", timeline.options | options)
     made = make_reader(given, schema_of("messages"), timeline.now)
     assert isinstance(made, MessagesReader)
@@ -179,7 +179,7 @@ def test_large_bodies_come_in_small_pages(timeline: Timeline) -> None:
     assert all(rows * size <= 16 * 1024 * 1024 for rows in sizes[1:])
 
 
-# What is refused, on the driver
+# Refusals on the driver
 
 
 @pytest.mark.parametrize(

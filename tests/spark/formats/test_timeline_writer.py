@@ -351,7 +351,7 @@ def test_a_stream_that_lost_its_checkpoint_adds_nothing(
     assert (timeline.ids(), timeline.message("a").version) == ({"a"}, version)
 
 
-# What is refused, on the driver
+# Refusals on the driver
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""A pipe with other settings than the contract's, and one that cannot do as it should."""
+"""Pipes with other settings than those of the contract, and pipes that are frozen, busy or fail to start.
+
+The tests set private members of a pipe: no setting makes it look frozen or busy.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,7 @@ def test_busy_supervisor_keeps_its_input(
         assert busy.wait(PATIENCE_S)
         until(lambda: all(lane.done > lane._seen for lane in pipe._lanes), "lanes move unseen")
         for lane in pipe._lanes:
-            lane._moved_s -= 1_000  # as if it had been busy for so long
+            lane._moved_s -= 1_000  # as if it had been busy for that time
         beat_ms = alive_until_ms()
         until(lambda: alive_until_ms() > beat_ms, "it shows life", patience_s=20)
         seen = {lane: lane._seen for lane in pipe._lanes}

@@ -244,7 +244,7 @@ def test_the_kafka_example_runs_on_a_standalone_cluster(
 
 
 def _checked(*config: str, **env: str) -> str:
-    """What a check prints, in the session of the tests: the pipe takes all that the cluster has."""
+    """Returns the output of a check in the session of the tests: the pipe uses the whole cluster."""
     answer = pipe("check", *config, **env | {"CHRONOLINE_PIPE_SPARK__MASTER": ""})
     assert answer.exit_code == 0, answer.output
     return answer.stdout

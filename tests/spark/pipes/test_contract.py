@@ -1,4 +1,4 @@
-"""What a pipe promises about single records, on one running pipe for each place."""
+"""The contract for single records, on one running pipe for each place."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_malformed_records_go_to_the_dead_letter_topic(running: Running) -> None
             "header chronosAction is 'explode'; write cancel or reschedule, or leave it out"
         ),
     }
-    if isinstance(scene.place, OnServers):  # a log does not take so many
+    if isinstance(scene.place, OnServers):  # a log does not take that many
         many = scene.send("many", now_ms(), headers=[("x", b"")] * 256)
         wrong[many] = "there are 257 headers; at most 256 are allowed"
         _check_poison(scene)
@@ -287,6 +287,6 @@ def test_metrics_and_status_agree_with_what_was_sent(running: Running) -> None:
 
 
 def test_every_message_is_accounted_for_once(running: Running) -> None:
-    """The last of this file: over all that the others sent."""
+    """The last test of this module: it checks the records of all the others."""
     assert not running.scene.account()
     assert running.scene.held() == 0

@@ -27,7 +27,7 @@ def scene(embedded: Embedded) -> Iterator[Scene]:
 
 @pytest.fixture(scope="module")
 def seen(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a process of its own saw: here all tests share one session."""
+    """The report of a separate process: here all tests share one session."""
     folder: Path = tmp_path_factory.mktemp("own-session")
     # Between two of its looks there is time to stop the session: that leaves another state than stopping.
     flags = json.dumps(scene.flags(failure_detection_interval_ms=2_500))

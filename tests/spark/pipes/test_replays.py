@@ -80,7 +80,7 @@ def test_lost_checkpoint_adds_nothing_after_firing(
 
 
 def _fire_all(scene: Scene) -> None:
-    """What the lanes of a pipe do, without an output."""
+    """Fires messages as the lanes of a pipe do, without an output."""
     topic = scene.topic
     leased = scene.store.reserve(
         topic.uid, topic.all_buckets, consumer="test", limit=100, lease_ms=60_000, now_ms=now_ms()
@@ -106,7 +106,7 @@ def _check_nothing_is_added(
     with enqueueing(spark, scene, claims, checkpoint) as query:
         (marker,) = scene.send_all([scene.record(f"marker-{now_ms()}", now_ms() + HOUR_MS)])
         scene.wait_taken_in()
-        # What is read again is counted by Spark, and not by the store.
+        # Spark counts records that it reads again; the store does not.
         until(lambda: query.lastProgress is not None, "it has said what it read")
         read = sum(progress.numInputRows for progress in query.recentProgress)
     assert read > 1

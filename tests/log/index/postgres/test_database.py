@@ -1,4 +1,4 @@
-"""The index on one PostgreSQL server: servers that are lost, locks, and what processes say to each other."""
+"""The index on one PostgreSQL server: lost servers, locks, and notifications between processes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -16,7 +16,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases import postgres as database
-from chronoline.databases import postgres_listener as postgres_listening
+from chronoline.databases import postgres_listener
 from chronoline.databases.postgres import split_notify
 from chronoline.log.index.postgres import PostgresIndex
 from chronoline.log.index.postgres.notifications import Voice, parse_word
@@ -39,7 +39,7 @@ Heard = SimpleQueue[set[int] | None]
 
 @pytest.fixture(scope="module")
 def mortal_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """A server that may be killed: the others share theirs."""
+    """A server of its own, which the test may kill."""
     with PostgresServer(tmp_path_factory.mktemp("mortal") / "data") as server:
         yield server
 
@@ -58,7 +58,7 @@ def index(url: str) -> Iterator[PostgresIndex]:
 
 
 def wait_until_back(index: PostgresIndex) -> None:
-    """Asks the same index again until it answers; a look that fails changes nothing."""
+    """Repeats a read until the index answers."""
     for _ in range(100):
         try:
             index.list_topics()
@@ -70,7 +70,7 @@ def wait_until_back(index: PostgresIndex) -> None:
 
 @contextmanager
 def paused(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The server says nothing for a while, and is waited for only shortly."""
+    """Pauses the server; the time-out of an answer is short."""
     with monkeypatch.context() as patch:
         patch.setattr(database, "ANSWER_TIMEOUT_S", 0.2)
         server.pause()
@@ -206,7 +206,7 @@ def test_commits_in_opposite_order_do_not_deadlock(
     assert mortal_server.log_path.read_text().count("deadlock detected") == before
 
 
-# Hearing of others
+# Notifications of other processes
 
 
 def nothing_more(heard: Heard) -> bool:
@@ -220,8 +220,8 @@ def nothing_more(heard: Heard) -> bool:
 def test_silently_dead_connection_is_found(
     mortal_server: PostgresServer, index: PostgresIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_listening, "_CHECK_S", 0.05)
-    monkeypatch.setattr(postgres_listening, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(postgres_listener, "_CHECK_S", 0.05)
+    monkeypatch.setattr(postgres_listener, "_PATIENCE_S", 0.2)
     heard: Heard = SimpleQueue()
     index.listen(heard.put)
     assert heard.get(timeout=PATIENCE_S) is None
@@ -260,7 +260,7 @@ def test_unknown_own_commit_is_heard_as_foreign(
     assert heard.get(timeout=PATIENCE_S) is None
     with paused(mortal_server, monkeypatch), pytest.raises(OutcomeUnknown):
         append(index, "a", {0: 1})
-    # When it was given up, and again when it was done after all.
+    # Once when the commit times out, and again when it is applied.
     assert heard.get(timeout=PATIENCE_S) == {TOPIC.uid}
     assert append(index, "a", {0: 1}) == [0]
     assert heard.get(timeout=PATIENCE_S) == {TOPIC.uid}
