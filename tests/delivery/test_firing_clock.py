@@ -19,7 +19,7 @@ from tests.delivery.inbox import (
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock, put back by so much."""
+    """The clock of the machine, set back by `back_ms`."""
 
     back_ms = 0
 
@@ -72,7 +72,7 @@ def test_clock_rollback_does_not_stall_the_lane(
     agenda = Agenda(max_sleep_ms=HOUR_MS)
     with firing(store, topic, inbox, agenda=agenda, clock=clock, hold_ms=400):
         wait_until(lambda: (agenda.reserve_at(now_ms()) or 0) > now_ms() + HOUR_MS // 2)
-        # Its creator's clock was so wrong that nobody took notice.
+        # The clock of its creator was far off, so no notice was sent.
         unnoticed = NewMessage(id="unnoticed", due=now_ms() - 1_000)
         store.create(topic.uid, [unnoticed], now_ms=0)
         clock.back_ms = 500

@@ -1,4 +1,4 @@
-"""What a firing lane delivers: everything once, nothing early, and again what could not be."""
+"""Deliveries of a firing lane: each message once, none early, and failed ones again."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_several_lanes_share_a_timeline(store: Store, topic: Topic, inbox: Inbox
     assert remaining(store, topic) == 0
 
 
-# What changes while it runs
+# Changes while the lane runs
 
 
 def test_message_created_while_the_lane_runs(store: Store, topic: Topic, inbox: Inbox) -> None:

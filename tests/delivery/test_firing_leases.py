@@ -1,4 +1,4 @@
-"""Slow deliveries: a firing lane extends their leases, and knows what it has lost."""
+"""Slow deliveries: a firing lane extends their leases, and notices lost ones."""
 
 import threading
 

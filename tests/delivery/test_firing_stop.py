@@ -1,4 +1,4 @@
-"""Firing lanes start, stop and start again; what they hold is given back, what they delivered is acked."""
+"""Firing lanes start, stop and start again; held messages are released, delivered ones are acked."""
 
 import threading
 from collections import Counter

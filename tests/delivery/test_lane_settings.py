@@ -1,4 +1,4 @@
-"""What a publishing lane can be set to."""
+"""The settings of a publishing lane."""
 
 import pickle
 from typing import Any

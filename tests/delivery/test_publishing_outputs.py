@@ -1,4 +1,4 @@
-"""Outputs that are slow, fail, or refuse a message: what a publishing lane makes of it."""
+"""Outputs that are slow, fail, or refuse a message."""
 
 import threading
 
@@ -153,7 +153,7 @@ def test_many_confirmations_wake_once_and_errors_at_once(
     error: BaseException | None,
     wakes: int,
 ) -> None:
-    """It reaches into the lane: nobody outside sees when the storing thread wakes."""
+    """Reads private members: no public call shows when the storage thread wakes."""
     woken: list[None] = []
     lane = lane_of(store, topic, Outlet())
     monkeypatch.setattr(lane._lane, "wake", lambda: woken.append(None))
@@ -360,7 +360,7 @@ def test_only_confirmed_messages_have_a_receipt(store: Store, topic: Topic, outl
     assert receipts == ["a"]
 
 
-# From one window to the next
+# Consecutive windows
 
 
 @pytest.mark.parametrize("left_on_trial", [False, True])

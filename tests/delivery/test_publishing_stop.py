@@ -1,4 +1,4 @@
-"""Publishing lanes stop, are interrupted, and take over from others that died."""
+"""Publishing lanes stop, are interrupted, and take over from dead lanes."""
 
 import itertools
 import threading

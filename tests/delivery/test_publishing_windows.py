@@ -1,4 +1,4 @@
-"""What a publishing lane serves: its window, each message once and not early, beside other lanes."""
+"""Windows of a publishing lane: each message once and not early, beside other lanes."""
 
 import threading
 from typing import Any
@@ -250,7 +250,7 @@ def test_a_lane_serves_one_window_at_a_time(store: Store, topic: Topic, outlet: 
     assert waiting(store, topic) == 0
 
 
-# Changes while it serves
+# Changes during a window
 
 
 def test_clock_rollback_ends_the_window(

@@ -1,4 +1,4 @@
-"""Storage threads: group commit, fair turns, bounded queues, and errors that reach whom they concern."""
+"""Storage threads: group commit, fair turns, bounded queues, and errors for each caller."""
 
 import itertools
 import threading
@@ -40,7 +40,7 @@ def answer(future: Future[list[Outcome]]) -> list[str]:
 
 @pytest.fixture
 def busy(tap: Tap, threads: StorageThreads, topic: Topic) -> Future[list[Outcome]]:
-    """A commit that waits at the closed gate, so that what is asked next has to gather."""
+    """A commit that waits at the closed gate, so that later calls gather."""
     tap.gate.clear()
     first = threads.create(topic.uid, messages("first", 1))
     tap.wait_until_entered()
@@ -175,7 +175,7 @@ def test_leases_go_through_all_their_operations(
     ]
 
 
-# How many threads
+# The number of threads
 
 
 @pytest.mark.parametrize(("beside", "threads_expected"), [(False, 1), (True, 3)])
@@ -432,7 +432,7 @@ def test_cancelled_call_does_not_stop_the_thread(
     tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     given_up = threads.create(topic.uid, messages("a", 1))
-    given_up.cancel()  # as asyncio does to what it waits for with a time-out
+    given_up.cancel()  # as asyncio does at a time-out
     beside = threads.create(topic.uid, messages("b", 1))
     tap.gate.set()
     assert answer(busy) == ["done"]

@@ -56,12 +56,12 @@ def test_control_ends_with_its_parent() -> None:
     pid = int(parent.stdout)
     give_up = time.monotonic() + 30
     while _lives(pid) and time.monotonic() < give_up:
-        time.sleep(0.01)  # nobody is told of another's child
+        time.sleep(0.01)  # no signal tells of the end of a grandchild
     assert not _lives(pid)
 
 
 def _lives(pid: int) -> bool:
-    """Whether it runs; a zombie that nobody reaps does not."""
+    """Returns whether a process runs; a zombie does not."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"

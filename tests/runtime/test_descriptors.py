@@ -1,4 +1,4 @@
-"""Descriptors: how they are shared out, and which errors say that we are short of something."""
+"""Descriptors: their shares, and the errors that are local shortages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A capped listener: idle connections give way, busy ones stay, and nothing is lost count of."""
+"""A capped listener: idle connections are closed, busy ones stay, and the counts are exact."""
 
 from __future__ import annotations
 

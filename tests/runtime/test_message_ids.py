@@ -1,4 +1,4 @@
-"""Ids at the edge."""
+"""Ids of new messages."""
 
 from chronoline import NewMessage, new_id, new_message
 from chronoline.core.ids import id_time

@@ -1,4 +1,4 @@
-"""Bad input: the good ones are done, the bad ones named, and nothing is half done."""
+"""Bad input: good items are done, bad items are refused by name, and nothing is half done."""
 
 from collections.abc import Callable
 from typing import Any
@@ -203,7 +203,7 @@ def test_a_lease_of_a_bad_consumer(line: Line, case: str) -> None:
     assert line.ack(broken, lease) == ["invalid", "done"]
 
 
-# What no item can be blamed for
+# Errors of the whole call
 
 BAD_CALLS: dict[str, Callable[[Line, Any], object]] = {
     "create": lambda line, now: line.store.create(line.uid, [new("a")], now_ms=now),

@@ -1,4 +1,4 @@
-"""Attempts are counted, and what cannot be delivered goes to the dead letters and back."""
+"""Attempts are counted; undeliverable messages become dead letters and can be redriven."""
 
 import pytest
 

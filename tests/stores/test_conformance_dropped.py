@@ -1,4 +1,4 @@
-"""Every call on a topic that is gone raises `TopicNotFound`, also for those who knew it before."""
+"""Every call on a dropped topic raises `TopicNotFound`, also in a store that knew the topic."""
 
 from collections.abc import Callable
 from inspect import signature

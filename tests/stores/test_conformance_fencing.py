@@ -1,4 +1,4 @@
-"""A stale holder is refused, whatever became of its message, its id or its topic meanwhile."""
+"""A stale holder is refused after any change of its message, id or topic."""
 
 from itertools import product
 

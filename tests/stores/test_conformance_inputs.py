@@ -1,4 +1,4 @@
-"""Accounts of inputs: what is taken in is taken in once, whole, and by whoever has the claim."""
+"""Accounts of inputs: each batch is taken in once, as a whole, and only by the holder of the claim."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ UNTIL = NOW + 10_000
 
 @pytest.fixture(autouse=True)
 def _no_accounts(store: Store) -> None:
-    """Where tests share a database, what others left is not there."""
+    """Removes the rows of other tests from a shared database."""
     for source in (SOURCE, "pipe/other"):
         store.forget_inputs(source, now_ms=MAX_TIME_MS)
 
@@ -44,7 +44,7 @@ def claim(store: Store, partition: int = 0, holder: str = "a", *, now: int = NOW
 
 
 def intake(held: InputClaim, *entries: Entry, first: int = 0) -> Intake:
-    """Entries that stand one behind the other."""
+    """Returns an intake of consecutive records."""
     records = [InputRecord(first + place, entry) for place, entry in enumerate(entries)]
     return Intake(held, records, first + len(entries))
 
@@ -123,7 +123,7 @@ def test_source_is_forgotten_only_without_live_claims(line: Line) -> None:
     assert tally(line, intake(claim(line.store), new("x"))) == Tally(ignored=1)
 
 
-# Taking in
+# Intake
 
 
 def test_records_become_messages_and_the_position_moves_with_them(line: Line) -> None:

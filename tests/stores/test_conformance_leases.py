@@ -1,4 +1,4 @@
-"""What a holder does with its lease: extend, release, retry, bury, unreserve, ack, resume."""
+"""The operations on a lease: extend, release, retry, bury, unreserve, ack, resume."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ ALL: dict[str, Callable[[Line, Lease], str]] = {
 }
 
 
-# The guards that they share
+# Checks of every operation
 
 
 @pytest.mark.parametrize("operation", ALL)

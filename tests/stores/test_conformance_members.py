@@ -20,7 +20,7 @@ GROUP = "pipe"
 
 @pytest.fixture(autouse=True)
 def _nobody(store: Store) -> None:
-    """Where tests share a database, what others left is not there."""
+    """Removes the rows of other tests from a shared database."""
     for member in store.members(GROUP):
         store.leave(GROUP, member.name)
 

@@ -1,4 +1,4 @@
-"""What producers do: create, replace, reschedule, cancel."""
+"""The operations of producers: create, replace, reschedule, cancel."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Looking: select, lookup, bodies, held, owned, next_ts, count, forecast, scan. Nothing is changed by it."""
+"""Reads: select, lookup, bodies, held, owned, next_ts, count, forecast, scan. They change nothing."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

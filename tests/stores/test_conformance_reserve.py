@@ -1,4 +1,4 @@
-"""Leasing by ranges, and by (id, version) for those who looked first."""
+"""Leases by bucket ranges, and by (id, version)."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def reserve_in(line: Line, *ranges: BucketRange, limit: int = 100) -> Grant:
     )
 
 
-# What a lease is
+# The lease
 
 
 def test_a_lease_moves_ts_and_names_its_holder(line: Line) -> None:
@@ -45,7 +45,7 @@ def test_lease_length_counts_from_due_or_now(line: Line, by: str, due: int) -> N
     assert line["a"].due == due
 
 
-# When it can be leased
+# The time at which a message can be leased
 
 
 @pytest.mark.parametrize("by", ["reserve", "lease"])
@@ -103,7 +103,7 @@ def test_owner_can_change_a_message_until_its_reservation(line: Line) -> None:
     assert line.cancel("b") == ["leased"]
 
 
-# Which ones, and in which order
+# Selection and order
 
 
 def test_the_oldest_are_leased_first_across_the_ranges(make_line: MakeLine) -> None:

@@ -1,4 +1,4 @@
-"""Works that are done together: each answers for itself."""
+"""Works of one joint call: each has its own result."""
 
 from __future__ import annotations
 

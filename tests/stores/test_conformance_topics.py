@@ -1,4 +1,4 @@
-"""Topics: a new uid each time, settings that stay, and a name that is taken until all is gone."""
+"""Topics: a new uid each time, fixed settings, and a name that is taken until the purge."""
 
 import pytest
 

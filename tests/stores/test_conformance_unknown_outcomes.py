@@ -1,4 +1,4 @@
-"""A change that is asked for again because its answer was lost, whether it was done before or not."""
+"""A change that is repeated after a lost answer, whether the first attempt was done or not."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,7 +78,7 @@ def session() -> Session:
     return Session("one", "here")
 
 
-# Of consumers
+# Consumers
 
 
 @pytest.mark.parametrize("operation", ON_LEASES)
@@ -167,7 +167,7 @@ def test_message_changed_since_stays_unknown(line: Line, session: Session, opera
 def test_lapsed_lease_without_a_new_holder_stays_unknown(
     line: Line, session: Session, operation: str
 ) -> None:
-    """The first attempt went by an earlier clock, and may still be carried out."""
+    """The first attempt used an earlier clock reading, and may still be applied."""
     line.put("a")
     lease = reserve(line, session)
     line.now = lease.until
@@ -211,7 +211,7 @@ def test_ack_without_a_mark_stays_unknown(
     lease = reserve(line, session)
     if was_done:
         assert ask(line, "ack", lease, again=False).done
-        assert ask(line, "ack", lease).done  # its mark is there still
+        assert ask(line, "ack", lease).done  # its mark still exists
         line.now += 60_000
         line.store.purge(now_ms=line.now)
         assert word(ask(line, "ack", lease)) == "unknown"
@@ -237,7 +237,7 @@ def test_held_messages_are_told_apart_by_their_session(line: Line, session: Sess
     assert held(lease.session) == []
 
 
-# Of producers
+# Producers
 
 
 @pytest.mark.parametrize("operation", BY_OWNERS)

@@ -1,4 +1,4 @@
-"""Purging removes what nobody needs any more, and nothing else. Closing ends everything."""
+"""A purge removes only unneeded rows. A closed store refuses every call."""
 
 import time
 from collections.abc import Callable

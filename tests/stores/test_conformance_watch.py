@@ -1,4 +1,4 @@
-"""Watches: a sleeper hears of what falls due soon, from its own store and from others."""
+"""Watches: notices of messages that fall due soon, from the same store and from others."""
 
 import threading
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from chronoline.stores.contract import NOTICE_HORIZON_MS, Store, Watch
 from tests.stores.line import NOW, Line, MakeLine, new
 
 PATIENCE_S = 30.0
-"""Far longer than any engine needs; a wait ends when something is noticed."""
+"""Far longer than any engine needs; a wait ends at the first notice."""
 
 
 def hears(watch: Watch, line: Line, due: int) -> bool:
-    """Whether the watch tells of a message at `due`, or at least that one must look."""
+    """Returns whether the watch gets a notice for `due` or an empty notice."""
     give_up = threading.Event()
     timer = threading.Timer(PATIENCE_S, give_up.set)
     timer.start()
@@ -29,7 +29,7 @@ def hears(watch: Watch, line: Line, due: int) -> bool:
 
 
 def drain(watch: Watch) -> None:
-    """Takes what was told so far."""
+    """Takes the notices so far."""
     watch.wait(0)
 
 

@@ -1,4 +1,4 @@
-"""Crashes: whoever is killed while writing, what was answered holds.
+"""Crashes: an answered change survives the death of a writer or of the server.
 
 Writers are killed twenty times on each durable engine, and PostgreSQL's server several times under a
 client that goes on by itself.
@@ -37,7 +37,7 @@ FOREVER = TopicSettings(dedupe_ms=MAX_TIME_MS // 2)
 
 @dataclass
 class Diary:
-    """What writers said they were about to do, and what the store answered."""
+    """The changes that writers announced, and the answers of the store."""
 
     created: set[str] = field(default_factory=set)
     """Their creation was answered."""
@@ -71,15 +71,15 @@ def in_batches(store: Store, uid: int, ids: Iterable[str]) -> Iterator[str]:
 
 
 def write_and_be_killed(url: str, uid: int, run: str, diary: Diary, chance: random.Random) -> None:
-    """Starts a writer, lets it work for a while, and kills it at a moment of its own."""
+    """Starts a writer, and kills it at a random moment."""
     command = [sys.executable, "-m", "tests.stores.writer", url, str(uid), run]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         for _ in range(chance.randrange(2, 60)):
             diary.note(*json.loads(writer.stdout.readline()))
-        time.sleep(chance.uniform(0, 0.003))  # into the midst of whatever comes next
+        time.sleep(chance.uniform(0, 0.003))  # in the middle of the next change
         writer.kill()
-        # What it had said before it died counts; a line that it could not finish does not.
+        # Complete lines count; a line that the writer could not finish does not.
         for line in writer.stdout:
             if line.endswith(b"\n"):
                 diary.note(*json.loads(line))
@@ -125,14 +125,14 @@ def drain(store: Store, uid: int) -> set[str]:
 
 
 class Client:
-    """Creates, acks and cancels on one store, whatever happens to the server."""
+    """Creates, acks and cancels on one store while the server is killed."""
 
     def __init__(self, store: Store, uid: int) -> None:
         self.diary = Diary()
         self.answers = 0
         self.errors: list[Exception] = []
         self.broken: Exception | None = None
-        """What it should never have been told."""
+        """An unexpected error."""
         self.changed = threading.Condition()
         self._store, self._uid = store, uid
         self._stopped = threading.Event()
@@ -198,7 +198,7 @@ class Client:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[PostgresServer]:
-    """A server that may be killed: the others share theirs."""
+    """A server of its own, which the test may kill."""
     with PostgresServer(tmp_path / "data") as server:
         yield server
 
@@ -217,7 +217,7 @@ def test_answered_change_survives_the_death_of_the_server(own_server: PostgresSe
         assert len(client.diary.deleted) > SERVER_KILLS
 
 
-# A store that fails between a change and the look that would name its refusals
+# A store that fails between a change and the read that names its refusals
 
 
 def fail(*_: object, **__: object) -> dict[str, int]:

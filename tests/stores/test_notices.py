@@ -22,7 +22,7 @@ def test_own_notices_do_not_prevent_looks(
     watch = LocalWatch(lambda: bool(next(looks)), look_every_s=0.01)
     heard = []
     for _ in range(20):
-        watch.tell(OWN)  # there is always something to hear
+        watch.tell(OWN)  # there is always a notice
         heard += watch.wait(1)
     assert Notice() in heard
     assert heard.count(OWN) == 20

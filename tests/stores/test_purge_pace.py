@@ -1,4 +1,4 @@
-"""How long a process rests between two rounds of purging."""
+"""The pause of a process between two purge rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Ticks:
         self.pace = PurgePace(1.0, monotonic=lambda: self.now_s)
 
     def rounds(self, seconds: int, removed: int) -> list[int]:
-        """In which of the next seconds it purges."""
+        """Returns the seconds in which it purges."""
         found = []
         for second in range(seconds):
             self.now_s += 1

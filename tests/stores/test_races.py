@@ -62,7 +62,7 @@ def put_many(line: Line, count: int, due: int = NOW) -> tuple[str, ...]:
 
 
 def created(names: tuple[str, ...]) -> list[Event]:
-    """What `put_many` did, as the beginning of a history."""
+    """Returns the events of `put_many`, as the beginning of a history."""
     return [
         Event(id=each, version=NOW, did=Operation.CREATE, who="-", now=NOW, due=NOW, until=NOW)
         for each in names
@@ -70,7 +70,7 @@ def created(names: tuple[str, ...]) -> list[Event]:
 
 
 def did(events: list[Event], operation: Operation) -> Counter[str]:
-    """How often this was done to each message."""
+    """Returns the number of these operations on each message."""
     return Counter(event.id for event in events if event.did is operation)
 
 
@@ -104,7 +104,7 @@ def test_concurrent_creates_of_an_id_make_one_message(line: Line, race: Race) ->
     assert bodies.found == winners
 
 
-# The rules hold whatever comes together
+# The rules hold under concurrency
 
 
 def test_concurrent_operations_follow_the_rules(make_line: MakeLine, race: Race) -> None:

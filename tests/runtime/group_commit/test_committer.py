@@ -1,4 +1,4 @@
-"""Group commit of several kinds at once: one commit, and each answers for itself."""
+"""Group commit of several kinds: one commit, with its own answers for each kind."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +58,7 @@ class Joint:
         return self.committer.submit(self.queues[queue], kind, write, items)
 
     def gather(self, *asked: tuple[int, str, int]) -> list[Future[list[int]]]:
-        """What is asked while a first commit is under way, which then ends."""
+        """Submits calls while a first commit runs, and lets it end."""
         first = self.submit(0, "first", 0)
         assert self.entered.acquire(timeout=PATIENCE_S)
         waiting = [self.submit(*each) for each in asked]

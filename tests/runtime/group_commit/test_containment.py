@@ -1,4 +1,4 @@
-"""A committer in which something fails that nobody foresaw: its calls hear of it, and it goes on."""
+"""Unexpected failures in a committer: the calls get an error, and the committer continues."""
 
 import logging
 import threading
@@ -28,7 +28,7 @@ class Counter:
         committer = Committer(
             "test",
             ManualClock(),
-            commit_ms=60_000,  # what waits at the gate is no slow work
+            commit_ms=60_000,  # waits at the gate do not count as slow work
             most_items=MOST_ITEMS,
             most_places=None if joint else 3,
             together=_one_by_one if joint else None,
@@ -42,7 +42,7 @@ class Counter:
         return list(items)
 
     def occupy(self, submit: Callable[[Any], Future[Any]]) -> Future[Any]:
-        """A commit that waits at the gate, so that what is asked next has to gather."""
+        """Starts a commit that waits at the gate, so that later calls gather."""
         first = submit(0)
         assert self.entered.acquire(timeout=PATIENCE_S)
         return first

@@ -1,4 +1,4 @@
-"""Group commit by itself: how much waits, how much a commit takes, and how both are learnt."""
+"""Group commit alone: the bounds of the queue and of a commit."""
 
 import os
 import threading
@@ -36,7 +36,7 @@ class Desk:
         self.committer = Committer(
             "test",
             self.clock,
-            commit_ms=60_000,  # what waits at the gate is no slow work
+            commit_ms=60_000,  # waits at the gate do not count as slow work
             most_items=100_000,
             linger_ms=linger_ms,
             most_bytes=MOST_BYTES,
@@ -70,7 +70,7 @@ class Desk:
         )
 
     def occupy(self) -> Future[list[int]]:
-        """A commit that waits at the gate, so that what is asked next has to gather."""
+        """Starts a commit that waits at the gate, so that later calls gather."""
         first = self.submit(0)
         assert self.entered.acquire(timeout=PATIENCE_S)
         return first
@@ -217,7 +217,7 @@ def test_place_limit_does_not_cut_a_call(whole_desk: Desk) -> None:
     whole_desk.gate.set()
     assert [call.result(PATIENCE_S) for call in calls] == [[1, 2], [2, 3], [1, 4, 4]]
     assert (wide.result(PATIENCE_S), last.result(PATIENCE_S)) == ([1, 2, 3, 4], [1])
-    # What goes to more places than a commit takes is alone: to cut it is its writer's matter.
+    # A call with more places than a commit takes is alone: its writer cuts it.
     assert whole_desk.commits == [[0], [1, 2, 2, 3], [1, 4, 4], [1, 2, 3, 4], [1]]
 
 
@@ -292,12 +292,12 @@ def test_linger_ends_with_a_full_commit(sizes: list[int]) -> None:
     assert rest.result(PATIENCE_S) == sizes[1:]
 
 
-# Who comes back
+# Returning callers
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Committers wait for those who were answered together for as long as it takes."""
+    """Committers wait without limit for callers that were answered together."""
     monkeypatch.setattr(lane_module, "_RETURN_SHARE", 1e9)
     monkeypatch.setattr(lane_module, "_RETURN_FROM_S", 0)
 

@@ -1,4 +1,4 @@
-"""How many rows a commit should have, as it is learnt from those before."""
+"""The number of rows of a commit, learnt from earlier commits."""
 
 from statistics import median
 

@@ -20,7 +20,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases import postgres as database
-from chronoline.databases import postgres_listener as postgres_listening
+from chronoline.databases import postgres_listener
 from chronoline.stores.contract import Notice, Watch
 from chronoline.stores.postgres import PostgresStore
 from chronoline.stores.postgres.listener import parse_notice
@@ -32,7 +32,7 @@ PATIENCE_S = 30
 
 
 class Child:
-    """Another process on the database."""
+    """Starts another process on the database."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -101,7 +101,7 @@ def test_threads_can_open_a_new_database_together(new_url: str) -> None:
     assert [each.exception() for each in opened] == [None] * 8
 
 
-# What a database and a session are set to
+# Settings of databases and sessions
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_lost_server_leaves_the_outcome_unknown_and_recovers(
         topic = store.create_topic("t", now_ms=NOW)
         store.create(topic.uid, [new("before")], now_ms=NOW)
         mortal_server.kill()
-        # The connection was there, so the request may have reached the server: nobody knows.
+        # The connection was open, so the request may have reached the server: the outcome is unknown.
         with pytest.raises(OutcomeUnknown):
             store.create(topic.uid, [new("a")], now_ms=NOW)
         mortal_server.start()
@@ -181,7 +181,7 @@ def test_lost_server_leaves_the_outcome_unknown_and_recovers(
 
 
 def wait_until_back(store: PostgresStore, uid: int) -> None:
-    """Asks the same store again until it answers; a look that fails changes nothing."""
+    """Repeats a read until the store answers."""
     for _ in range(100):
         try:
             store.get_topic(uid)
@@ -206,7 +206,7 @@ def test_silent_server_times_out(
             mortal_server.resume()
         monkeypatch.undo()
         wait_until_back(store, topic.uid)
-        store.create(topic.uid, [new("a")], now_ms=NOW)  # done, or it was all along
+        store.create(topic.uid, [new("a")], now_ms=NOW)  # done now or by the first attempt
         assert store.lookup(topic.uid, ["a"]).keys() == {"a"}
 
 
@@ -222,11 +222,11 @@ def test_read_from_a_lost_server_is_unavailable(mortal_server: PostgresServer) -
         wait_until_back(store, topic.uid)
 
 
-# Waking
+# Watches
 
 
 def hear_of(watch: Watch, wanted: Notice) -> None:
-    """Waits until this was noticed; other notices may come before it."""
+    """Waits for this notice; others may come before it."""
     for _ in range(100):
         notices = watch.wait(PATIENCE_S)
         assert notices, f"{wanted} was not noticed"
@@ -278,7 +278,7 @@ def test_malformed_notice_does_not_stop_the_listener(
 
 
 class Failures(logging.Handler):
-    """Waits until the listener says that it failed."""
+    """Signals when the listener logs a failure."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -293,18 +293,18 @@ def test_silently_dead_connection_is_replaced(
     mortal_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = Failures()
-    postgres_listening.logger.addHandler(failures)
-    monkeypatch.setattr(postgres_listening, "_CHECK_S", 0.05)
-    monkeypatch.setattr(postgres_listening, "_PATIENCE_S", 0.2)
+    postgres_listener.logger.addHandler(failures)
+    monkeypatch.setattr(postgres_listener, "_CHECK_S", 0.05)
+    monkeypatch.setattr(postgres_listener, "_PATIENCE_S", 0.2)
     with PostgresStore(mortal_server.create_database("silent")) as store, store.watch() as watch:
         hear_of(watch, Notice())
-        mortal_server.pause()  # nothing comes, and nothing says that nothing will
+        mortal_server.pause()  # the connection stays open and silent
         try:
             assert failures.heard.wait(PATIENCE_S)
         finally:
             mortal_server.resume()
             monkeypatch.undo()
-            postgres_listening.logger.removeHandler(failures)
+            postgres_listener.logger.removeHandler(failures)
         assert store.engine._listener is not None
         while not store.engine._listener.connected:
             assert watch.wait(PATIENCE_S), "nobody said that the line is back"
@@ -313,11 +313,11 @@ def test_silently_dead_connection_is_replaced(
         hear_of(watch, Notice(topic_uid=topic.uid, due=NOW))
 
 
-# Transactions that cannot both go on
+# Deadlocks
 
 
 def deadlocks(server: PostgresServer) -> int:
-    """How many the server has found."""
+    """Returns the number of deadlocks that the server found."""
     return server.log_path.read_text().count("deadlock detected")
 
 
@@ -355,20 +355,20 @@ def test_statement_aborted_by_a_deadlock_is_retried(
     first, second = sorted(
         (pg_line.put(each) for each in "ab"), key=lambda message: (message.bucket, message.id)
     )
-    # The server looks for deadlocks when somebody has waited for a second.
+    # The server looks for deadlocks when a statement has waited for a second.
     monkeypatch.setitem(database._SESSION_SETTINGS, "lock_timeout", "0")
     with (
         PostgresStore(postgres_url) as store,
         psycopg.connect(postgres_url) as foreign,
         ThreadPoolExecutor(1) as threads,
     ):
-        # Whoever waits for this long finds the deadlock and is given up: not the foreign one.
+        # The transaction with this time-out finds the deadlock and is aborted, not the foreign one.
         foreign.execute("SET deadlock_timeout = '1h'")
         lock = "SELECT 1 FROM chronoline.messages WHERE topic = %s AND id = %s FOR UPDATE"
         foreign.execute(lock, [pg_line.uid, second.id])
         answer = threads.submit(Line(store, pg_line.topic).cancel, "a", "b")
         wait_until_blocked(postgres_url)  # it holds the first, and waits for the second
-        foreign.execute(lock, [pg_line.uid, first.id])  # got when the other was given up
+        foreign.execute(lock, [pg_line.uid, first.id])  # granted when the other was aborted
         assert not answer.done()
         foreign.commit()
         assert answer.result(PATIENCE_S) == ["done", "done"]

@@ -1,4 +1,4 @@
-"""Rows that another transaction holds: they are set aside, and all others are done."""
+"""Rows that another transaction locks are set aside; all other rows are written."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ PATIENCE_S = 30
 
 @pytest.fixture
 def caller(postgres_url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """A transaction of a user's own, which stays open."""
+    """A transaction of a user, which stays open."""
     with psycopg.connect(postgres_url) as connection:
         yield connection
         connection.rollback()
@@ -58,7 +58,7 @@ def test_create_of_only_locked_ids_is_busy(
     pg: PostgresStore, pg_line: Line, caller: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     send(caller, pg_line, "a")
-    for _ in range(2):  # a second time it is known as held
+    for _ in range(2):  # the second time the row is known to be locked
         with pytest.raises(StoreBusy, match="nothing was changed"):
             pg.create(pg_line.uid, [new("a")], now_ms=NOW)
     caller.commit()
@@ -133,7 +133,7 @@ def test_only_the_call_with_a_locked_message_fails(
 
 
 class Table:
-    """Notes what is tried; some ids are held."""
+    """Records every attempt; some ids are locked."""
 
     def __init__(self, *held: str) -> None:
         self.held = set(held)

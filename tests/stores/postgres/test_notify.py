@@ -1,4 +1,4 @@
-"""NOTIFY is optional: without it sleepers look by themselves, and the server is not asked for it."""
+"""NOTIFY is optional: without it, watches poll and no notification is sent."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ MARKER = "nothing was announced before this"
 
 @pytest.fixture
 def quiet(postgres_url: str) -> Iterator[PostgresStore]:
-    """An empty store that does without NOTIFY."""
+    """An empty store without NOTIFY."""
     with open_store(f"{postgres_url}?notify=off") as store:
         assert isinstance(store, PostgresStore)
         empty(store)
@@ -31,14 +31,14 @@ def quiet(postgres_url: str) -> Iterator[PostgresStore]:
 
 @pytest.fixture
 def ear(postgres_url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """Hears whatever is announced in the database."""
+    """Listens to all notifications of the database."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("LISTEN chronoline")
         yield connection
 
 
 def heard(ear: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
-    """What was announced so far: notices come in the order of their commits."""
+    """Returns the notifications so far, in the order of their commits."""
     ear.execute("SELECT pg_notify('chronoline', %s)", [MARKER])
     payloads: list[str] = []
     for notify in ear.notifies(timeout=PATIENCE_S):
@@ -65,7 +65,7 @@ def test_quiet_store_does_not_listen(quiet: PostgresStore, monkeypatch: pytest.M
     assert made == []
 
 
-# Waking all the same
+# Watches without NOTIFY
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -1,4 +1,4 @@
-"""A store behind PgBouncer: sessions that are lost between two transactions cost neither safety nor plans."""
+"""A store behind PgBouncer: changing sessions between transactions costs neither safety nor plans."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -69,7 +69,7 @@ def test_every_transaction_has_the_settings_of_the_store(
             lambda connection: connection.execute("SELECT current_setting(%s)", [name]).fetchone()
         )
         assert inside == (value,)
-    # Nothing of it stays with a session that another client may get.
+    # No setting stays in a session that another client may get.
     with psycopg.connect(by_transaction.url("pooled"), autocommit=True) as other:
         for _ in range(5):
             row = other.execute("SELECT current_setting('enable_seqscan')").fetchone()

@@ -1,4 +1,8 @@
-"""Waiting for others: a create that waits too long is refused, and locked rows hold nobody up."""
+"""Waits for others: a create that waits too long is refused; locked rows do not block reservations.
+
+The tests use private members of the database and of the listener: no public call takes all connections, and
+none shows the state of the listener.
+"""
 
 import select
 import threading
@@ -73,7 +77,7 @@ def test_create_gives_up_a_lock_within_its_bound(
     assert pg_line["a"] == before
 
 
-# Rows that another has locked
+# Rows locked by another transaction
 
 
 @pytest.mark.parametrize("buckets", [1, 64])
@@ -139,7 +143,7 @@ def test_watch_opened_during_close_leaves_no_listener(
 
 
 def listeners_of(store: PostgresStore) -> list[threading.Thread]:
-    """The threads that listen for this store."""
+    """Returns the listener threads of this store."""
     found = []
     for thread in threading.enumerate():
         listener = getattr(getattr(thread, "_target", None), "__self__", None)

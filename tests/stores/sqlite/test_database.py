@@ -1,4 +1,7 @@
-"""One SQLite file: other processes, other schemas, and disks that fail."""
+"""One SQLite file: other processes, other schemas, and disks that fail.
+
+Some tests wrap the private writing connection of the database: no public call makes it fail at a given step.
+"""
 
 import itertools
 import os
@@ -101,7 +104,7 @@ def test_other_file_is_named_and_left_alone(path: str) -> None:
 
 @contextmanager
 def closed_folder(prepare: Callable[[Path], None] = lambda _: None) -> Iterator[Path]:
-    """A folder in which this process may make nothing, after it was prepared."""
+    """A folder that this process cannot write, after it was prepared."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)
@@ -274,14 +277,12 @@ def test_watch_wakes_by_another_process_during_own_write(path: str) -> None:
             watch.wait(0.05)  # what the other did to open the file
             tell(other, "a")
             assert hear(other) == "done"
-            with (
-                store.engine.database.writing()
-            ):  # nobody else may look through the writing connection now
+            with store.engine.database.writing():  # the writing connection is in use now
                 assert watch.wait(PATIENCE_S) == [Notice()]
 
 
 def test_own_commits_do_not_hide_those_of_others(path: str) -> None:
-    far = NOW + 10 * NOTICE_HORIZON_MS  # too far away to be told of
+    far = NOW + 10 * NOTICE_HORIZON_MS  # too far away for a notice
     with SqliteStore(path) as store:
         topic = make_topic(store)
         with child("create", path) as other, store.watch() as watch:
@@ -310,7 +311,7 @@ def test_a_watch_survives_a_lock_of_another_process(path: str) -> None:
 
 
 def fill(store: SqliteStore, topic: Topic) -> int:
-    """Creates messages until there is no room; answers how many there are."""
+    """Creates messages until the store is full; returns their number."""
     for made in range(0, 10_000, 10):
         batch = [new(f"m{made + n}", body=os.urandom(1_500)) for n in range(10)]
         try:
@@ -395,11 +396,11 @@ def test_a_failed_flush_stops_the_process(path: str, tmp_path: Path, ending: str
         assert set(answered) - store.lookup(topic.uid, answered).keys() == set()
 
 
-# The log
+# The write-ahead log
 
 
 class Probe:
-    """Stands before the writing connection: counts checkpoints, and lets them fail when it is told."""
+    """Wraps the writing connection: counts checkpoints, and makes them fail on demand."""
 
     def __init__(self, connection: sqlite3.Connection, error: str = "") -> None:
         self._connection, self._error = connection, error

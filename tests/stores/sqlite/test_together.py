@@ -28,7 +28,7 @@ def topic(store: SqliteStore) -> Topic:
 
 
 class Spy:
-    """Stands before the writing connection: notes commits, and fails when it is told."""
+    """Wraps the writing connection: counts commits, and fails on demand."""
 
     def __init__(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self._connection = store.engine.database._writer
