@@ -1,4 +1,4 @@
-"""The check of a pipe: each part is tried, and what is wrong is said with what to do."""
+"""The check of a pipe: each part is tried, and each problem is reported with advice."""
 
 from __future__ import annotations
 

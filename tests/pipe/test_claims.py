@@ -1,4 +1,4 @@
-"""Claims on partitions: each pipe has its share, and what the input has lost is passed over and said."""
+"""Claims on partitions: each pipe has its share; lost records are skipped and logged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLAIM_MS = 1_000
 
 
 class Topics(Input):
-    """An input of which a test says how it is."""
+    """An input whose state the test sets."""
 
     def __init__(self) -> None:
         self.first = {0: 0, 1: 0, 2: 0}

@@ -1,4 +1,4 @@
-"""What a pipe counts of itself, and how it travels."""
+"""The counters of a pipe, and their serialization."""
 
 import pytest
 
@@ -25,7 +25,7 @@ LANES = 2
 
 
 def batch(window: int, served: int, skipped: int = 0, first: int | None = None) -> dict[str, int]:
-    """What is observed of a micro-batch, with the tasks that served and those that skipped."""
+    """Returns the observation of a micro-batch, with the tasks that served and those that skipped."""
     first_window = window if first is None else first
     return {
         "first_window": first_window,

@@ -19,7 +19,7 @@ from chronoline.testing.clock import START_MS, ManualClock
 
 
 class Outlet(Output):
-    """Takes what it is given, or says why not."""
+    """Accepts a record, or returns the problem."""
 
     def __init__(self) -> None:
         self.records: list[OutRecord] = []

@@ -1,4 +1,4 @@
-"""Taking in: what rows ask for is done in one transaction, and no record stops those behind it."""
+"""Intake: rows are applied in one transaction, and no record stops later ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking a real Kafka."""
+"""Requests to a real Kafka."""
 
 import subprocess
 import sys
@@ -94,7 +94,7 @@ def own_server(tmp_path: Path) -> Iterator[KafkaServer]:
 
 def test_silent_server_times_out(own_server: KafkaServer) -> None:
     own_server.create_topic("t")
-    command = [sys.executable, "-m", "tests.pipe.asking", own_server.bootstrap, "t"]
+    command = [sys.executable, "-m", "tests.pipe.kafka_probe", own_server.bootstrap, "t"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

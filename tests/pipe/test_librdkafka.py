@@ -1,4 +1,4 @@
-"""What is said of the words of librdkafka."""
+"""The filter for the log lines of librdkafka."""
 
 import logging
 

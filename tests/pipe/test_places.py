@@ -1,4 +1,4 @@
-"""Where topics are."""
+"""Places of topics."""
 
 import pickle
 from typing import Any

@@ -1,4 +1,4 @@
-"""Settings from three sources, and what a command does not look at."""
+"""Settings from three sources, and tables that a command does not need."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_settings_never_change() -> None:
         settings.hold_ms = 1
 
 
-# What is not looked at
+# Unneeded tables
 
 REMOTE = {
     "CHRONOLINE_PIPE_SPARK__MASTER": "spark://h:7077",

@@ -34,7 +34,7 @@ def test_kafka_example_names_every_setting_and_default() -> None:
     assert said.keys() == set(names_of(PipeSettings))
     assert said["spark"].keys() == set(names_of(SparkTable))
     assert said["output"].keys() | {"log"} == set(names_of(PlaceTable))
-    # What is commented out and not said to be something else is a default.
+    # A commented setting shows its default, except those of `without`.
     without = {"name", "store", "input", "output", "dead_letters", "spark"}
     without |= {"delay", "receipts", "metrics"}
     told = load(**{name: value for name, value in said.items() if name not in without})

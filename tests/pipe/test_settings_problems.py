@@ -1,4 +1,4 @@
-"""What is wrong with settings is said at once, all of it, and shows no secret."""
+"""All problems of settings are reported at once, without secrets."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_status_of_a_new_pipe_names_the_missing_input(tmp_path: Path) -> None:
     assert found.lag is None
     assert found.input_problem is not None
     assert "there is no topic 'in' in the log; create it" in found.input_problem
-    assert list(tmp_path.iterdir()) == []  # a log that was mistyped is not made by looking
+    assert list(tmp_path.iterdir()) == []  # reading a mistyped log does not create it
 
 
 def test_status_shows_messages_intake_and_nodes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The timeline of a pipe, and what of it stays as it was made."""
+"""The timeline of a pipe, and its fixed settings."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a pipe does beside its work: positions for the input's tools, dead letters, purging, clocks."""
+"""The chores of a pipe: positions for the input's tools, dead letters, purges, clocks."""
 
 from __future__ import annotations
 

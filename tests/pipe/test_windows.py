@@ -1,4 +1,4 @@
-"""Windows: lanes take turns, and none is begun that is over."""
+"""Windows: lanes take turns, and no ended window is begun."""
 
 import pytest
 from hypothesis import given

@@ -62,7 +62,7 @@ def test_oversized_record_is_refused_alone(log: Log) -> None:
 
 
 class SlowLog:
-    """Answers when it is told to, and is full with one on its way."""
+    """A log that answers on demand, and is full with one append under way."""
 
     def __init__(self) -> None:
         self.on_its_way: list[Future[Any]] = []
