@@ -46,11 +46,11 @@ def test_special_addresses_are_refused(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
 )
-def test_the_public_internet_is_not(address: str) -> None:
+def test_public_addresses_are_allowed(address: str) -> None:
     assert Guard().lets_out(address)
 
 
-def test_what_is_allowed_is_let_out() -> None:
+def test_allowed_networks_are_exempt() -> None:
     guard = Guard([*LOOPBACK, "10.1.0.0/16"])
     assert guard.lets_out("127.0.0.1")
     assert guard.lets_out("::1")
@@ -60,6 +60,6 @@ def test_what_is_allowed_is_let_out() -> None:
     assert not guard.lets_out("169.254.169.254")
 
 
-def test_what_is_no_network_is_refused() -> None:
+def test_invalid_network_is_refused() -> None:
     with pytest.raises(ValueError, match=r"10\.0\.0\.0/99"):
         Guard(["10.0.0.0/99"])

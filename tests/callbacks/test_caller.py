@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from chronoline.callbacks import caller as calling
+from chronoline.callbacks import caller as caller_module
 from chronoline.callbacks.address_guard import LOOPBACK, Guard
 from chronoline.callbacks.caller import Caller, CallLimits, Lookup, Verdict
 from chronoline.runtime.descriptors import SHORTAGES
@@ -39,7 +39,7 @@ def answers_with(*addresses: str) -> Lookup:
     return look_up
 
 
-def test_what_is_sent_arrives() -> None:
+def test_request_arrives_as_sent() -> None:
     async def scene() -> None:
         got = []
 
@@ -87,7 +87,7 @@ def test_only_2xx_is_success(status: int, verdict: Verdict) -> None:
     run_scene(scene)
 
 
-def test_a_server_that_does_not_answer_is_left() -> None:
+def test_silent_server_times_out() -> None:
     async def scene() -> None:
         done = asyncio.Event()
 
@@ -124,7 +124,7 @@ def test_an_answer_that_never_ends_counts_by_its_status() -> None:
     run_scene(scene)
 
 
-def test_a_closed_port_and_an_unknown_host_are_told_apart() -> None:
+def test_closed_port_and_unknown_host_differ() -> None:
     async def scene() -> None:
         async def handle(_: web.BaseRequest) -> web.Response:
             return web.Response()
@@ -140,8 +140,8 @@ def test_a_closed_port_and_an_unknown_host_are_told_apart() -> None:
     run_scene(scene)
 
 
-def test_a_name_that_points_inside_gets_nowhere() -> None:
-    """Also one that did not when it was asked for: every call looks it up and goes to what it was told."""
+def test_name_of_an_internal_address_is_refused() -> None:
+    """Also a name that changes: every call looks it up, and connects to the checked address."""
 
     async def scene() -> None:
         asked = []
@@ -220,7 +220,7 @@ def test_a_slow_server_delays_no_other() -> None:
     run_scene(scene)
 
 
-def test_a_call_whose_turn_does_not_come_is_not_begun() -> None:
+def test_call_without_a_turn_is_not_begun() -> None:
     async def scene() -> None:
         done, taken = asyncio.Event(), asyncio.Event()
         asked = []
@@ -250,7 +250,7 @@ def test_a_call_whose_turn_does_not_come_is_not_begun() -> None:
     run_scene(scene)
 
 
-def test_call_that_was_wanted_until_its_name_was_looked_up_is_not_made() -> None:
+def test_call_cancelled_during_lookup_is_not_made() -> None:
     async def scene() -> None:
         asked = []
         wanted = True
@@ -295,10 +295,10 @@ def test_bodies_of_any_size_arrive(size_bytes: int) -> None:
 # Shortages of our own
 
 
-def test_a_call_without_a_descriptor_is_made_when_there_is_one(
+def test_call_waits_for_a_free_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calling, "_REST_S", 0.01)
+    monkeypatch.setattr(caller_module, "_REST_S", 0.01)
 
     async def scene() -> None:
         async def handle(_: web.BaseRequest) -> web.Response:
@@ -323,10 +323,10 @@ def test_a_call_without_a_descriptor_is_made_when_there_is_one(
     run_scene(scene)
 
 
-def test_a_call_without_a_descriptor_ends_with_its_turn_or_when_it_is_not_wanted(
+def test_call_gives_up_waiting_for_a_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calling, "_REST_S", 0.01)
+    monkeypatch.setattr(caller_module, "_REST_S", 0.01)
 
     async def scene() -> None:
         wanted = iter([True, False])
@@ -345,10 +345,10 @@ def test_a_call_without_a_descriptor_ends_with_its_turn_or_when_it_is_not_wanted
     run_scene(scene)
 
 
-def test_a_name_that_no_thread_looks_up_is_looked_up_later(
+def test_lookup_waits_for_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calling, "_REST_S", 0.01)
+    monkeypatch.setattr(caller_module, "_REST_S", 0.01)
     start = threading.Thread.start
     failed: list[threading.Thread] = []
 

@@ -1,4 +1,4 @@
-"""Names are looked up beside each other: one that nobody answers for delays no other."""
+"""Names are looked up in parallel: a hanging one delays no other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chronoline.callbacks.resolver import Lookups
 from tests.waiting import run_scene
 
 
-def test_a_name_that_hangs_takes_one_thread_however_many_ask(
+def test_hanging_name_takes_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     let_go = threading.Event()
@@ -51,7 +51,7 @@ def test_a_name_that_hangs_takes_one_thread_however_many_ask(
     run_scene(scene)
 
 
-def test_names_that_hang_are_bounded_and_the_end_of_a_process_waits_for_none() -> None:
+def test_hanging_names_are_bounded_and_do_not_block_exit() -> None:
     program = """
 import asyncio, socket, threading
 from chronoline.callbacks.resolver import Lookups
@@ -83,7 +83,7 @@ def test_an_address_needs_no_thread() -> None:
     run_scene(scene)
 
 
-def test_what_can_be_no_name_is_said() -> None:
+def test_invalid_name_is_refused() -> None:
     async def scene() -> None:
         lookups = Lookups()
         with pytest.raises(UnicodeError):

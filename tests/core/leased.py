@@ -1,4 +1,4 @@
-"""Leased messages for agendas, with only what an agenda looks at."""
+"""Leased messages for agendas, with only the fields that an agenda reads."""
 
 from chronoline.core.message import Header, Lease, LeasedMessage, Message
 

@@ -1,4 +1,4 @@
-"""Tokens travel to other machines by TLS alone; URLs to call are http or https, at a host, without a user."""
+"""Tokens need TLS to reach other machines; URLs to call are http or https with a host and no user."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_problem_of_a_url_is_said(url: object, problem: str) -> None:
         *("http://[v1.x]/", "http://[fe80::1%25eth0]/", "http://[fe80::1%eth0]/"),
     ],
 )
-def test_what_has_no_place_is_refused(url: str) -> None:
+def test_url_without_a_host_is_refused(url: str) -> None:
     assert url_problem("it", url) == "it must be http://host/… or https://host/…"
 
 

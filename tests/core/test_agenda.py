@@ -1,4 +1,4 @@
-"""The agenda, driven with made-up time: when to reserve, deliver, give up and wake."""
+"""The agenda in simulated time: when to reserve, deliver, give up and wake."""
 
 import pytest
 
@@ -12,7 +12,7 @@ MAX_SLEEP = 10_000
 
 
 def agenda_at(next_ts: int | None, *, now_ms: int = NOW, capacity: int = 10) -> Agenda:
-    """An agenda that has just reserved everything within reach and was told what comes next."""
+    """Returns an agenda that has just reserved everything within reach, with the next ts."""
     agenda = Agenda(capacity=capacity, reserve_ahead_ms=AHEAD, max_sleep_ms=MAX_SLEEP)
     agenda.reserved([], next_ts=next_ts, more=False, now_ms=now_ms)
     return agenda
@@ -27,7 +27,7 @@ def test_the_first_thing_to_do_is_to_reserve() -> None:
     assert agenda.wake_at(NOW) == NOW
 
 
-def test_sparse_traffic_waits_until_the_next_one_comes_within_reach() -> None:
+def test_sparse_traffic_waits_for_the_next_message() -> None:
     agenda = agenda_at(NOW + 5_000)
     assert agenda.reserve_at(NOW) == NOW + 5_000 - AHEAD
     assert agenda.wake_at(NOW) == NOW + 5_000 - AHEAD
@@ -43,7 +43,7 @@ def test_right_behind_the_tick_the_next_one_decides() -> None:
 
 
 @pytest.mark.parametrize("next_ts", [None, NOW + AHEAD + MAX_SLEEP + 1, NOW + 10**9])
-def test_without_any_word_it_looks_again_after_max_sleep(next_ts: int | None) -> None:
+def test_reservation_repeats_after_max_sleep_without_notices(next_ts: int | None) -> None:
     assert agenda_at(next_ts).wake_at(NOW) == NOW + MAX_SLEEP
 
 
@@ -54,7 +54,7 @@ def test_when_there_is_more_it_reserves_at_once() -> None:
     assert agenda.wake_at(NOW) == NOW
 
 
-def test_a_failed_reservation_is_tried_again_at_the_moment_that_was_named() -> None:
+def test_failed_reservation_is_retried_at_the_given_time() -> None:
     agenda = Agenda()
     agenda.postponed(NOW + 250, now_ms=NOW)
     assert agenda.reserve_at(NOW) == NOW + 250
@@ -94,7 +94,7 @@ def test_notices_beyond_the_covered_stretch_wait_for_the_tick() -> None:
     assert agenda.reserve_at(NOW) == NOW + TICK
 
 
-def test_a_notice_does_not_put_off_what_must_be_done_at_once() -> None:
+def test_notice_does_not_delay_an_immediate_reservation() -> None:
     agenda = Agenda(reserve_ahead_ms=AHEAD)
     agenda.noticed(NOW + 5_000)
     assert agenda.reserve_at(NOW) == NOW
@@ -142,7 +142,7 @@ def hold(agenda: Agenda, *sizes: int) -> None:
     agenda.reserved(held, next_ts=None, more=True, now_ms=NOW)
 
 
-def test_there_is_room_for_as_many_as_fit_at_their_largest() -> None:
+def test_room_assumes_messages_of_the_largest_size() -> None:
     agenda = agenda_of(1_000, largest_bytes=300)
     assert agenda.room() == 3
     hold(agenda, 10, 20)  # they turned out to be small
@@ -162,7 +162,7 @@ def test_body_key_and_headers_count() -> None:
     assert agenda.held_bytes == len("bodykeynamevaluenothing")
 
 
-def test_without_room_for_another_it_reserves_nothing_until_it_has_delivered() -> None:
+def test_agenda_full_by_bytes_reserves_nothing() -> None:
     agenda = agenda_of(1_000, largest_bytes=300)
     hold(agenda, 299, 300, 200)
     assert agenda.room() == 0
@@ -172,14 +172,14 @@ def test_without_room_for_another_it_reserves_nothing_until_it_has_delivered() -
     assert agenda.reserve_at(NOW + 200) == NOW + 200
 
 
-def test_an_empty_agenda_takes_one_that_is_larger_than_the_bound() -> None:
+def test_empty_agenda_takes_one_oversized_message() -> None:
     agenda = agenda_of(1_000, largest_bytes=5_000)
     assert agenda.room() == 1
     hold(agenda, 5_000)
     assert agenda.room() == 0
 
 
-def test_whoever_leaves_gives_its_bytes_back() -> None:
+def test_removed_message_frees_its_bytes() -> None:
     agenda = agenda_of(1_000, largest_bytes=300)
     hold(agenda, 1, 10, 100, 2_000)
     agenda.deliver(NOW + 1)
@@ -192,7 +192,7 @@ def test_whoever_leaves_gives_its_bytes_back() -> None:
     assert agenda.held_bytes == 0
 
 
-def test_a_shell_that_names_no_size_is_bounded_by_the_capacity_alone() -> None:
+def test_capacity_alone_bounds_messages_without_a_size() -> None:
     agenda = agenda_of(1_000, largest_bytes=0)
     hold(agenda, 5_000)
     assert agenda.room() == 99
@@ -211,7 +211,7 @@ def test_nothing_leaves_before_its_due() -> None:
     assert agenda.deliver_at() is None
 
 
-def test_what_is_due_leaves_in_order_of_due_then_as_it_came() -> None:
+def test_due_messages_leave_in_order_of_due_and_arrival() -> None:
     agenda = agenda_at(None)
     first = [leased("late", due=NOW + 30), leased("twin 1", due=NOW + 20)]
     second = [leased("early", due=NOW + 10), leased("twin 2", due=NOW + 20)]
@@ -250,7 +250,7 @@ def test_only_while_the_lease_lives(margin_ms: int, now_ms: int, delivered: bool
     assert len(agenda) == 0
 
 
-def test_what_lapsed_is_told_once_and_gives_its_room_back() -> None:
+def test_lapsed_lease_is_reported_once_and_frees_room() -> None:
     agenda = agenda_at(None, capacity=1)
     agenda.reserved([leased("a", due=NOW)], next_ts=None, more=False, now_ms=NOW)
     agenda.deliver(NOW + 60_000)
@@ -259,7 +259,7 @@ def test_what_lapsed_is_told_once_and_gives_its_room_back() -> None:
     assert agenda.lapsed() == []
 
 
-def test_what_expired_under_a_living_lease_is_told_apart() -> None:
+def test_expired_message_under_a_live_lease_is_reported_apart() -> None:
     agenda = agenda_at(None)
     held = [
         leased("expired", due=NOW, until=NOW + 500, expires=NOW + 100),
@@ -293,23 +293,23 @@ def test_what_is_held_can_be_listed_and_stays() -> None:
     assert len(agenda) == 2
 
 
-# A clock that is put back
+# Clock rollback
 
 
 @pytest.mark.parametrize("back_ms", [1, TICK, MAX_SLEEP - 1, MAX_SLEEP + 1, 3_600_000])
-def test_a_clock_that_is_put_back_makes_it_reserve_at_once(back_ms: int) -> None:
+def test_clock_rollback_reserves_at_once(back_ms: int) -> None:
     agenda = agenda_at(None)
     assert agenda.reserve_at(NOW - back_ms) == NOW - back_ms
     assert agenda.wake_at(NOW - back_ms) == NOW - back_ms
 
 
-def test_a_failed_reservation_does_not_wait_for_a_moment_of_the_old_clock() -> None:
+def test_clock_rollback_retries_a_failed_reservation_at_once() -> None:
     agenda = agenda_at(None)
     agenda.postponed(NOW + 250, now_ms=NOW + 50)
     assert agenda.reserve_at(NOW + 49) == NOW + 49
 
 
-def test_after_that_it_goes_by_the_new_clock() -> None:
+def test_agenda_follows_the_clock_after_a_rollback() -> None:
     agenda = agenda_at(None)
     then = NOW - 3_600_000
     agenda.reserved([], next_ts=then + AHEAD, more=False, now_ms=then)
@@ -320,7 +320,7 @@ def test_after_that_it_goes_by_the_new_clock() -> None:
     assert agenda.reserve_at(then) == then
 
 
-def test_a_clock_that_is_put_back_fires_nothing_early() -> None:
+def test_clock_rollback_fires_nothing_early() -> None:
     agenda = agenda_at(None)
     message = leased("a", due=NOW + 50)
     agenda.reserved([message], next_ts=None, more=False, now_ms=NOW)
@@ -333,7 +333,7 @@ def test_a_clock_that_is_put_back_fires_nothing_early() -> None:
 
 
 @pytest.mark.parametrize("lease_ms", [10, 15, 60_000])
-def test_what_is_taken_out_ahead_is_judged_by_the_moment_at_which_it_is_due(lease_ms: int) -> None:
+def test_early_delivery_checks_lease_and_expiry_at_due(lease_ms: int) -> None:
     agenda = agenda_at(None)
     soon = leased("soon", due=NOW + 40, until=NOW + 40 + lease_ms, expires=NOW + 50)
     agenda.reserved([soon, leased("late", due=NOW + 60)], next_ts=None, more=False, now_ms=NOW)
@@ -341,7 +341,7 @@ def test_what_is_taken_out_ahead_is_judged_by_the_moment_at_which_it_is_due(leas
     assert (agenda.lapsed(), agenda.expired()) == ([], [])
 
 
-def test_what_is_overdue_is_judged_by_now_however_far_ahead_one_looks() -> None:
+def test_overdue_delivery_checks_lease_and_expiry_now() -> None:
     agenda = agenda_at(None)
     over = leased("over", due=NOW - 40, until=NOW)
     expired = leased("expired", due=NOW - 40, expires=NOW)
@@ -351,7 +351,7 @@ def test_what_is_overdue_is_judged_by_now_however_far_ahead_one_looks() -> None:
     assert [lease.id for lease in agenda.expired()] == ["expired"]
 
 
-def test_there_is_room_for_one_whose_size_is_known_as_long_as_bytes_and_places_last() -> None:
+def test_room_for_a_message_counts_bytes_and_places() -> None:
     small, large = (
         leased("small", due=NOW, body=b"x" * 10),
         leased("large", due=NOW, body=b"x" * 91),

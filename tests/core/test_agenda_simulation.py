@@ -1,4 +1,4 @@
-"""A whole shell around an agenda, with a store and a clock that are made up.
+"""A simulated shell around an agenda, with a simulated store and clock.
 
 Messages appear at random moments. The shell does what the agenda's docstring tells it, and sleeps
 until `wake_at` or until a notice comes.
@@ -50,7 +50,7 @@ class Timeline:
 
 @dataclass
 class Shell:
-    """Runs an agenda until everything has been delivered; notes who was delivered when."""
+    """Runs an agenda until everything is delivered; records the time of each delivery."""
 
     agenda: Agenda
     oversleeps_ms: Sequence[int] = (0,)
@@ -111,7 +111,7 @@ plans_strategy = st.lists(
 
 
 @given(plans_strategy)
-def test_everything_known_in_time_is_delivered_at_exactly_its_due(plans: list[Plan]) -> None:
+def test_messages_known_in_time_are_delivered_at_due(plans: list[Plan]) -> None:
     shell = Shell(agenda())
     shell.run(plans)
     expected = {f"m{number}": plan.earliest for number, plan in enumerate(plans)}
@@ -120,7 +120,7 @@ def test_everything_known_in_time_is_delivered_at_exactly_its_due(plans: list[Pl
 
 
 @given(plans_strategy, st.integers(1, 5), st.lists(st.integers(0, 150), min_size=1, max_size=5))
-def test_a_small_agenda_and_a_sleepy_shell_lose_nothing_and_are_never_early(
+def test_small_agenda_loses_nothing_and_is_never_early(
     plans: list[Plan], capacity: int, oversleeps_ms: list[int]
 ) -> None:
     shell = Shell(agenda(capacity), oversleeps_ms)
@@ -132,7 +132,7 @@ def test_a_small_agenda_and_a_sleepy_shell_lose_nothing_and_are_never_early(
     assert early == []
 
 
-def test_dense_traffic_that_is_created_ahead_is_reserved_at_the_tick_only() -> None:
+def test_dense_traffic_is_reserved_at_the_tick_only() -> None:
     shell = Shell(agenda())
     shell.run([Plan(created, created + AHEAD + 2) for created in range(1, 1_001)])
     assert len(shell.timeline.reservations) <= 2 + 1_200 // (AHEAD // 2)

@@ -1,4 +1,4 @@
-"""The agenda of a window: when it begins to reserve, how far it reaches, when it is over; what is away."""
+"""The agenda of a window: its start, reach and end, and messages in flight."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def window(*, advance_ms: int = 0) -> Agenda:
 
 
 @pytest.mark.parametrize("advance_ms", [0, 30])
-def test_it_begins_when_its_start_comes_within_reach(advance_ms: int) -> None:
+def test_window_begins_when_its_start_is_within_reach(advance_ms: int) -> None:
     agenda = window(advance_ms=advance_ms)
     agenda.noticed(NOW)
     assert agenda.reserve_at(NOW) == START - AHEAD - advance_ms
@@ -32,20 +32,20 @@ def test_it_begins_when_its_start_comes_within_reach(advance_ms: int) -> None:
     ("now_ms", "reach_ms"),
     [(START, AHEAD), (END - 1 - AHEAD, AHEAD), (END - AHEAD, AHEAD - 1), (END - 1, 0), (END, -1)],
 )
-def test_it_reaches_for_nothing_that_falls_due_at_its_end(now_ms: int, reach_ms: int) -> None:
+def test_window_reaches_up_to_its_end(now_ms: int, reach_ms: int) -> None:
     assert window().reach_ms(now_ms) == reach_ms
 
 
-def test_without_a_window_it_reaches_as_far_as_it_is_set_to() -> None:
+def test_reach_without_a_window_is_the_setting() -> None:
     assert Agenda(reserve_ahead_ms=AHEAD, timing_advance_ms=30).reach_ms(NOW) == AHEAD + 30
 
 
 @pytest.mark.parametrize(("now_ms", "reserve_at"), [(END - 1, END - 1), (END, None)])
-def test_when_it_is_over_nothing_is_reserved(now_ms: int, reserve_at: int | None) -> None:
+def test_ended_window_reserves_nothing(now_ms: int, reserve_at: int | None) -> None:
     assert window().reserve_at(now_ms) == reserve_at
 
 
-def test_what_belongs_to_a_later_window_wakes_nobody() -> None:
+def test_message_of_a_later_window_does_not_wake() -> None:
     agenda = window()
     agenda.reserved([], next_ts=END, more=False, now_ms=START)
     assert (agenda.reserve_at(START) or 0) > END
@@ -67,7 +67,7 @@ def test_the_next_window_begins_anew() -> None:
 # Timing advance
 
 
-def test_a_timing_advance_lets_them_leave_that_much_before_their_due() -> None:
+def test_timing_advance_delivers_before_due() -> None:
     agenda = Agenda(reserve_ahead_ms=AHEAD, timing_advance_ms=30)
     agenda.reserved([leased("a", due=NOW + 50)], next_ts=None, more=False, now_ms=NOW)
     assert agenda.deliver_at() == NOW + 20
@@ -87,25 +87,23 @@ def test_a_timing_advance_reserves_that_much_earlier() -> None:
 
 
 @pytest.mark.parametrize(("poll_ms", "tick_ms"), [(20, 20), (TICK, TICK), (AHEAD, TICK)])
-def test_a_poll_interval_makes_the_tick_shorter_and_never_longer(
-    poll_ms: int, tick_ms: int
-) -> None:
+def test_poll_interval_only_shortens_the_tick(poll_ms: int, tick_ms: int) -> None:
     agenda = Agenda(reserve_ahead_ms=AHEAD, poll_ms=poll_ms)
     agenda.reserved([], next_ts=NOW, more=False, now_ms=NOW)
     assert agenda.reserve_at(NOW) == NOW + tick_ms
 
 
 @pytest.mark.parametrize(("jitter", "tick_ms"), [(0.0, 40), (0.5, 35), (1.0, 30)])
-def test_jitter_brings_the_tick_forward_by_up_to_a_quarter(jitter: float, tick_ms: int) -> None:
+def test_jitter_shortens_the_tick_by_a_quarter_at_most(jitter: float, tick_ms: int) -> None:
     agenda = Agenda(reserve_ahead_ms=AHEAD, poll_ms=40, jitter=lambda: jitter)
     agenda.reserved([], next_ts=NOW, more=False, now_ms=NOW)
     assert agenda.reserve_at(NOW) == NOW + tick_ms
 
 
-# What is away
+# Messages in flight
 
 
-def test_what_is_away_takes_room() -> None:
+def test_messages_in_flight_take_room() -> None:
     agenda = Agenda(capacity=5)
     agenda.reserved([leased("a", due=NOW)], next_ts=None, more=False, now_ms=NOW)
     agenda.away = 3
@@ -115,7 +113,7 @@ def test_what_is_away_takes_room() -> None:
     assert agenda.reserve_at(NOW) is None
 
 
-def test_the_bytes_of_what_is_away_count() -> None:
+def test_bytes_in_flight_take_room() -> None:
     agenda = Agenda(most_bytes=1_000)
     agenda.largest_bytes = 300
     agenda.away, agenda.away_bytes = 1, 500
@@ -129,7 +127,7 @@ def test_the_bytes_of_what_is_away_count() -> None:
 # Giving back
 
 
-def test_what_falls_due_later_can_be_taken_out() -> None:
+def test_later_messages_can_be_taken_out() -> None:
     agenda = Agenda()
     held = [leased(each, due=NOW + place) for place, each in enumerate("abc")]
     agenda.reserved(held, next_ts=None, more=False, now_ms=NOW)

@@ -1,4 +1,4 @@
-"""Whatever holds something gives it back at the end of its block."""
+"""A block closes its object at the end."""
 
 import pytest
 
@@ -12,19 +12,19 @@ class Door(Closing):
         self.closed += 1
 
 
-def test_it_is_closed_at_the_end_of_its_block() -> None:
+def test_block_closes_at_its_end() -> None:
     with Door() as door:
         assert door.closed == 0
     assert door.closed == 1
 
 
-def test_it_is_closed_when_the_block_fails_and_the_error_goes_on() -> None:
+def test_failing_block_closes_and_raises() -> None:
     door = Door()
     with pytest.raises(KeyError), door:
         raise KeyError
     assert door.closed == 1
 
 
-def test_whoever_cannot_be_closed_cannot_be_made() -> None:
+def test_class_without_close_cannot_be_instantiated() -> None:
     with pytest.raises(TypeError, match="close"):
         Closing()  # type: ignore[abstract]  # that is what is tried

@@ -1,4 +1,4 @@
-"""The delivery to one consumer: made-up histories, events in and commands out."""
+"""The delivery to one consumer: simulated histories, events in and commands out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def reserve(work: Delivery, now_ms: int = NOW) -> Reserve:
 
 
 def take(work: Delivery, *dues: int, now_ms: int = NOW) -> None:
-    """Reserves messages that fall due so many ms later; they are named by that."""
+    """Reserves messages that fall due after these milliseconds, which are also their ids."""
     command = reserve(work, now_ms)
     messages = [leased(f"+{due}", due=now_ms + due, until=now_ms + LEASE_MS) for due in dues]
     assert work.reserved(command, messages)
@@ -79,7 +79,7 @@ def fail(work: Delivery, command: Command, *, unknown: bool, now_ms: int = NOW) 
 
 
 def given_back(work: Delivery, now_ms: int = NOW) -> list[str]:
-    """What is unreserved now, if anything is."""
+    """Returns the ids that are unreserved now."""
     settle = work.next_chore(now_ms)
     if settle is None:
         return []
@@ -241,7 +241,7 @@ def test_giving_back_is_tried_while_the_lease_lives() -> None:
     assert work.is_finished
 
 
-def test_error_that_nobody_foresaw_leaves_the_outcome_unknown() -> None:
+def test_unexpected_error_leaves_the_outcome_unknown() -> None:
     assert is_unknown(OutcomeUnknown())
     assert is_unknown(RuntimeError("a bug"))
     assert not is_unknown(StoreUnavailable())
@@ -272,9 +272,7 @@ def test_expired_message_goes_back() -> None:
 
 
 @pytest.mark.parametrize(("after_ms", "back"), [(LEASE_MS - 10, ["+0"]), (LEASE_MS, [])])
-def test_message_that_comes_too_late_goes_back_if_its_lease_lives(
-    after_ms: int, back: list[str]
-) -> None:
+def test_late_message_goes_back_under_a_live_lease(after_ms: int, back: list[str]) -> None:
     work = delivery(agenda=Agenda(margin_ms=10))
     take(work, 0)
     assert work.deliver(NOW + after_ms) == []
@@ -282,7 +280,7 @@ def test_message_that_comes_too_late_goes_back_if_its_lease_lives(
     assert given_back(work, NOW + after_ms) == back
 
 
-def test_message_behind_a_stuck_hand_over_goes_back_at_half_its_lease() -> None:
+def test_message_behind_a_stuck_handover_goes_back() -> None:
     work = delivery()
     take(work, 50)
     work.give_back_waiting(NOW + LEASE_MS // 2 - 1)
@@ -360,7 +358,7 @@ def test_shut_gate_reserves_one_message_when_none_is_held() -> None:
 # Settling
 
 
-def test_acks_wait_for_company_and_messages_go_back_at_once() -> None:
+def test_acks_are_gathered_and_releases_are_immediate() -> None:
     work = delivery(rules=Rules(gather_ms=50))
     take(work, 0, 1, 2)
     acked, retried, unwanted = (each.lease for each in work.deliver(NOW + 2))
@@ -385,7 +383,7 @@ def test_clock_put_back_does_not_hold_up_what_waits() -> None:
     assert isinstance(chore(work, NOW - 3_600_000), Settle)
 
 
-def test_what_went_back_is_reserved_again() -> None:
+def test_released_message_is_reserved_again() -> None:
     work = delivery()
     take(work, 50)
     assert work.reserve_at(NOW) != NOW
@@ -408,7 +406,7 @@ def slow_delivery() -> tuple[Delivery, Extend]:
     return work, extend
 
 
-def test_extended_lease_is_named_by_all_that_is_said_later() -> None:
+def test_later_settlements_use_the_extended_lease() -> None:
     work, extend = slow_delivery()
     work.settle("ack", [extend.lease], now_ms=NOW)  # it ended meanwhile
     work.extended(extend, 3, NOW + 2 * LEASE_MS)
@@ -417,7 +415,7 @@ def test_extended_lease_is_named_by_all_that_is_said_later() -> None:
     assert [lease.version for lease in settle.leases] == [3]
 
 
-def test_nothing_is_said_before_an_unanswered_extension_is_known() -> None:
+def test_settlement_waits_for_an_unanswered_extension() -> None:
     work, extend = slow_delivery()
     at = NOW + LEASE_MS // 2
     fail(work, extend, unknown=True, now_ms=at)
@@ -493,7 +491,7 @@ class _Row:
 
 
 class _World:
-    """A store of a few rows, a delivery, and a shell that does what the dice say."""
+    """A store of a few rows, a delivery, and a shell with random steps."""
 
     def __init__(self, seed: int, rules: Rules, credit: int) -> None:
         self.dice = random.Random(seed)

@@ -51,7 +51,7 @@ def test_topic_uids_of_one_millisecond_differ_by_their_entropy() -> None:
 
 
 @pytest.mark.parametrize("message_id", ["a", "order-7", "größe", "📅"])
-def test_a_bucket_is_the_first_16_bits_of_the_hash_modulo_the_buckets(message_id: str) -> None:
+def test_bucket_uses_the_first_16_bits_of_the_hash(message_id: str) -> None:
     first_16_bits = int(hashlib.sha256(message_id.encode()).hexdigest()[:4], 16)
     assert bucket_of(message_id, HASH_VALUES) == first_16_bits
     assert bucket_of(message_id, 64) == first_16_bits % 64

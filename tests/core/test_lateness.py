@@ -11,7 +11,7 @@ from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
 
 
 @given(st.lists(st.floats(-1, 100_000), min_size=1), st.sampled_from([0.0, 0.5, 0.99, 0.999, 1.0]))
-def test_a_percentile_is_a_bound_that_so_many_keep(late_ms: list[float], part: float) -> None:
+def test_percentile_is_an_upper_bound_of_its_share(late_ms: list[float], part: float) -> None:
     lateness = LatenessHistogram()
     for each in late_ms:
         lateness.observe(each)

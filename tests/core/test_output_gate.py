@@ -30,40 +30,38 @@ def test_an_open_gate_lets_everything_through() -> None:
 @pytest.mark.parametrize(
     ("after_ms", "allowed"), [(0, 0), (DEFAULT_SHUT_MS - 1, 0), (DEFAULT_SHUT_MS, 1), (10**6, 1)]
 )
-def test_after_a_failure_it_is_shut_for_a_moment_then_one_may_pass(
-    after_ms: int, allowed: int
-) -> None:
+def test_failed_gate_lets_one_message_pass_later(after_ms: int, allowed: int) -> None:
     gate = shut_gate()
     assert not gate.is_open
     assert gate.opens_at(NOW) == NOW + DEFAULT_SHUT_MS
     assert gate.allows(NOW + after_ms) == allowed
 
 
-def test_while_one_is_on_trial_nothing_passes() -> None:
+def test_gate_on_trial_lets_nothing_pass() -> None:
     gate = on_trial()
     assert gate.allows(NOW + 10**6) == 0
     assert gate.opens_at(NOW + 10**6) is None
 
 
-def test_the_success_of_the_one_on_trial_opens_it() -> None:
+def test_successful_trial_opens_the_gate() -> None:
     gate = on_trial()
     gate.succeeded()
     assert gate.is_open
     assert gate.allows(NOW) is None
 
 
-def test_another_failure_shuts_it_for_another_moment() -> None:
+def test_failed_trial_shuts_the_gate_again() -> None:
     gate = on_trial()
     gate.failed(NOW + 500)
     assert gate.opens_at(NOW + 500) == NOW + 500 + DEFAULT_SHUT_MS
 
 
-def test_one_that_says_nothing_about_the_output_makes_way_for_another() -> None:
+def test_undecided_trial_allows_another() -> None:
     gate = on_trial()
     gate.undecided()
     assert not gate.is_open
     assert gate.allows(NOW + DEFAULT_SHUT_MS) == 1
 
 
-def test_a_clock_that_is_put_back_does_not_keep_it_shut() -> None:
+def test_clock_rollback_does_not_keep_the_gate_shut() -> None:
     assert shut_gate().allows(NOW - 3_600_000) == 1

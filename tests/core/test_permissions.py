@@ -1,4 +1,4 @@
-"""The table of permissions is complete, and says what the design says."""
+"""The table of permissions is complete, and matches the documented rules."""
 
 from itertools import product
 
@@ -85,7 +85,7 @@ def test_only_the_holder_changes_a_leased_message(role: Role, operation: Operati
         (Role.SYSTEM, Operation.CREATE, State.NEW, Refusal.NOT_ALLOWED),
     ],
 )
-def test_what_the_design_says(
+def test_table_matches_the_documented_rules(
     role: Role, operation: Operation, state: State, verdict: Refusal | None
 ) -> None:
     assert PERMISSIONS[role, operation][state] is verdict
@@ -105,7 +105,7 @@ def test_the_role_of_an_actor(actor: Actor, role: Role) -> None:
     assert role_of(actor, row(NOW, "c")) is role
 
 
-def test_whoever_creates_a_message_that_is_not_there_owns_it() -> None:
+def test_producer_of_a_missing_message_is_its_owner() -> None:
     assert role_of(Producer("anyone"), None) is Role.OWNER
     assert role_of(Consumer("c"), None) is Role.OTHER_CONSUMER
 
@@ -113,7 +113,7 @@ def test_whoever_creates_a_message_that_is_not_there_owns_it() -> None:
 @pytest.mark.parametrize(
     ("ts", "verdict"), [(NOW + 99, None), (NOW + 100, None), (NOW + 101, Refusal.NOT_DUE)]
 )
-def test_a_reservation_looks_ahead_at_what_nobody_holds(ts: int, verdict: Refusal | None) -> None:
+def test_reservation_ahead_takes_unheld_messages(ts: int, verdict: Refusal | None) -> None:
     found = refusal_of(Operation.LEASE, Consumer("c"), row(ts), NOW, reserve_ahead_ms=100)
     assert found is verdict
 
@@ -126,7 +126,7 @@ def test_a_reservation_ahead_never_takes_a_live_lease(end: int, verdict: Refusal
     assert found is verdict
 
 
-def test_a_deleted_message_stays_deleted_for_whoever_looks_ahead() -> None:
+def test_reservation_ahead_never_takes_a_deleted_message() -> None:
     mark = row(NOW + 50, life=Life.GONE)
     found = refusal_of(Operation.LEASE, Consumer("c"), mark, NOW, reserve_ahead_ms=100)
     assert found is Refusal.DELETED

@@ -1,4 +1,4 @@
-"""Dealing: every bucket has exactly one member, the same everywhere."""
+"""Placement: every bucket has exactly one member, the same on every node."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def test_buckets_are_dealt_exactly_once_and_evenly(members: set[str], buckets: i
 
 
 @given(names, st.integers(1, 300))
-def test_everybody_computes_the_same(members: set[str], buckets: int) -> None:
+def test_every_member_computes_the_same_shares(members: set[str], buckets: int) -> None:
     shares = deal_ranges(sorted(members, reverse=True), buckets)
     assert {me: deal_buckets(members, me, buckets) for me in members} == shares
 
 
-def test_the_worked_example_of_the_seed() -> None:
-    """Seed 003: three consumers and 2,048 buckets. Its last bucket, 2048, is a slip: they end at 2047."""
+def test_three_members_share_2048_buckets() -> None:
+    """Ranges are contiguous, and the last one ends at bucket 2047."""
     shares = deal_ranges(["C", "A", "B"], 2_048)
     last = {name: (share.start, share.stop - 1) for name, share in shares.items()}
     assert last == {"A": (0, 682), "B": (683, 1_364), "C": (1_365, 2_047)}
 
 
-def test_a_broker_with_two_of_the_three_serves_their_ranges() -> None:
-    """Seed 003: broker 3 has A and C connected to it."""
+def test_broker_serves_the_ranges_of_its_members() -> None:
+    """A broker with the consumers A and C serves their two ranges."""
     shares = deal_ranges(["A", "B", "C"], 2_048)
     served = [(shares[name].start, shares[name].stop - 1) for name in ("A", "C")]
     assert served == [(0, 682), (1_365, 2_047)]
@@ -45,7 +45,7 @@ def test_more_members_than_buckets_leave_some_without() -> None:
     assert sorted(share.stop - share.start for share in shares.values()) == [0, 0, 0, 1, 1]
 
 
-def test_whoever_is_not_seen_yet_counts_itself() -> None:
+def test_unlisted_member_counts_itself() -> None:
     assert deal_buckets(["a"], "b", 64) == (32, 64)
     assert deal_ranges([], 64) == {}
 

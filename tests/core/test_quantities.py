@@ -43,12 +43,12 @@ def test_sizes(text: str, size_bytes: int) -> None:
     "text",
     ["", "7", "d", "7 x", "-1d", "1e3s", "1.s", "1h30m", "٣s", "9999999999d", "nan", "7d\n8"],
 )
-def test_what_is_no_duration_is_said_with_what_would_be(text: str) -> None:
+def test_invalid_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"--max-age .* is not a duration: write .*90s"):
         parse_duration_ms(text, "--max-age")
 
 
 @pytest.mark.parametrize("text", ["", "7", "MiB", "7M", "-1B", "9" * 30 + "TiB", "8 MiB 2"])
-def test_what_is_no_size_is_said_with_what_would_be(text: str) -> None:
+def test_invalid_size_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"--max-size .* is not a size: write .*8MiB"):
         parse_size_bytes(text, "--max-size")

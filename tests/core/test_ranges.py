@@ -28,7 +28,7 @@ def test_merging_keeps_the_buckets(ranges: list[BucketRange]) -> None:
 
 
 @given(ranges_within)
-def test_merged_ranges_are_sorted_not_empty_and_do_not_touch(ranges: list[BucketRange]) -> None:
+def test_merged_ranges_are_sorted_and_disjoint(ranges: list[BucketRange]) -> None:
     merged = merge_ranges(ranges, BUCKETS)
     assert all(start < stop for start, stop in merged)
     assert all(left.stop < right.start for left, right in pairwise(merged))
@@ -41,6 +41,6 @@ def test_a_range_outside_of_the_topic_is_named(start: int, stop: int) -> None:
 
 
 @pytest.mark.parametrize("ranges", [BucketRange(0, 4), None, [5], ["ab"], [(0,)], 7])
-def test_what_is_no_list_of_ranges_is_refused(ranges: Any) -> None:
+def test_invalid_list_of_ranges_is_refused(ranges: Any) -> None:
     with pytest.raises(InvalidInput, match="must be a list of BucketRange"):
         merge_ranges(ranges, 64)

@@ -9,7 +9,7 @@ from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings, check_topic_name
 
 
-def test_the_defaults_of_the_design() -> None:
+def test_default_settings() -> None:
     settings = TopicSettings()
     assert settings.max_attempts == 20
     assert settings.dedupe_ms == 5 * 60 * 1_000

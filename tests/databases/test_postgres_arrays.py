@@ -1,4 +1,4 @@
-"""Arrays on their way to a real PostgreSQL: what comes back is what was sent."""
+"""Arrays round-trip through a real PostgreSQL."""
 
 from collections.abc import Iterator
 from enum import IntEnum, StrEnum
@@ -36,9 +36,7 @@ def sent(connection: Connection, kind: str, values: list[Any]) -> list[Any]:
 
 
 @given(column=columns)
-def test_what_comes_back_is_what_was_sent(
-    connection: Connection, column: tuple[str, list[Any]]
-) -> None:
+def test_values_round_trip(connection: Connection, column: tuple[str, list[Any]]) -> None:
     kind, values = column
     assert sent(connection, kind, values) == values
 
@@ -69,7 +67,7 @@ class Number(IntEnum):
     ONE = 1
 
 
-def test_kinds_of_texts_and_numbers_are_what_they_are_a_kind_of(connection: Connection) -> None:
+def test_subclasses_of_str_and_int_are_sent_as_such(connection: Connection) -> None:
     assert sent(connection, "text", [Group.BILLING, "other"]) == ["billing", "other"]
     assert sent(connection, "bigint", [Number.ONE, 2]) == [1, 2]
 

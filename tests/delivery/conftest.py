@@ -44,7 +44,7 @@ def inbox() -> Inbox:
 
 @pytest.fixture
 def threads(tap: Tap) -> Iterator[StorageThreads]:
-    # What waits at the gate is taken for slow work: here it must not make the commits smaller.
+    # Waits at the gate look like slow work: here they must not make the commits smaller.
     opened = StorageThreads(cast(Store, tap), commit_ms=60_000)
     yield opened
     tap.gate.set()

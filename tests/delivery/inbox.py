@@ -1,4 +1,4 @@
-"""A firing lane in real time: where it delivers to, what it is given, and what is left of it."""
+"""A firing lane in real time: its deliveries, its messages, and the remaining messages."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ now_ms = SystemClock().now_ms
 
 
 class Inbox:
-    """What was delivered, and when."""
+    """The delivered messages and their times."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -52,7 +52,7 @@ class Inbox:
 def firing(
     store: Store | Tap, topic: Topic, deliver: Deliver, **named: Any
 ) -> Iterator[FiringLane]:
-    """A lane that does not look by itself within the test: only the agenda and notices wake it."""
+    """A lane that does not poll within the test: only the agenda and notices wake it."""
     given: dict[str, Any] = {"consumer": "c", "agenda": Agenda(max_sleep_ms=HOUR_MS)} | named
     lane = FiringLane(cast(Store, store), topic, deliver, **given)
     lane.start()
@@ -63,7 +63,7 @@ def firing(
 
 
 def times(number: int, name: str, error: Exception) -> Callable[[str], None]:
-    """Raises for so many changes of this name."""
+    """Returns a function that raises for the first `number` changes of this name."""
     left = [error] * number
 
     def fail(asked: str) -> None:
@@ -74,7 +74,7 @@ def times(number: int, name: str, error: Exception) -> Callable[[str], None]:
 
 
 def create(store: Store, topic: Topic, *ids: str, in_ms: int) -> int:
-    """Puts messages so far ahead, and answers when they are due."""
+    """Creates messages that fall due in `in_ms`; returns their due time."""
     now = now_ms()
     messages = [NewMessage(id=each, due=now + in_ms) for each in ids]
     assert all(outcome.done for outcome in store.create(topic.uid, messages, now_ms=now))
@@ -82,11 +82,11 @@ def create(store: Store, topic: Topic, *ids: str, in_ms: int) -> int:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Asks again and again: for what only the store can tell."""
+    """Polls until a condition of the store holds."""
     give_up = now_ms() + PATIENCE_S * 1000
     while not condition():
         assert now_ms() < give_up
-        time.sleep(0.001)  # acks and leases send no signal: the lane works between two looks
+        time.sleep(0.001)  # acks and leases send no signal
 
 
 def remaining(store: Store, topic: Topic) -> int:

@@ -1,4 +1,4 @@
-"""A publishing lane in a thread: where it publishes, the windows that it serves, and what it reports."""
+"""A publishing lane in a thread: its output, its windows, and its reports."""
 
 import threading
 from collections import Counter
@@ -19,7 +19,7 @@ MINUTE_MS = 60_000
 
 
 class Outlet:
-    """What was published. It confirms at once, by what `answer` says, or when it is told to."""
+    """The published messages. Confirms each at once with the result of `answer`, or at `confirm`."""
 
     def __init__(self, clock: Clock | None = None, *, patient: bool = False) -> None:
         self._clock = clock or SystemClock()
@@ -45,7 +45,7 @@ class Outlet:
             confirm(self.answer(message))
 
     def confirm(self) -> int:
-        """Confirms all that waits for it; says how many."""
+        """Confirms all waiting messages; returns their number."""
         with self._changed:
             confirms, self._confirms = self._confirms, []
         for message, confirm in confirms:
@@ -68,7 +68,7 @@ class Outlet:
 
 
 def put(store: Store, topic: Topic, *ids: str, clock: Clock) -> None:
-    """Puts messages that are due now, by this clock."""
+    """Creates messages that are due now by this clock."""
     now = clock.now_ms()
     messages = [NewMessage(id=each, due=now) for each in ids]
     assert all(outcome.done for outcome in store.create(topic.uid, messages, now_ms=now))
@@ -99,7 +99,7 @@ class Serving:
         return self._told.is_set()
 
     def wait_for_a_round(self) -> None:
-        """Waits until the storing thread has done all that it could do by now."""
+        """Waits until the storage thread has nothing more to do now."""
         while self._asked.acquire(blocking=False):
             pass
         for _ in range(2):
@@ -123,7 +123,7 @@ class Serving:
 
 
 def lane_of(store: Store | Tap, topic: Topic, publish: Publish, **named: Any) -> PublishingLane:
-    """A lane; what is no argument of it is one of its settings."""
+    """Makes a lane; other arguments are its settings."""
     arguments = {"consumer": "node/1"} | {
         name: named.pop(name)
         for name in ("consumer", "ranges", "clock", "gate", "on_fired")

@@ -1,4 +1,4 @@
-"""Stores for lanes: a real one that counts its commits, waits at a gate, or fails when it is told."""
+"""A store for lanes that counts its commits, waits at a gate, or fails on demand."""
 
 import threading
 from collections.abc import Callable
@@ -15,7 +15,7 @@ CHANGES = frozenset(
 
 
 class Tap:
-    """Stands before a store: every method is the store's own, and changes pass through here.
+    """Wraps a store: changes pass through here, and all other methods are those of the store.
 
     `commits` are the changes that were asked for, as (method, number of items). While `gate` is closed
     changes wait at it. `fail` may raise before a change is made, or return; `lose` may raise after it.

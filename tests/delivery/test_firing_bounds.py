@@ -32,7 +32,7 @@ class Ledger(Agenda):
         self.most_held_bytes = max(self.most_held_bytes, self.held_bytes)
 
 
-def test_more_than_an_agenda_holds(store: Store, topic: Topic, inbox: Inbox) -> None:
+def test_more_messages_than_an_agenda_holds(store: Store, topic: Topic, inbox: Inbox) -> None:
     ids = [f"m{number}" for number in range(200)]
     create(store, topic, *ids, in_ms=50)
     agenda = Agenda(capacity=7, max_sleep_ms=HOUR_MS)
@@ -43,9 +43,7 @@ def test_more_than_an_agenda_holds(store: Store, topic: Topic, inbox: Inbox) -> 
     assert remaining(store, topic) == 0
 
 
-def test_of_a_flood_of_large_bodies_no_more_is_held_than_the_bound(
-    store: Store, inbox: Inbox
-) -> None:
+def test_held_bodies_stay_within_the_byte_bound(store: Store, inbox: Inbox) -> None:
     largest = TopicSettings(largest_body_bytes=100_000)
     topic = store.create_topic("large", largest, now_ms=now_ms())
     ids = [f"m{number}" for number in range(60)]
@@ -62,9 +60,7 @@ def test_of_a_flood_of_large_bodies_no_more_is_held_than_the_bound(
 
 
 @pytest.mark.parametrize("url", ["memory"], indirect=True)
-def test_more_at_one_moment_than_a_store_takes_in_one_batch(
-    store: Store, topic: Topic, inbox: Inbox
-) -> None:
+def test_more_acks_than_a_store_takes_in_a_batch(store: Store, topic: Topic, inbox: Inbox) -> None:
     ids = [f"m{number}" for number in range(MAX_BATCH + 1_000)]
     for place in range(0, len(ids), 1_000):
         create(store, topic, *ids[place : place + 1_000], in_ms=0)
@@ -77,7 +73,7 @@ def test_more_at_one_moment_than_a_store_takes_in_one_batch(
 
 
 @pytest.mark.parametrize("url", ["memory"], indirect=True)
-def test_more_to_give_back_than_a_store_takes_in_one_batch(
+def test_more_releases_than_a_store_takes_in_a_batch(
     store: Store, topic: Topic, inbox: Inbox
 ) -> None:
     ids = [f"m{number}" for number in range(MAX_BATCH + 1_000)]

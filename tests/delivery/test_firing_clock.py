@@ -19,7 +19,7 @@ from tests.delivery.inbox import (
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock, put back by so much."""
+    """The clock of the machine, set back by `back_ms`."""
 
     back_ms = 0
 
@@ -35,7 +35,7 @@ def clock() -> ShiftedClock:
     return ShiftedClock()
 
 
-def test_a_clock_that_is_put_back_does_not_hold_up_acks(
+def test_clock_rollback_does_not_delay_acks(
     store: Store, topic: Topic, clock: ShiftedClock
 ) -> None:
     def deliver(message: LeasedMessage) -> None:
@@ -51,7 +51,7 @@ def test_a_clock_that_is_put_back_does_not_hold_up_acks(
     assert clock.back_ms == HOUR_MS
 
 
-def test_a_clock_that_is_put_back_fires_nothing_early(
+def test_clock_rollback_fires_nothing_early(
     store: Store, topic: Topic, clock: ShiftedClock
 ) -> None:
     inbox = Inbox(clock)
@@ -65,14 +65,14 @@ def test_a_clock_that_is_put_back_fires_nothing_early(
     assert inbox.counts() == {"held": 1}
 
 
-def test_a_clock_that_is_put_back_does_not_stall_the_lane(
+def test_clock_rollback_does_not_stall_the_lane(
     store: Store, topic: Topic, clock: ShiftedClock
 ) -> None:
     inbox = Inbox(clock)
     agenda = Agenda(max_sleep_ms=HOUR_MS)
     with firing(store, topic, inbox, agenda=agenda, clock=clock, hold_ms=400):
         wait_until(lambda: (agenda.reserve_at(now_ms()) or 0) > now_ms() + HOUR_MS // 2)
-        # Its creator's clock was so wrong that nobody took notice.
+        # The clock of its creator was far off, so no notice was sent.
         unnoticed = NewMessage(id="unnoticed", due=now_ms() - 1_000)
         store.create(topic.uid, [unnoticed], now_ms=0)
         clock.back_ms = 500

@@ -1,4 +1,4 @@
-"""What a firing lane delivers: everything once, nothing early, and again what could not be."""
+"""Deliveries of a firing lane: each message once, none early, and failed ones again."""
 
 from typing import Any
 
@@ -57,10 +57,10 @@ def test_several_lanes_share_a_timeline(store: Store, topic: Topic, inbox: Inbox
     assert remaining(store, topic) == 0
 
 
-# What changes while it runs
+# Changes while the lane runs
 
 
-def test_what_is_created_while_it_runs(store: Store, topic: Topic, inbox: Inbox) -> None:
+def test_message_created_while_the_lane_runs(store: Store, topic: Topic, inbox: Inbox) -> None:
     with firing(store, topic, inbox):
         create(store, topic, "far", in_ms=HOUR_MS)
         for number in range(20):
@@ -71,7 +71,7 @@ def test_what_is_created_while_it_runs(store: Store, topic: Topic, inbox: Inbox)
     assert remaining(store, topic) == 1
 
 
-def test_what_another_store_on_the_same_file_creates(
+def test_message_created_by_another_store(
     store: Store, url: str, topic: Topic, inbox: Inbox
 ) -> None:
     if not store.capabilities.shared:
@@ -84,7 +84,7 @@ def test_what_another_store_on_the_same_file_creates(
     assert inbox.counts() == {f"m{number}": 1 for number in range(10)}
 
 
-def test_rescheduled_and_cancelled_messages_do_not_come_at_the_old_time(
+def test_rescheduled_and_cancelled_messages_skip_the_old_due(
     store: Store, topic: Topic, inbox: Inbox
 ) -> None:
     with firing(store, topic, inbox):
@@ -113,9 +113,7 @@ def test_a_message_from_far_away_that_is_brought_near(
 # Deliveries that fail
 
 
-def test_what_could_not_be_delivered_is_tried_again(
-    store: Store, topic: Topic, inbox: Inbox
-) -> None:
+def test_failed_delivery_is_retried(store: Store, topic: Topic, inbox: Inbox) -> None:
     failures = iter([ValueError("no"), ValueError("not yet")])
 
     def fail_twice(message: LeasedMessage) -> None:
@@ -131,9 +129,7 @@ def test_what_could_not_be_delivered_is_tried_again(
     assert remaining(store, topic) == 0
 
 
-def test_a_message_that_always_fails_does_not_harm_its_neighbours(
-    store: Store, inbox: Inbox
-) -> None:
+def test_poison_message_does_not_harm_its_neighbours(store: Store, inbox: Inbox) -> None:
     topic = store.create_topic("poisoned", TopicSettings(max_attempts=3), now_ms=now_ms())
 
     def deliver(message: LeasedMessage) -> None:
@@ -150,9 +146,7 @@ def test_a_message_that_always_fails_does_not_harm_its_neighbours(
     assert inbox.counts() == {"a": 1, "b": 1}
 
 
-def test_what_answers_something_to_await_is_not_taken_for_done(
-    store: Store, topic: Topic, inbox: Inbox
-) -> None:
+def test_awaitable_result_is_not_a_success(store: Store, topic: Topic, inbox: Inbox) -> None:
     async def handle(message: LeasedMessage) -> None:
         inbox(message)
 

@@ -79,7 +79,7 @@ def test_an_unanswered_extension_does_not_cost_the_lease(
     assert inbox.counts() == {"a": 1}
 
 
-def test_a_delivery_that_ends_while_its_extension_is_not_answered_is_acked(
+def test_delivery_that_ends_during_an_unanswered_extension_is_acked(
     tap: Tap, topic: Topic, inbox: Inbox
 ) -> None:
     unanswered = threading.Event()
@@ -101,7 +101,7 @@ def test_a_delivery_that_ends_while_its_extension_is_not_answered_is_acked(
     assert inbox.counts() == {"a": 1}
 
 
-def test_what_an_unanswered_reservation_took_is_found_behind_much_that_is_held(
+def test_unanswered_reservation_is_found_behind_many_leases(
     tap: Tap, topic: Topic, inbox: Inbox
 ) -> None:
     create(tap.store, topic, *(f"a{number:04}" for number in range(1_200)), in_ms=0)
@@ -120,7 +120,7 @@ def test_what_an_unanswered_reservation_took_is_found_behind_much_that_is_held(
     assert inbox.counts() == {"z": 1}
 
 
-def test_what_an_unanswered_reservation_took_is_delivered_without_waiting_for_its_lease(
+def test_unanswered_reservation_is_delivered_before_its_lease_lapses(
     tap: Tap, topic: Topic, inbox: Inbox
 ) -> None:
     tap.lose = times(2, "reserve", UNANSWERED)
@@ -132,7 +132,7 @@ def test_what_an_unanswered_reservation_took_is_delivered_without_waiting_for_it
     assert remaining(tap.store, topic) == 0
 
 
-def test_an_unanswered_reservation_leaves_alone_what_it_did_not_take(
+def test_unanswered_reservation_leaves_other_leases_alone(
     tap: Tap, topic: Topic, inbox: Inbox
 ) -> None:
     def version(message_id: str) -> int:
@@ -159,7 +159,7 @@ def test_an_unanswered_reservation_leaves_alone_what_it_did_not_take(
     assert inbox.counts() == {"lost": 1}
 
 
-def test_a_message_in_delivery_is_not_given_back_by_an_unanswered_reservation(
+def test_unanswered_reservation_keeps_messages_in_delivery(
     tap: Tap, topic: Topic, inbox: Inbox
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
@@ -185,9 +185,7 @@ def test_a_message_in_delivery_is_not_given_back_by_an_unanswered_reservation(
     assert remaining(tap.store, topic) == 0
 
 
-def test_what_an_unanswered_reservation_took_is_given_back_by_a_stop(
-    tap: Tap, topic: Topic, inbox: Inbox
-) -> None:
+def test_stop_releases_an_unanswered_reservation(tap: Tap, topic: Topic, inbox: Inbox) -> None:
     lost = threading.Event()
 
     def lose(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Slow deliveries: a firing lane extends their leases, and knows what it has lost."""
+"""Slow deliveries: a firing lane extends their leases, and notices lost ones."""
 
 import threading
 
@@ -23,9 +23,7 @@ from tests.delivery.inbox import (
 from tests.delivery.stores import PATIENCE_S, Tap
 
 
-def test_a_slow_delivery_keeps_its_lease_and_others_serve_the_rest(
-    store: Store, inbox: Inbox
-) -> None:
+def test_slow_delivery_keeps_only_its_own_lease(store: Store, inbox: Inbox) -> None:
     topic = store.create_topic("slow", TopicSettings(max_attempts=2), now_ms=now_ms())
     go_on = threading.Event()
     other = Inbox()
@@ -49,7 +47,7 @@ def test_a_slow_delivery_keeps_its_lease_and_others_serve_the_rest(
     assert remaining(store, topic) == 0
 
 
-def test_a_delivery_that_lost_its_lease_still_keeps_its_lane_from_reserving(
+def test_stuck_delivery_without_lease_still_blocks_reservations(
     tap: Tap, topic: Topic, inbox: Inbox
 ) -> None:
     begun, go_on, lost = threading.Event(), threading.Event(), threading.Event()
@@ -80,7 +78,7 @@ def test_a_delivery_that_lost_its_lease_still_keeps_its_lane_from_reserving(
     assert remaining(tap.store, topic) == 0
 
 
-def test_what_expired_behind_a_slow_delivery_is_dead_without_waiting_for_its_lease(
+def test_message_that_expires_behind_a_slow_delivery_dies(
     store: Store,
 ) -> None:
     topic = store.create_topic("expiring", TopicSettings(max_attempts=1), now_ms=now_ms())
@@ -99,7 +97,7 @@ def test_what_expired_behind_a_slow_delivery_is_dead_without_waiting_for_its_lea
     assert (dead.message.id, dead.reason, dead.message.attempts) == ("b", "expired", 0)
 
 
-def test_a_long_last_delivery_outlives_more_failures_than_one_lease_could(
+def test_long_delivery_survives_repeated_extension_failures(
     tap: Tap, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Lane, "rest_ms", 100)

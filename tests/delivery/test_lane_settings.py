@@ -1,4 +1,4 @@
-"""What a publishing lane can be set to."""
+"""The settings of a publishing lane."""
 
 import pickle
 from typing import Any
@@ -25,6 +25,6 @@ def test_settings_travel_to_other_processes() -> None:
         {"max_in_flight": 0},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="must be at"):
         LaneSettings(**wrong)

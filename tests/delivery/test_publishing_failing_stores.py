@@ -49,7 +49,7 @@ def test_a_store_that_fails_for_a_while_is_survived(tap: Tap, topic: Topic, outl
     assert outlet.early == []
 
 
-def test_what_is_held_is_published_while_the_store_is_gone(
+def test_held_messages_are_published_without_the_store(
     tap: Tap, topic: Topic, outlet: Outlet
 ) -> None:
     ids = [f"m{number}" for number in range(20)]
@@ -66,7 +66,7 @@ def test_what_is_held_is_published_while_the_store_is_gone(
     assert outlet.early == []
 
 
-def test_after_an_outage_longer_than_a_lease_messages_come_again_and_none_is_dead(
+def test_outage_beyond_a_lease_redelivers_without_dead_letters(
     tap: Tap, chronoline_clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = chronoline_clock
@@ -94,7 +94,7 @@ def test_after_an_outage_longer_than_a_lease_messages_come_again_and_none_is_dea
     assert not any("suspected" in each for each in caplog.messages)  # it was the lane itself
 
 
-def test_what_an_unanswered_reservation_took_is_published_without_waiting_for_its_lease(
+def test_unanswered_reservation_is_published_before_its_lease_lapses(
     tap: Tap, topic: Topic, outlet: Outlet
 ) -> None:
     outlet.patient = True
@@ -114,7 +114,7 @@ def test_what_an_unanswered_reservation_took_is_published_without_waiting_for_it
     assert {each.message.attempts for each in outlet.messages} == {0}
 
 
-def test_what_went_into_flight_meanwhile_is_not_given_back_by_an_unanswered_reservation(
+def test_unanswered_reservation_keeps_messages_in_flight(
     tap: Tap, topic: Topic, outlet: Outlet
 ) -> None:
     outlet.patient = True
@@ -140,7 +140,7 @@ def test_what_went_into_flight_meanwhile_is_not_given_back_by_an_unanswered_rese
     assert outlet.counts() == {"held": 1, "lost": 1}
 
 
-def test_a_window_begins_although_the_store_cannot_be_watched_yet(
+def test_window_begins_before_the_store_can_be_watched(
     tap: Tap, topic: Topic, outlet: Outlet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch, failures = tap.store.watch, iter([StoreUnavailable("gone"), StoreUnavailable("gone")])
@@ -157,9 +157,7 @@ def test_a_window_begins_although_the_store_cannot_be_watched_yet(
     assert remaining(tap.store, topic) == 0
 
 
-def test_a_window_ends_although_the_store_never_comes_back(
-    tap: Tap, topic: Topic, outlet: Outlet
-) -> None:
+def test_window_ends_without_the_store(tap: Tap, topic: Topic, outlet: Outlet) -> None:
     create(tap.store, topic, "a", in_ms=0)
     now = now_ms()
     with lane_of(tap, topic, outlet, hold_ms=1_000) as lane:
@@ -171,7 +169,7 @@ def test_a_window_ends_although_the_store_never_comes_back(
     assert remaining(tap.store, topic) == 1
 
 
-def test_what_could_not_be_said_in_one_window_is_said_in_the_next(
+def test_unsent_acks_are_sent_in_the_next_window(
     tap: Tap, topic: Topic, outlet: Outlet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(tap.store, topic, "a", in_ms=0)

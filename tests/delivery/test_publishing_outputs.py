@@ -1,4 +1,4 @@
-"""Outputs that are slow, fail, or refuse a message: what a publishing lane makes of it."""
+"""Outputs that are slow, fail, or refuse a message."""
 
 import threading
 
@@ -35,9 +35,7 @@ def is_free(store: Store, topic: Topic, *ids: str) -> bool:
 # Without waiting
 
 
-def test_what_is_due_is_handed_over_without_waiting_for_confirmations(
-    store: Store, topic: Topic
-) -> None:
+def test_due_messages_do_not_wait_for_confirmations(store: Store, topic: Topic) -> None:
     outlet = Outlet(patient=True)
     ids = [f"m{number}" for number in range(300)]
     create(store, topic, *ids, in_ms=50)
@@ -50,9 +48,7 @@ def test_what_is_due_is_handed_over_without_waiting_for_confirmations(
     assert outlet.counts() == dict.fromkeys(ids, 1)
 
 
-def test_confirmations_come_from_any_thread_and_the_first_one_counts(
-    store: Store, topic: Topic
-) -> None:
+def test_first_confirmation_from_any_thread_counts(store: Store, topic: Topic) -> None:
     confirms: list[Confirm] = []
     published = threading.Event()
 
@@ -72,9 +68,7 @@ def test_confirmations_come_from_any_thread_and_the_first_one_counts(
     assert len(confirms) == 1
 
 
-def test_a_slow_output_keeps_the_lane_from_reserving_more_than_the_bound(
-    store: Store, topic: Topic
-) -> None:
+def test_slow_output_bounds_reservations(store: Store, topic: Topic) -> None:
     outlet = Outlet(patient=True)
     ids = [f"m{number}" for number in range(100)]
     create(store, topic, *ids, in_ms=0)
@@ -93,7 +87,7 @@ def test_a_slow_output_keeps_the_lane_from_reserving_more_than_the_bound(
     assert remaining(store, topic) == 0
 
 
-def test_an_output_that_blocks_keeps_the_lane_from_reserving_and_holds_up_nobody_else(
+def test_blocked_output_stops_only_its_own_lane(
     store: Store, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     clock = chronoline_clock
@@ -123,7 +117,7 @@ def test_an_output_that_blocks_keeps_the_lane_from_reserving_and_holds_up_nobody
     assert {each.message.attempts for each in other.messages} == {0}
 
 
-def test_messages_behind_one_that_blocked_for_too_long_are_not_published(
+def test_messages_behind_a_blocked_one_are_not_published(
     store: Store, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     clock = chronoline_clock
@@ -159,7 +153,7 @@ def test_many_confirmations_wake_once_and_errors_at_once(
     error: BaseException | None,
     wakes: int,
 ) -> None:
-    """It reaches into the lane: nobody outside sees when the storing thread wakes."""
+    """Reads private members: no public call shows when the storage thread wakes."""
     woken: list[None] = []
     lane = lane_of(store, topic, Outlet())
     monkeypatch.setattr(lane._lane, "wake", lambda: woken.append(None))
@@ -171,7 +165,7 @@ def test_many_confirmations_wake_once_and_errors_at_once(
 # The output as a whole
 
 
-def test_while_the_output_is_gone_one_message_at_a_time_is_tried_and_no_attempt_is_counted(
+def test_unavailable_output_is_probed_without_counting_attempts(
     tap: Tap, topic: Topic, outlet: Outlet
 ) -> None:
     ids = [f"m{number}" for number in range(50)]
@@ -194,7 +188,7 @@ def test_while_the_output_is_gone_one_message_at_a_time_is_tried_and_no_attempt_
     assert {each.message.attempts for each in outlet.messages} == {0}
 
 
-def test_what_is_held_while_the_output_is_gone_is_published_when_it_is_back(
+def test_held_messages_are_published_when_the_output_returns(
     tap: Tap, topic: Topic, outlet: Outlet
 ) -> None:
     outlet.answer = lambda _: GONE
@@ -253,9 +247,7 @@ def test_an_error_that_comes_too_late_changes_nothing(
         assert window.stop() == LaneReport(fired=1, given_back=1)
 
 
-def test_of_large_bodies_no_more_is_in_flight_than_the_bound_in_bytes(
-    store: Store, topic: Topic
-) -> None:
+def test_bodies_in_flight_stay_within_the_byte_bound(store: Store, topic: Topic) -> None:
     outlet = Outlet(patient=True)
     now = now_ms()
     flood = [NewMessage(id=f"m{number}", due=now, body=bytes(100)) for number in range(20)]
@@ -276,7 +268,7 @@ def test_of_large_bodies_no_more_is_in_flight_than_the_bound_in_bytes(
     assert agenda.away_bytes == agenda.held_bytes == 0
 
 
-def test_a_window_that_ends_while_the_output_is_gone_gives_back_what_it_holds(
+def test_window_without_output_releases_its_messages(
     store: Store, topic: Topic, outlet: Outlet
 ) -> None:
     outlet.answer = lambda _: GONE
@@ -296,7 +288,7 @@ def test_a_window_that_ends_while_the_output_is_gone_gives_back_what_it_holds(
 
 
 @pytest.mark.parametrize("raised", [True, False])
-def test_a_message_that_is_refused_is_tried_again_and_then_dead(
+def test_refused_message_is_retried_and_then_dead(
     store: Store, outlet: Outlet, raised: bool
 ) -> None:
     topic = store.create_topic("poisoned", TopicSettings(max_attempts=3), now_ms=now_ms())
@@ -320,7 +312,7 @@ def test_a_message_that_is_refused_is_tried_again_and_then_dead(
     assert outlet.counts() == {"a": 1, "b": 1, "poison": 3}
 
 
-def test_what_expired_is_not_published(store: Store, topic: Topic, outlet: Outlet) -> None:
+def test_expired_message_is_not_published(store: Store, topic: Topic, outlet: Outlet) -> None:
     outlet.patient = True
     now = now_ms()
     first = NewMessage(id="first", due=now)
@@ -352,9 +344,7 @@ def test_a_receipt_that_fails_costs_nothing(store: Store, topic: Topic, outlet: 
         assert window.stop() == LaneReport(fired=2)
 
 
-def test_only_what_the_output_acknowledged_has_a_receipt(
-    store: Store, topic: Topic, outlet: Outlet
-) -> None:
+def test_only_confirmed_messages_have_a_receipt(store: Store, topic: Topic, outlet: Outlet) -> None:
     answers = iter([GONE, ValueError("no"), None])
     outlet.answer = lambda _: next(answers)
     receipts: list[str] = []
@@ -370,11 +360,11 @@ def test_only_what_the_output_acknowledged_has_a_receipt(
     assert receipts == ["a"]
 
 
-# From one window to the next
+# Consecutive windows
 
 
 @pytest.mark.parametrize("left_on_trial", [False, True])
-def test_a_lane_begins_with_what_is_known_of_the_output(
+def test_lane_starts_with_the_given_output_gate(
     store: Store, topic: Topic, left_on_trial: bool
 ) -> None:
     gate = Gate()

@@ -80,7 +80,7 @@ def test_every_message_is_published_once_or_dead(store: Store, seed: int) -> Non
     def serve(place: int, first_ms: int) -> None:
         """Every other window: the lanes alternate, and each is up before its window begins."""
         tap = cast(Store, moody_store(store, random.Random(seed + place)))
-        # No lease lapses within the test: whatever comes twice would be the lane's fault.
+        # No lease lapses within the test: a duplicate would be an error of the lane.
         with lane_of(
             tap, topic, output, consumer=f"node/{place}", hold_ms=MINUTE_MS, retry_ms=50
         ) as lane:

@@ -1,4 +1,4 @@
-"""What a publishing lane serves: its window, each message once and not early, beside other lanes."""
+"""Windows of a publishing lane: each message once and not early, beside other lanes."""
 
 import threading
 from typing import Any
@@ -53,9 +53,7 @@ def test_everything_is_published_once_and_not_early_and_acked(
     assert all(fired_ms >= message.message.due for message, fired_ms in receipts)
 
 
-def test_what_falls_due_at_the_end_or_later_is_left_alone(
-    tap: Tap, topic: Topic, outlet: Outlet
-) -> None:
+def test_messages_due_at_the_end_are_left_alone(tap: Tap, topic: Topic, outlet: Outlet) -> None:
     now = now_ms()
     end = now + 300
     dues = {"last": end - 1, "next": end, "later": end + 10}
@@ -143,9 +141,7 @@ def test_a_timing_advance_is_how_early_it_may_be(
     assert outlet.early == []
 
 
-def test_a_sleeping_lane_hears_of_what_is_put_near(
-    store: Store, topic: Topic, outlet: Outlet
-) -> None:
+def test_sleeping_lane_wakes_for_a_near_message(store: Store, topic: Topic, outlet: Outlet) -> None:
     with publishing(store, topic, outlet):
         create(store, topic, "far", in_ms=HOUR_MS)
         for number in range(10):
@@ -156,7 +152,7 @@ def test_a_sleeping_lane_hears_of_what_is_put_near(
     assert remaining(store, topic) == 1
 
 
-def test_what_another_store_on_the_same_file_creates(
+def test_message_created_by_another_store(
     store: Store, url: str, topic: Topic, outlet: Outlet
 ) -> None:
     if not store.capabilities.shared:
@@ -192,7 +188,7 @@ def test_one_window_after_another_by_the_same_lane(
     assert remaining(store, topic) == 0
 
 
-def test_lanes_hand_over_from_window_to_window_without_loss_or_duplicates(
+def test_window_handover_loses_and_repeats_nothing(
     store: Store, topic: Topic, outlet: Outlet
 ) -> None:
     now = now_ms()
@@ -254,10 +250,10 @@ def test_a_lane_serves_one_window_at_a_time(store: Store, topic: Topic, outlet: 
     assert waiting(store, topic) == 0
 
 
-# Changes while it serves
+# Changes during a window
 
 
-def test_a_clock_that_is_put_back_ends_the_window(
+def test_clock_rollback_ends_the_window(
     store: Store, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     now = chronoline_clock.now_ms()
@@ -268,7 +264,7 @@ def test_a_clock_that_is_put_back_ends_the_window(
         assert serving.report() == LaneReport()
 
 
-def test_buckets_that_are_added_are_served_in_the_same_window(
+def test_added_buckets_are_served_in_the_same_window(
     store: Store, topic: Topic, outlet: Outlet
 ) -> None:
     half = topic.settings.buckets // 2

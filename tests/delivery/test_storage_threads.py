@@ -1,4 +1,4 @@
-"""Storage threads: group commit, fair turns, bounded queues, and errors that reach whom they concern."""
+"""Storage threads: group commit, fair turns, bounded queues, and errors for each caller."""
 
 import itertools
 import threading
@@ -40,7 +40,7 @@ def answer(future: Future[list[Outcome]]) -> list[str]:
 
 @pytest.fixture
 def busy(tap: Tap, threads: StorageThreads, topic: Topic) -> Future[list[Outcome]]:
-    """A commit that waits at the closed gate, so that what is asked next has to gather."""
+    """A commit that waits at the closed gate, so that later calls gather."""
     tap.gate.clear()
     first = threads.create(topic.uid, messages("first", 1))
     tap.wait_until_entered()
@@ -67,7 +67,7 @@ def test_calls_from_many_threads_are_committed_together(
     assert len(tap.commits) < CALLERS * 10 / 2
 
 
-def test_what_gathers_behind_a_commit_is_the_next_one(
+def test_calls_during_a_commit_share_the_next_one(
     tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     behind = [threads.create(topic.uid, messages(f"m{number}", 2)) for number in range(20)]
@@ -175,11 +175,11 @@ def test_leases_go_through_all_their_operations(
     ]
 
 
-# How many threads
+# The number of threads
 
 
 @pytest.mark.parametrize(("beside", "threads_expected"), [(False, 1), (True, 3)])
-def test_engines_whose_writers_run_beside_each_other_have_a_thread_for_each_queue(
+def test_concurrent_writers_have_a_thread_per_queue(
     store: Store, beside: bool, threads_expected: int
 ) -> None:
     before = set(threading.enumerate())
@@ -191,7 +191,7 @@ def test_engines_whose_writers_run_beside_each_other_have_a_thread_for_each_queu
     assert not any(thread.is_alive() for thread in started)
 
 
-def test_on_two_threads_deadline_work_does_not_wait_for_bulk_work(store: Store) -> None:
+def test_deadline_thread_does_not_wait_for_bulk_work(store: Store) -> None:
     topic = store.create_topic("t", now_ms=0)
     tap = Tap(store, replace(store.capabilities, concurrent_writers=True))
     threads = StorageThreads(cast(Store, tap))
@@ -230,7 +230,7 @@ def test_a_full_queue_refuses_at_once(store: Store, topic: Topic) -> None:
     threads.close()
 
 
-def test_a_queue_is_full_by_the_bytes_of_its_messages_too(store: Store, topic: Topic) -> None:
+def test_message_bytes_can_fill_a_queue(store: Store, topic: Topic) -> None:
     tap = Tap(store)
     threads = StorageThreads(cast(Store, tap), most_bytes=1_000)
     tap.gate.clear()
@@ -248,7 +248,7 @@ def test_a_queue_is_full_by_the_bytes_of_its_messages_too(store: Store, topic: T
     threads.close()
 
 
-def test_a_queue_is_full_by_the_bytes_of_its_reasons_too(store: Store, topic: Topic) -> None:
+def test_reason_bytes_can_fill_a_queue(store: Store, topic: Topic) -> None:
     tap = Tap(store)
     threads = StorageThreads(cast(Store, tap), most_bytes=1_000)
     tap.gate.clear()
@@ -266,9 +266,7 @@ def test_a_queue_is_full_by_the_bytes_of_its_reasons_too(store: Store, topic: To
     threads.close()
 
 
-def test_of_a_flood_of_large_bodies_no_more_is_held_than_the_bound(
-    store: Store, topic: Topic
-) -> None:
+def test_queued_bodies_stay_within_the_byte_bound(store: Store, topic: Topic) -> None:
     tap = Tap(store)
     threads = StorageThreads(cast(Store, tap), most_bytes=10_000)
     tap.gate.clear()
@@ -303,13 +301,13 @@ def test_of_a_flood_of_large_bodies_no_more_is_held_than_the_bound(
         cast(NewMessage, "x"),
     ],
 )
-def test_what_cannot_be_weighed_is_refused_by_the_store_alone(
+def test_message_without_a_size_is_refused_alone(
     threads: StorageThreads, topic: Topic, wrong: NewMessage
 ) -> None:
     assert answer(threads.create(topic.uid, [wrong, *messages("m", 1)])) == ["invalid", "done"]
 
 
-def test_a_queue_is_as_full_as_before_after_big_calls_failed(store: Store, topic: Topic) -> None:
+def test_failed_calls_free_their_queue_space(store: Store, topic: Topic) -> None:
     tap = Tap(store)
     threads = StorageThreads(cast(Store, tap), most_waiting=1_000)
     tap.fail = unavailable
@@ -351,7 +349,7 @@ def failing_on(number: int, error: Exception) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), OutcomeUnknown("lost")], ids=repr)
-def test_an_error_reaches_the_callers_of_that_commit_and_the_lane_goes_on(
+def test_error_reaches_only_the_callers_of_its_commit(
     tap: Tap,
     threads: StorageThreads,
     topic: Topic,
@@ -371,7 +369,7 @@ def test_an_error_reaches_the_callers_of_that_commit_and_the_lane_goes_on(
     assert answer(threads.create(topic.uid, messages("m0", 1))) == ["done"]
 
 
-def test_what_one_caller_did_wrong_is_not_paid_by_its_neighbours(
+def test_bad_call_does_not_fail_its_neighbours(
     tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     good = threads.create(topic.uid, messages("good", 1))
@@ -389,7 +387,7 @@ def test_what_one_caller_did_wrong_is_not_paid_by_its_neighbours(
         answer(wrong)
 
 
-def test_a_batch_that_is_none_is_refused_at_once(threads: StorageThreads, topic: Topic) -> None:
+def test_invalid_batch_is_refused_at_once(threads: StorageThreads, topic: Topic) -> None:
     answer(threads.create(topic.uid, [NewMessage(id=each, due=0) for each in ("a", "b", "ab")]))
     for wrong in ("ab", b"ab", 5, iter(["a"])):
         with pytest.raises(InvalidInput, match="a batch must be a list or a tuple"):
@@ -398,7 +396,7 @@ def test_a_batch_that_is_none_is_refused_at_once(threads: StorageThreads, topic:
     assert answer(threads.cancel(topic.uid, ids, producer_group="default")) == ["done"] * 3
 
 
-def test_a_batch_is_what_it_was_when_it_was_given(
+def test_batch_is_copied_when_submitted(
     tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     batch = messages("m", 2)
@@ -408,15 +406,13 @@ def test_a_batch_is_what_it_was_when_it_was_given(
     assert answer(call) == ["done", "done"]
 
 
-def test_a_topic_that_is_not_there_is_the_callers_error(
-    threads: StorageThreads, topic: Topic
-) -> None:
+def test_missing_topic_fails_only_its_call(threads: StorageThreads, topic: Topic) -> None:
     with pytest.raises(TopicNotFound):
         answer(threads.create(topic.uid + 1, messages("m", 1)))
     assert answer(threads.create(topic.uid, messages("m", 1))) == ["done"]
 
 
-def test_a_call_that_is_partly_done_has_an_unknown_outcome(
+def test_partly_done_call_has_an_unknown_outcome(
     tap: Tap, threads: StorageThreads, topic: Topic
 ) -> None:
     def fail_later(_: str) -> None:
@@ -432,11 +428,11 @@ def test_a_call_that_is_partly_done_has_an_unknown_outcome(
     assert again.count("done") == 20_000 - tap.commits[0][1]
 
 
-def test_a_caller_that_gives_up_does_not_end_the_lane(
+def test_cancelled_call_does_not_stop_the_thread(
     tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     given_up = threads.create(topic.uid, messages("a", 1))
-    given_up.cancel()  # as asyncio does to what it waits for with a time-out
+    given_up.cancel()  # as asyncio does at a time-out
     beside = threads.create(topic.uid, messages("b", 1))
     tap.gate.set()
     assert answer(busy) == ["done"]
@@ -444,7 +440,7 @@ def test_a_caller_that_gives_up_does_not_end_the_lane(
     assert answer(threads.create(topic.uid, messages("c", 1))) == ["done"]
 
 
-def test_a_caller_that_gives_up_a_reservation_does_not_end_the_lane(
+def test_cancelled_reservation_does_not_stop_the_thread(
     tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     given_up = threads.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)

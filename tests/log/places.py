@@ -12,7 +12,7 @@ _numbers = itertools.count()
 
 
 def place(request: pytest.FixtureRequest, objects: str, index: str) -> str:
-    """The connection string of a log in which there is nothing yet."""
+    """Returns the connection string of an empty log."""
     number = next(_numbers)
     return prepare(_objects_at(request, objects, number), _index_at(request, index, number))
 

@@ -1,4 +1,4 @@
-"""Who waits is woken, by appends of its own process and of others."""
+"""Waiting readers wake by appends of the same and of other processes."""
 
 import threading
 from collections.abc import Callable
@@ -7,8 +7,9 @@ import pytest
 
 from chronoline.core.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from chronoline.log import Log, NewEvent, Notification
+from tests.log.internals import index_of, objects_of
 from tests.log.places import place
-from tests.log.waiting import NEVER_MS, PATIENCE_S, Waiter, opened
+from tests.log.waiters import NEVER_MS, PATIENCE_S, Waiter, opened
 
 
 @pytest.fixture(params=[None, "g"], ids=["alone", "group"])
@@ -16,7 +17,7 @@ def group(request: pytest.FixtureRequest) -> str | None:
     return request.param  # type: ignore[no-any-return]  # one of the params above
 
 
-def test_an_append_of_its_own_process_wakes_a_reader(
+def test_own_append_wakes_a_reader(
     url: str, group: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(url) as log:
@@ -26,7 +27,7 @@ def test_an_append_of_its_own_process_wakes_a_reader(
             assert waiter.values() == [b"0"]
 
 
-def test_an_append_of_another_process_wakes_a_reader_where_the_index_hears_of_it(
+def test_foreign_append_wakes_a_reader_of_a_listening_index(
     request: pytest.FixtureRequest, group: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = place(request, "folder", "postgres")
@@ -38,7 +39,7 @@ def test_an_append_of_another_process_wakes_a_reader_where_the_index_hears_of_it
             assert waiter.values() == [b"0"]
 
 
-def test_where_the_index_hears_nothing_a_reader_looks(
+def test_reader_polls_an_index_without_a_listener(
     url: str, group: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(url, max_latency_ms=50) as log, Log(url) as other:
@@ -50,7 +51,7 @@ def test_where_the_index_hears_nothing_a_reader_looks(
 
 @pytest.mark.parametrize("error", [StoreUnavailable("full"), StoreError("full")])
 @pytest.mark.parametrize("value", [b"", bytes(99)], ids=["by the writer", "by the committer"])
-def test_an_append_that_is_cut_and_fails_in_part_is_told_all_the_same(
+def test_partly_failed_append_is_announced(
     url: str, monkeypatch: pytest.MonkeyPatch, value: bytes, error: StoreError
 ) -> None:
     told: list[Notification] = []
@@ -65,8 +66,8 @@ def test_an_append_that_is_cut_and_fails_in_part_is_told_all_the_same(
         waiter = Waiter(log, None)
         with waiter.reading(monkeypatch):
             with monkeypatch.context() as patch:
-                patch.setattr(log._objects, "put", _after_one(log._objects.put, error))
-                patch.setattr(log._index, "max_chunks_per_commit", 1)
+                patch.setattr(objects_of(log), "put", _after_one(objects_of(log).put, error))
+                patch.setattr(index_of(log), "max_chunks_per_commit", 1)
                 with pytest.raises(OutcomeUnknown, match=r"a part .* the rest is not: full"):
                     log.append_many("t", [NewEvent(value=value, partition=p) for p in (0, 1)])
             assert waiter.values() == [value]
@@ -77,7 +78,7 @@ def test_an_append_that_is_cut_and_fails_in_part_is_told_all_the_same(
 def _after_one(
     put: Callable[[str, bytes], None], error: StoreError
 ) -> Callable[[str, bytes], None]:
-    """It works once, and fails from then on."""
+    """Returns a function that works once and then fails."""
     puts = iter([put])
 
     def put_one(name: str, data: bytes) -> None:
@@ -88,11 +89,9 @@ def _after_one(
     return put_one
 
 
-def test_an_append_that_failed_as_a_whole_says_so(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put = _after_one(log._objects.put, StoreUnavailable("full"))
+def test_fully_failed_append_raises(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = _after_one(objects_of(log).put, StoreUnavailable("full"))
     put("0000000000000000000before", b"")
-    monkeypatch.setattr(log._objects, "put", put)
+    monkeypatch.setattr(objects_of(log), "put", put)
     with pytest.raises(StoreUnavailable, match="full"):
         log.append_many("t", [NewEvent(value=b"", partition=p) for p in (0, 1)])

@@ -1,4 +1,4 @@
-"""What is damaged, or cannot be read, is named, and keeps nobody from the rest."""
+"""A damaged or unreadable object is named, and does not block the other partitions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +11,7 @@ from chronoline.log.group_reader import GroupReader
 from chronoline.log.partition_reader import UnreadableObject
 from chronoline.testing import ManualClock
 from tests.log import timed
+from tests.log.internals import arrivals_of, index_of, readers_of
 from tests.log.timed import fill
 
 clock = timed.clock
@@ -41,7 +42,7 @@ def first(log: Log, tmp_path: Path) -> Path:
     """Of two events in each partition, the first of partition 1: its object."""
     for partition in range(4):
         fill(log, 2, partition)
-    (chunk,) = log._index.chunks(log.topic("t").uid, 1, from_sequence=0, limit=1)
+    (chunk,) = index_of(log).chunks(log.topic("t").uid, 1, from_sequence=0, limit=1)
     (path,) = tmp_path.glob(f"log/objects/*/{chunk.object_name}.events")
     return path
 
@@ -57,7 +58,7 @@ def damaged(request: pytest.FixtureRequest, first: Path) -> str:
 
 
 @pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
-def test_damage_is_raised_when_the_other_partitions_have_been_read(
+def test_damage_is_raised_after_the_other_partitions(
     log: Log, damaged: str, group: str | None
 ) -> None:
     seen: list[tuple[int, int]] = []
@@ -68,9 +69,7 @@ def test_damage_is_raised_when_the_other_partitions_have_been_read(
     assert sorted(seen) == THE_OTHERS
 
 
-def test_damage_ends_processing_when_the_other_partitions_have_been_processed(
-    log: Log, damaged: str
-) -> None:
+def test_damage_ends_processing_after_the_other_partitions(log: Log, damaged: str) -> None:
     seen: list[tuple[int, int]] = []
     with pytest.raises(UNREADABLE, match=damaged):
         log.process(
@@ -81,7 +80,7 @@ def test_damage_ends_processing_when_the_other_partitions_have_been_processed(
 
 
 @pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
-def test_a_reader_that_follows_goes_on_with_the_others_and_names_the_damage(
+def test_following_reader_logs_damage_and_continues(
     log: Log, damaged: str, group: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = log.read("t", group=group)
@@ -99,7 +98,7 @@ def test_a_reader_that_follows_goes_on_with_the_others_and_names_the_damage(
 @pytest.mark.parametrize(
     ("spoil", "rest_ms"), [(_flip, 5_000), (_make_unreadable, 1_000)], ids=["damage", "unreadable"]
 )
-def test_only_the_partition_rests_and_is_read_when_it_can_be(
+def test_only_the_damaged_partition_rests(
     log: Log,
     first: Path,
     clock: ManualClock,
@@ -126,23 +125,23 @@ def test_only_the_partition_rests_and_is_read_when_it_can_be(
         clock.advance(seconds=timeout_s)
         return False
 
-    monkeypatch.setattr(log._arrivals, "wait", wait)
-    monkeypatch.setattr(type(log._index), "hearing", hearing)
+    monkeypatch.setattr(arrivals_of(log), "wait", wait)
+    monkeypatch.setattr(type(index_of(log)), "hearing", hearing)
     monkeypatch.setattr(GroupReader, "_keep_alive", lambda self: None)
-    monkeypatch.setattr(log._readers, "_hold_ms", 60_000)
+    monkeypatch.setattr(readers_of(log), "_hold_ms", 60_000)
     reader = log.read("t", group=group)
     places = [(event.partition, event.sequence) for event in (next(reader) for _ in range(9))]
     assert sorted(places[:6]) == THE_OTHERS
     assert sorted(places[6:]) == [(1, 0), (1, 1), (3, 2)]
     assert clock.now_ms() - began_ms in range(rest_ms, rest_ms + 150)
-    if not hearing:  # it looks as often as ever
+    if not hearing:  # it polls as often as before
         assert waits_s[0] <= 0.1
         assert places[6] == (3, 2)
     reader.close()
 
 
 @pytest.mark.usefixtures("damaged")
-def test_compaction_leaves_what_is_damaged_and_goes_on(log: Log) -> None:
+def test_compaction_skips_damaged_chunks(log: Log) -> None:
     compacted = log.compact("t")
     assert (compacted.chunks_before, compacted.chunks_after) == (8, 5)
     assert [e.sequence for e in log.read("t", partition=3, follow=False)] == [0, 1]

@@ -1,4 +1,4 @@
-"""Readers and writers of a deleted topic or group are told, and nothing of it comes back under its name."""
+"""Readers and writers of a deleted topic or group get an error; a new one of the same name is empty."""
 
 import threading
 from collections.abc import Iterator
@@ -10,9 +10,10 @@ from chronoline.core.errors import StoreUnavailable, TopicNotFound
 from chronoline.log import Event, GroupNotFound, Log, NewEvent
 from chronoline.testing import ManualClock
 from tests.log import timed
+from tests.log.internals import index_of, objects_of
 from tests.log.places import PLACES, place
 from tests.log.timed import HOLD_MS, fill
-from tests.log.waiting import PATIENCE_S
+from tests.log.waiters import PATIENCE_S
 
 clock = timed.clock
 log = timed.log
@@ -20,7 +21,7 @@ other = timed.other
 
 
 @pytest.mark.parametrize(("objects", "index"), PLACES)
-def test_a_name_that_was_deleted_is_used_anew(
+def test_deleted_name_can_be_created_again(
     request: pytest.FixtureRequest, objects: str, index: str
 ) -> None:
     with Log(place(request, objects, index)) as log:
@@ -29,7 +30,7 @@ def test_a_name_that_was_deleted_is_used_anew(
         assert len(list(log.read("t", group="g", follow=False))) == 9
         log.delete_topic("t")
         assert log.topics() == []
-        assert list(log._objects.list()) == []
+        assert list(objects_of(log).list()) == []
         with pytest.raises(TopicNotFound):
             log.append("t", value=b"late")
         log.create_topic("t", partitions=2)
@@ -39,9 +40,7 @@ def test_a_name_that_was_deleted_is_used_anew(
         assert len(log.heads("t")) == 2
 
 
-def test_a_writer_elsewhere_is_told_once_and_goes_on_with_the_new_topic(
-    log: Log, other: Log
-) -> None:
+def test_remote_writer_fails_once_and_then_continues(log: Log, other: Log) -> None:
     other.append("t", value=b"")
     log.delete_topic("t")
     log.create_topic("t", partitions=1)
@@ -50,12 +49,14 @@ def test_a_writer_elsewhere_is_told_once_and_goes_on_with_the_new_topic(
     assert other.append("t", value=b"").sequence == 0
 
 
-def test_events_of_other_topics_in_the_same_commit_are_appended(log: Log, other: Log) -> None:
+def test_deletion_does_not_fail_other_topics_of_a_commit(log: Log, other: Log) -> None:
     other.create_topic("other", partitions=1)
     other.append("t", value=b"")
     other.append("other", value=b"")
     log.delete_topic("t")
-    with other._committer._changed:  # they gather, and go into one commit
+    with (
+        other._committer._changed
+    ):  # The lock makes both appends wait for one commit; no public call does that.
         pending = {
             name: other.append_later(name, [NewEvent(value=b"x")]) for name in ("t", "other")
         }
@@ -65,7 +66,7 @@ def test_events_of_other_topics_in_the_same_commit_are_appended(log: Log, other:
 
 
 class Reader:
-    """A thread that reads until it is told why it cannot."""
+    """A thread that reads until an error ends it."""
 
     def __init__(self, log: Log, group: str | None) -> None:
         self.seen: list[Event] = []
@@ -90,7 +91,7 @@ class Reader:
 @pytest.mark.parametrize("group", [None, "g"])
 @pytest.mark.parametrize("by", ["itself", "another"])
 @pytest.mark.parametrize("again", [True, False])
-def test_who_waits_for_events_of_a_deleted_topic_is_told(
+def test_reader_of_a_deleted_topic_gets_an_error(
     url: str, group: str | None, by: str, again: bool
 ) -> None:
     with Log(url, hold_ms=HOLD_MS) as log, Log(url) as other:
@@ -108,7 +109,7 @@ def test_who_waits_for_events_of_a_deleted_topic_is_told(
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_who_waits_for_events_of_a_deleted_group_is_told(url: str, again: bool) -> None:
+def test_reader_of_a_deleted_group_gets_an_error(url: str, again: bool) -> None:
     with Log(url, hold_ms=HOLD_MS) as log, Log(url) as other:
         log.create_topic("t", partitions=2)
         log.append("t", value=b"")
@@ -123,9 +124,7 @@ def test_who_waits_for_events_of_a_deleted_group_is_told(url: str, again: bool) 
         assert (other.groups("t") != []) == again
 
 
-def test_a_batch_at_hand_notes_no_progress_for_a_deleted_group(
-    log: Log, other: Log, clock: ManualClock
-) -> None:
+def test_deleted_group_gets_no_progress(log: Log, other: Log, clock: ManualClock) -> None:
     fill(log, 5)
     reading: Iterator[Event] = log.read("t", group="g", follow=False)
     assert next(reading).sequence == 0
@@ -136,7 +135,7 @@ def test_a_batch_at_hand_notes_no_progress_for_a_deleted_group(
     assert [each.sequence for each in other.read("t", group="g", follow=False)] == [0, 1, 2, 3, 4]
 
 
-def test_a_handler_that_works_until_current_is_told(log: Log, other: Log) -> None:
+def test_read_until_current_of_a_deleted_topic_raises(log: Log, other: Log) -> None:
     fill(log, 2)
 
     def delete(event: Event) -> None:
@@ -147,7 +146,7 @@ def test_a_handler_that_works_until_current_is_told(log: Log, other: Log) -> Non
         log.read_until_current("t", "g", 0, delete)
 
 
-def test_what_is_not_there_cannot_be_deleted(log: Log) -> None:
+def test_missing_topic_or_group_cannot_be_deleted(log: Log) -> None:
     with pytest.raises(TopicNotFound):
         log.delete_topic("never")
     with pytest.raises(GroupNotFound, match="no group named 'never' reads 't'"):
@@ -156,7 +155,7 @@ def test_what_is_not_there_cannot_be_deleted(log: Log) -> None:
         log.delete_group("never", "g")
 
 
-def test_a_deletion_that_died_is_finished_by_the_next_sweep(
+def test_sweep_finishes_an_interrupted_deletion(
     log: Log, other: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 5)
@@ -164,12 +163,12 @@ def test_a_deletion_that_died_is_finished_by_the_next_sweep(
     def die(*_: Any) -> bool:
         raise StoreUnavailable
 
-    monkeypatch.setattr(log._index, "purge_topic", die)
+    monkeypatch.setattr(index_of(log), "purge_topic", die)
     with pytest.raises(StoreUnavailable):
         log.delete_topic("t")
     other.create_topic("t", partitions=1)
     assert list(other.read("t", follow=False)) == []
-    assert len(list(other._objects.list())) == 5
+    assert len(list(objects_of(other).list())) == 5
     other.sweep()
-    assert list(other._objects.list()) == []
-    assert other._index.deleted_topics() == []
+    assert list(objects_of(other).list()) == []
+    assert index_of(other).deleted_topics() == []

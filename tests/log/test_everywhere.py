@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from chronoline.log import Event, Log, NewEvent
+from tests.log.internals import arrivals_of, objects_of
 from tests.log.places import PLACES, place
 
 WRITERS = 8
@@ -51,7 +52,7 @@ def test_many_writers_of_two_processes_leave_no_gaps(log: Log, url: str) -> None
     assert found == {b"%d" % w: [b"%d-%d" % (w, n) for n in range(10)] for w in range(WRITERS)}
 
 
-def test_a_group_goes_on_where_it_was_in_another_process(log: Log, url: str) -> None:
+def test_group_continues_in_another_process(log: Log, url: str) -> None:
     log.append_many("t", [NewEvent(value=b"%d" % n) for n in range(40)])
     first = [next(reader) for reader in [log.read("t", group="g", limit=10)] for _ in range(10)]
     log.read_until_current("t", "h", 2, lambda event: None)
@@ -69,9 +70,9 @@ def test_compaction_retention_and_sweeping(log: Log) -> None:
     for n in range(12):
         log.append("t", value=b"%d" % n, partition=n % 2)
     assert log.compact("t").chunks_after == 2
-    log._objects.put("0000000000000000000orphan", b"nobody speaks of it")
+    objects_of(log).put("0000000000000000000orphan", b"nobody speaks of it")
     assert log.sweep(grace_ms=0) == 1
-    assert len(list(log._objects.list())) == 2
+    assert len(list(objects_of(log).list())) == 2
     odd = [int(event.value or b"") for event in log.read("t", partition=1, follow=False)]
     assert odd == list(range(1, 12, 2))
     log.append("t", value=b"12", partition=0)
@@ -79,12 +80,12 @@ def test_compaction_retention_and_sweeping(log: Log) -> None:
     assert [head.first_sequence for head in log.heads("t")] == [6, 0, 0, 0]
 
 
-def test_what_another_process_appends_wakes_a_reader(
+def test_append_of_another_process_wakes_a_reader(
     log: Log, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: queue.Queue[bytes | None] = queue.Queue()
     waits = threading.Event()
-    wait_for = log._arrivals.wait
+    wait_for = arrivals_of(log).wait
 
     def signal_and_wait(topic_uid: int, seen: int, timeout_s: float) -> bool:
         waits.set()
@@ -94,7 +95,7 @@ def test_what_another_process_appends_wakes_a_reader(
         for event in log.read("t", group="g", limit=2):
             found.put(event.value)
 
-    monkeypatch.setattr(log._arrivals, "wait", signal_and_wait)
+    monkeypatch.setattr(arrivals_of(log), "wait", signal_and_wait)
     thread = threading.Thread(target=read_two)
     thread.start()
     try:

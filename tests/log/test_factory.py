@@ -1,4 +1,4 @@
-"""URLs of logs: what they open, what is made ready for them, what is wrong with them."""
+"""URLs of logs: opening, preparation, and errors."""
 
 import json
 import subprocess
@@ -87,7 +87,7 @@ def test_a_folder_may_have_another_index(tmp_path: Path) -> None:
         ("", []),
     ],
 )
-def test_what_of_a_log_lies_on_one_machine(url: str, parts: list[str]) -> None:
+def test_local_parts_of_a_log(url: str, parts: list[str]) -> None:
     assert parts_on_one_machine(url) == parts
 
 
@@ -178,7 +178,7 @@ def test_a_connection_string_of_a_folder_is_read_back(folder: str) -> None:
         ("s3://bucket?index=postgresql://u:hush&more@h", None, "cannot be read"),
     ],
 )
-def test_what_is_wrong_is_said(url: str, index: str | None, said: str) -> None:
+def test_invalid_url_is_refused_with_a_reason(url: str, index: str | None, said: str) -> None:
     for call in (open_parts, connection_string, prepare, template):
         with pytest.raises(InvalidInput, match=said) as caught:
             call(url, index)
@@ -186,7 +186,7 @@ def test_what_is_wrong_is_said(url: str, index: str | None, said: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/p?region=eu-west-1", "gs://bucket", "az://bucket"])
-def test_a_bucket_needs_an_index_and_is_told_how(url: str) -> None:
+def test_bucket_without_an_index_is_refused_with_advice(url: str) -> None:
     with pytest.raises(InvalidInput, match="has no index") as caught:
         open_parts(url)
     example = str(caught.value).split()[-1]
@@ -203,7 +203,7 @@ def test_a_bucket_needs_an_index_and_is_told_how(url: str) -> None:
         ("psycopg", "file://{folder}", "postgresql://h/d", "chronoline[postgres]"),
     ],
 )
-def test_what_is_not_installed_is_answered_with_the_command(
+def test_missing_driver_names_the_install_command(
     library: str, url: str, index: str, command: str, tmp_path: Path
 ) -> None:
     script = f"import sys; sys.modules[{library!r}] = None\n" + (
@@ -217,7 +217,7 @@ def test_what_is_not_installed_is_answered_with_the_command(
     assert f"pip install '{command}'" in done.stderr
 
 
-# Making ready
+# Preparation
 
 
 def test_a_folder_is_made_ready(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_bucket_of_another_provider_has_to_be_there(gs_url: str, tmp_path: Pat
         prepare(gs_url.replace("events", "others"), f"sqlite:///{tmp_path}/index.db")
 
 
-def test_what_was_made_before_a_refusal_is_said(
+def test_refusal_lists_what_was_made(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -367,7 +367,7 @@ def test_a_template_is_of_one_region() -> None:
         ("s3://bucket", "postgresql://host/db?user=me&password=hush", "PGPASSWORD"),
     ],
 )
-def test_what_a_template_cannot_say_is_refused(url: str, index: str | None, said: str) -> None:
+def test_template_refuses_unsupported_urls(url: str, index: str | None, said: str) -> None:
     with pytest.raises(InvalidInput, match=said) as caught:
         template(url, index)
     assert "hush" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Names of objects are forgotten, and a writer that was stalled, however long, loses and doubles nothing."""
+"""Names of objects are forgotten, and a stalled writer loses and doubles nothing."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +9,10 @@ import pytest
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown
 from chronoline.log import Log, NewEvent, Numbered
-from chronoline.log import writer as appending_module
+from chronoline.log import writer as writer_module
 from chronoline.log.contract import NewChunk
 from chronoline.testing import ManualClock
+from tests.log.internals import index_of, objects_of, upkeep_of
 from tests.log.places import place
 
 ENGINES = [("folder", "sqlite"), ("folder", "postgres"), ("s3", "dynamodb")]
@@ -52,9 +53,9 @@ def values(log: Log) -> list[tuple[int, bytes | None]]:
 def sweep_later(log: Log, clock: ManualClock) -> None:
     """Objects have the time of the machine that holds them, names that of the clock."""
     clock.advance(DAYS_MS)
-    log._upkeep.sweep(grace_ms=-YEARS_MS, now_ms=clock.now_ms(), progress=lambda done: None)
-    log._upkeep.collect()
-    log._upkeep.forget(before_ms=clock.now_ms() - GRACE_MS)
+    upkeep_of(log).sweep(grace_ms=-YEARS_MS, now_ms=clock.now_ms(), progress=lambda done: None)
+    upkeep_of(log).collect()
+    upkeep_of(log).forget(before_ms=clock.now_ms() - GRACE_MS)
 
 
 def around_commit(
@@ -65,7 +66,7 @@ def around_commit(
     lose: int = 0,
 ) -> list[str]:
     """Does something before the first commit of a log, and loses the answers of the first ones."""
-    commit = log._index.commit
+    commit = index_of(log).commit
     names: list[str] = []
 
     def slow(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
@@ -77,8 +78,8 @@ def around_commit(
             raise OutcomeUnknown("no answer came")
         return given
 
-    monkeypatch.setattr(log._index, "commit", slow)
-    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(index_of(log), "commit", slow)
+    monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
     return names
 
 
@@ -89,17 +90,17 @@ def test_a_writer_stalled_before_its_commit_appends_once(
     position = writer.append("t", value=b"stalled", partition=0)
     assert (position.partition, position.sequence) == (0, 1)
     assert len(names) == 2  # the first was refused, and its object is gone
-    assert upkeep._index.was_committed(names[0]) is None
-    assert names[0] not in {each.name for each in upkeep._objects.list()}
+    assert index_of(upkeep).was_committed(names[0]) is None
+    assert names[0] not in {each.name for each in objects_of(upkeep).list()}
     assert values(upkeep) == [(0, b"before"), (1, b"stalled")]
     upkeep.append("t", value=b"next", partition=0)
     assert values(upkeep)[-1] == (2, b"next")
 
 
-def test_a_commit_that_asks_again_after_its_name_is_forgotten_stays_unknown(
+def test_commit_with_a_forgotten_name_stays_unknown(
     writer: Log, upkeep: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = writer._index.commit
+    commit = index_of(writer).commit
     asked: list[str] = []
 
     def lost_for_days(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
@@ -113,29 +114,29 @@ def test_a_commit_that_asks_again_after_its_name_is_forgotten_stays_unknown(
         sweep_later(upkeep, clock)
         raise OutcomeUnknown("no answer came")
 
-    monkeypatch.setattr(writer._index, "commit", lost_for_days)
-    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(index_of(writer), "commit", lost_for_days)
+    monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
     with pytest.raises(OutcomeUnknown, match="forgotten names"):
         writer.append("t", value=b"once", partition=0)
     assert len(set(asked)) == 1
     assert upkeep.heads("t")[0][1:] == (3, 3)
 
 
-def test_an_unknown_commit_is_settled_while_its_name_is_known(
+def test_unknown_commit_with_a_known_name_is_settled(
     writer: Log, upkeep: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = around_commit(monkeypatch, writer, lose=2)
     assert writer.append("t", value=b"once", partition=0).sequence == 1
     assert len(set(names)) == 1
     sweep_later(upkeep, clock)
-    assert upkeep._index.was_committed(names[0])  # its object is there, so it is never forgotten
+    assert index_of(upkeep).was_committed(names[0])  # its object is there, so it is never forgotten
 
 
 def test_a_writer_whose_clock_is_behind_appends(
     writer: Log, upkeep: Log, place_url: str, clock: ManualClock
 ) -> None:
     behind = ManualClock(clock.now_ms())
-    upkeep._index.sweep([writer._new_id()], now_ms=clock.now_ms())
+    index_of(upkeep).sweep([writer._new_id()], now_ms=clock.now_ms())
     sweep_later(upkeep, clock)
     with Log(place_url, clock=behind) as late:
         for number in range(3):
@@ -150,13 +151,13 @@ def test_a_stalled_compactor_changes_nothing(
     for number in range(3):
         writer.append("t", value=b"%d" % number, partition=0)
     before = values(writer)
-    replace = writer._index.replace
+    replace = index_of(writer).replace
 
     def late(*arguments: Any) -> bool:
         sweep_later(upkeep, clock)
         return replace(*arguments)
 
-    monkeypatch.setattr(writer._index, "replace", late)
+    monkeypatch.setattr(index_of(writer), "replace", late)
     assert writer.compact("t").chunks_after == 4
     assert values(upkeep) == before
 
@@ -179,7 +180,7 @@ def test_only_objects_that_are_there_have_rows(
     log.compact("t")
     assert rows(tmp_path, "objects") == 32
     log.sweep(grace_ms=0)
-    assert rows(tmp_path, "objects") == 2 == len(list(log._objects.list()))
+    assert rows(tmp_path, "objects") == 2 == len(list(objects_of(log).list()))
     log.retain("t", max_age_ms=0)
     log.sweep(grace_ms=0)
     assert rows(tmp_path, "objects") == 0
@@ -191,9 +192,9 @@ def test_only_objects_that_are_there_have_rows(
 
 
 def drop_all(log: Log) -> None:
-    """As retention does, but also what is as young as its clock can tell."""
+    """Drops every event, as retention does."""
     for head in log.heads("t"):
-        log._index.trim(log.topic("t").uid, head.partition, before_sequence=head.next_sequence)
+        index_of(log).trim(log.topic("t").uid, head.partition, before_sequence=head.next_sequence)
 
 
 def once(log: Log, number: int, *, source: str = "s", kept: int = 3, events: int = 1) -> None:
@@ -214,7 +215,7 @@ def test_keys_of_old_numbers_are_forgotten_and_add_nothing(
         once(log, 2, source="other")
         log.compact("t")
         log.sweep(grace_ms=0)
-        for number in range(8):  # all of them come again: known or not, none is added
+        for number in range(8):  # all keys are repeated: none is added
             once(log, number)
         once(log, 2, source="other")
         assert len(values(log)) == 9
@@ -241,7 +242,7 @@ def test_a_key_without_a_number_is_never_forgotten(log: Log, tmp_path: Path) -> 
     assert sum(head.next_sequence for head in log.heads("t")) == 5
 
 
-def test_a_key_that_was_used_before_it_had_a_number_adds_nothing(log: Log) -> None:
+def test_key_used_without_a_number_adds_nothing(log: Log) -> None:
     packed = log.pack("t", [NewEvent(value=b"4", partition=0)])
     log.append_once("t", packed, key="s/4")
     once(log, 4)
@@ -250,7 +251,7 @@ def test_a_key_that_was_used_before_it_had_a_number_adds_nothing(log: Log) -> No
     assert len(values(log)) == 2
 
 
-def test_a_part_of_a_number_is_settled_by_the_close(log: Log) -> None:
+def test_close_settles_the_parts_of_a_number(log: Log) -> None:
     def part(key: str, *, number: int) -> None:
         packed = log.pack("t", [NewEvent(value=key.encode(), partition=0)])
         log.append_once("t", packed, key=key, numbered=Numbered("s", number, closes=False))

@@ -27,7 +27,7 @@ def unpack(data: bytes) -> list[NewEvent]:
 
 
 @given(st.lists(events, max_size=5))
-def test_what_goes_in_comes_out(new: list[NewEvent]) -> None:
+def test_events_round_trip(new: list[NewEvent]) -> None:
     expected = [
         NewEvent(
             value=event.value,
@@ -47,7 +47,7 @@ def test_sequences_count_from_the_first() -> None:
 
 
 @given(st.data())
-def test_a_changed_or_missing_byte_is_damage_with_the_name_of_the_object(
+def test_changed_or_missing_byte_is_damage(
     data: st.DataObject,
 ) -> None:
     chunk = pack_chunk([NewEvent(value=b"hello", key=b"k")], NOW)

@@ -1,4 +1,4 @@
-"""Holds are kept alive, given back and trusted no longer than they last; a store that fails is waited for."""
+"""Holds are renewed, released and trusted until their end; readers wait for a failing store."""
 
 import os
 import threading
@@ -14,8 +14,9 @@ from chronoline.log.contract import Hold
 from chronoline.log.group_reader import GroupReader
 from chronoline.testing import ManualClock
 from tests.log import timed
+from tests.log.internals import arrivals_of, index_of, readers_of
 from tests.log.timed import HOLD_MS, fill
-from tests.log.waiting import PATIENCE_S
+from tests.log.waiters import PATIENCE_S
 
 clock = timed.clock
 log = timed.log
@@ -26,12 +27,12 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers beat when a test says so."""
+    """Readers beat only when a test calls `_beat`: no public call does."""
     monkeypatch.setattr(GroupReader, "_keep_alive", lambda self: None)
 
 
 def joined(log: Log) -> GroupReader:
-    return log._readers._group_reader(log.topic("t"), "g")
+    return readers_of(log)._group_reader(log.topic("t"), "g")
 
 
 def sequences(batch: tuple[Hold, list[Event]] | None) -> list[int]:
@@ -56,11 +57,11 @@ def failing_once(method: Callable[..., Any], error: Exception) -> Callable[..., 
 # Holds
 
 
-def test_a_hold_is_kept_alive_while_a_handler_works_for_longer(
+def test_hold_is_renewed_during_a_long_handler(
     log: Log, other: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 1)
-    renew = log._index.renew
+    renew = index_of(log).renew
     renewed_until: list[int] = []
     changed = threading.Condition()
 
@@ -71,7 +72,7 @@ def test_a_hold_is_kept_alive_while_a_handler_works_for_longer(
             changed.notify()
         return alive
 
-    monkeypatch.setattr(log._index, "renew", renew_and_signal)
+    monkeypatch.setattr(index_of(log), "renew", renew_and_signal)
     found: list[int | None] = []
 
     def work_long(event: Event) -> None:
@@ -91,7 +92,7 @@ def _never(event: Event) -> None:
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_beat_renews_what_it_holds_and_that_it_is_there(log: Log, clock: ManualClock) -> None:
+def test_beat_renews_holds_and_membership(log: Log, clock: ManualClock) -> None:
     fill(log, 2)
     reader = joined(log)
     assert sequences(reader.next_batch(1)) == [0]
@@ -117,16 +118,14 @@ def test_nothing_is_handed_out_when_a_hold_is_over(
     assert other.read_until_current("t", "g", 0, read.append).current
     assert [event.sequence for event in read] == [0, 1]
     reader._beat()
-    assert reader.sequence_of(0) is None  # it has noticed
+    assert reader.sequence_of(0) is None  # it knows that the hold is lost
     fill(log, 1)
-    assert sequences(reader.next_batch(1)) == [2]  # and goes on where the other was
+    assert sequences(reader.next_batch(1)) == [2]  # and continues after the other
     reader.close()
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_what_is_anothers_after_a_rebalance_is_let_go(
-    log: Log, other: Log, clock: ManualClock
-) -> None:
+def test_rebalance_releases_foreign_partitions(log: Log, other: Log, clock: ManualClock) -> None:
     for partition in range(4):
         fill(log, 1, partition)
     mine = joined(log)
@@ -151,7 +150,7 @@ def test_what_is_anothers_after_a_rebalance_is_let_go(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_where_progress_is_not_noted_the_partition_is_given_back(
+def test_failed_progress_releases_the_partition(
     log: Log, other: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 1)
@@ -159,14 +158,14 @@ def test_where_progress_is_not_noted_the_partition_is_given_back(
     batch = reader.next_batch(10)
     assert batch is not None
     with monkeypatch.context() as patch:
-        failing = failing_once(log._index.progress_all, StoreUnavailable())
-        patch.setattr(log._index, "progress_all", failing)
+        failing = failing_once(index_of(log).progress_all, StoreUnavailable())
+        patch.setattr(index_of(log), "progress_all", failing)
         assert not reader.done(batch[0], 1)
     assert [each.holder for each in log.groups("t") if each.partition == 0] == [None]
     assert reader.sequence_of(0) is None
     assert other.read_until_current("t", "g", 0, lambda event: None).handled == 1
     clock.advance(100)
-    assert reader.next_batch(10) is None  # the other has done it
+    assert reader.next_batch(10) is None  # the other has processed it
     reader.close()
 
 
@@ -187,7 +186,7 @@ def test_a_partition_rests_after_a_failure(log: Log, clock: ManualClock) -> None
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_clock_that_is_put_back_ends_a_rest(log: Log, clock: ManualClock) -> None:
+def test_clock_rollback_ends_a_rest(log: Log, clock: ManualClock) -> None:
     fill(log, 1)
     reader = joined(log)
     batch = reader.next_batch(1)
@@ -199,11 +198,11 @@ def test_a_clock_that_is_put_back_ends_a_rest(log: Log, clock: ManualClock) -> N
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_clock_that_is_put_back_does_not_keep_a_partition_from_being_taken(
+def test_clock_rollback_does_not_delay_taking_a_partition(
     log: Log, other: Log, clock: ManualClock
 ) -> None:
     fill(log, 1)
-    theirs = other._readers._group_reader(other.topic("t"), "g", only=0)
+    theirs = readers_of(other)._group_reader(other.topic("t"), "g", only=0)
     assert sequences(theirs.next_batch(1)) == [0]
     reader = joined(log)
     assert reader.next_batch(1) is None
@@ -215,14 +214,14 @@ def test_a_clock_that_is_put_back_does_not_keep_a_partition_from_being_taken(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_beat_that_comes_late_leaves_alone_what_was_taken_again_meanwhile(
+def test_late_beat_keeps_a_partition_taken_again(
     log: Log, other: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 2)
     reader = joined(log)
     batch = reader.next_batch(1)
     assert batch is not None
-    renew = log._index.renew
+    renew = index_of(log).renew
 
     def renew_and_lose(holds: Sequence[Hold], *, until_ms: int, now_ms: int) -> list[Hold]:
         other.seek("t", "g", 1, partition=0)
@@ -232,7 +231,7 @@ def test_a_beat_that_comes_late_leaves_alone_what_was_taken_again_meanwhile(
         assert sequences(reader.next_batch(1)) == [1]  # under a new fence
         return alive
 
-    monkeypatch.setattr(log._index, "renew", renew_and_lose)
+    monkeypatch.setattr(index_of(log), "renew", renew_and_lose)
     reader._beat()
     assert reader.sequence_of(0) == 2
     reader.close()
@@ -240,7 +239,7 @@ def test_a_beat_that_comes_late_leaves_alone_what_was_taken_again_meanwhile(
 
 @pytest.mark.usefixtures("by_hand")
 @pytest.mark.parametrize("how", ["read", "process", "until_current"])
-def test_what_is_left_of_a_batch_is_not_handed_out_when_the_hold_is_over(
+def test_rest_of_a_batch_ends_with_its_hold(
     log: Log, other: Log, clock: ManualClock, how: str
 ) -> None:
     log.append_many("t", [NewEvent(value=b"", partition=0) for _ in range(3)])
@@ -264,8 +263,8 @@ def test_what_is_left_of_a_batch_is_not_handed_out_when_the_hold_is_over(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_what_was_handed_out_but_not_done_is_handed_out_again(log: Log) -> None:
-    """A beat may renew a hold that was taken for lost just before: nothing may be passed over then."""
+def test_unfinished_events_are_handed_out_again(log: Log) -> None:
+    """A beat may renew a hold that seemed lost before: no event may be skipped then."""
     fill(log, 3)
     reader = joined(log)
     batch = reader.next_batch(10)
@@ -277,7 +276,7 @@ def test_what_was_handed_out_but_not_done_is_handed_out_again(log: Log) -> None:
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_hold_that_a_seek_ended_is_not_said_to_be_anothers(
+def test_hold_ended_by_a_seek_is_logged_so(
     log: Log, other: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(log, 1)
@@ -289,19 +288,19 @@ def test_a_hold_that_a_seek_ended_is_not_said_to_be_anothers(
     reader.close()
 
 
-# Noting together
+# Joint progress
 
 
 def notes_of(log: Log, monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int]]]:
-    """What is noted at once: partitions, and how far."""
+    """Returns the progress notes: partitions and sequences of each call."""
     notes: list[list[tuple[int, int]]] = []
-    progress_all = log._index.progress_all
+    progress_all = index_of(log).progress_all
 
     def note(several: Sequence[tuple[Hold, int]], *, now_ms: int) -> list[Hold | None]:
         notes.append([(hold.partition, sequence) for hold, sequence in several])
         return progress_all(several, now_ms=now_ms)
 
-    monkeypatch.setattr(log._index, "progress_all", note)
+    monkeypatch.setattr(index_of(log), "progress_all", note)
     return notes
 
 
@@ -322,7 +321,7 @@ def test_small_batches_are_noted_together(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_what_was_processed_is_noted_after_a_moment_and_with_a_beat(
+def test_progress_is_noted_after_a_delay_or_beat(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for partition in range(4):
@@ -361,7 +360,7 @@ def test_large_batches_are_noted_each(log: Log, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_what_is_let_go_is_noted_before(
+def test_progress_is_noted_before_a_release(
     log: Log, other: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for partition in range(4):
@@ -381,9 +380,7 @@ def test_what_is_let_go_is_noted_before(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_a_lost_hold_of_several_that_are_noted_together_is_the_only_one_that_is_lost(
-    log: Log, other: Log
-) -> None:
+def test_lost_hold_does_not_end_the_others(log: Log, other: Log) -> None:
     for partition in range(4):
         fill(log, 2, partition)
     reader = joined(log)
@@ -402,7 +399,7 @@ def test_a_lost_hold_of_several_that_are_noted_together_is_the_only_one_that_is_
 
 @pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
 @pytest.mark.usefixtures("by_hand")
-def test_in_a_fork_a_reader_that_follows_does_not_wait_for_its_parents_store(
+def test_following_reader_in_a_fork_raises(
     log: Log, monkeypatch: pytest.MonkeyPatch, group: str | None
 ) -> None:
     def wait(topic_uid: int, seen: int, timeout_s: float) -> bool:
@@ -413,7 +410,7 @@ def test_in_a_fork_a_reader_that_follows_does_not_wait_for_its_parents_store(
     next(before)
     with monkeypatch.context() as fork:
         fork.setattr(os, "getpid", lambda: -1)
-        fork.setattr(log._arrivals, "wait", wait)
+        fork.setattr(arrivals_of(log), "wait", wait)
         with pytest.raises(StoreError, match="opened before a fork"):
             next(before)
         with pytest.raises(StoreError, match="opened before a fork"):
@@ -428,7 +425,7 @@ def test_in_a_fork_a_reader_that_follows_does_not_wait_for_its_parents_store(
 
 @pytest.fixture(params=[False, True], ids=["deaf", "hearing"])
 def hearing(request: pytest.FixtureRequest, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(log._index), "hearing", request.param)
+    monkeypatch.setattr(type(index_of(log)), "hearing", request.param)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +433,7 @@ def hearing(request: pytest.FixtureRequest, log: Log, monkeypatch: pytest.Monkey
     [(None, "heads"), (None, "chunks"), *(("g", c) for c in ("join", "hold", "heads", "chunks"))],
 )
 @pytest.mark.usefixtures("hearing")
-def test_a_reader_that_follows_waits_for_the_store_and_not_for_long(
+def test_following_reader_waits_for_the_store(
     log: Log,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
@@ -451,11 +448,11 @@ def test_a_reader_that_follows_waits_for_the_store_and_not_for_long(
         clock.advance(100)  # until it takes again what it could not take
         return False
 
-    monkeypatch.setattr(log._arrivals, "wait", wait)
+    monkeypatch.setattr(arrivals_of(log), "wait", wait)
 
     def fail_once() -> None:
-        method = getattr(log._index, call)
-        monkeypatch.setattr(log._index, call, failing_once(method, StoreUnavailable("away")))
+        method = getattr(index_of(log), call)
+        monkeypatch.setattr(index_of(log), call, failing_once(method, StoreUnavailable("away")))
 
     reader = log.read("t", group=group, follow=False)
     fail_once()
@@ -465,4 +462,4 @@ def test_a_reader_that_follows_waits_for_the_store_and_not_for_long(
     fail_once()
     assert [event.sequence for event in reader] == [0]
     assert len(waits_s) == 1
-    assert waits_s[0] <= 1  # also where the index hears: it does not hear of a store that is back
+    assert waits_s[0] <= 1  # also with a listener: it does not report that a store is back

@@ -14,7 +14,7 @@ def test_shares_cover_every_partition_once_and_are_even(members: set[str], parti
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_who_is_no_member_has_no_share() -> None:
+def test_non_member_has_no_share() -> None:
     assert list(share_of("c", ["a", "b"], 4)) == []
 
 

@@ -1,4 +1,4 @@
-"""A log of one object for each event is imported with its sequences, once, however often it is broken off."""
+"""A log of one object per event is imported once with its sequences, also after interruptions."""
 
 import json
 from collections.abc import Mapping
@@ -85,7 +85,7 @@ def test_every_event_keeps_its_partition_and_sequence(log: Log, old: Old) -> Non
     assert event.ts == stat.st_mtime_ns // 1_000_000
 
 
-def test_a_second_run_adds_nothing_and_a_later_one_what_is_new(log: Log, old: Old) -> None:
+def test_repeated_import_adds_only_new_events(log: Log, old: Old) -> None:
     old.bring(log)
     counts: list[int] = []
     assert old.bring(log, progress=counts.append).events == 0
@@ -170,9 +170,7 @@ def test_other_ids_are_numbered_by_their_order(log: Log, tmp_path: Path) -> None
         ("[]", "partitionId"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_refused(
-    log: Log, old: Old, table: str, problem: str
-) -> None:
+def test_invalid_table_is_refused(log: Log, old: Old, table: str, problem: str) -> None:
     old.table.write_text(table)
     with pytest.raises(InvalidInput, match=problem):
         old.bring(log)

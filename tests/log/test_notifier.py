@@ -1,4 +1,4 @@
-"""Starting readers: the seed's debounce, told as scenarios, with its race closed."""
+"""The notifier: notifications are debounced by the latency, and no event is missed."""
 
 import http.server
 import json
@@ -16,7 +16,8 @@ from chronoline.log.contract import LogTopic, NewChunk, Notice
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.notifier import Notices, post_to
 from chronoline.testing import ManualClock
-from tests.log.waiting import PATIENCE_S
+from tests.log.internals import index_of
+from tests.log.waiters import PATIENCE_S
 
 LATENCY_MS = 100
 START_MS = 1_000_000
@@ -25,13 +26,13 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class Scene:
-    """Producers that share an index, with time by hand and a trace of what happens at which millisecond."""
+    """Producers that share an index, with simulated time and a trace of each millisecond."""
 
     path: Path
     now_ms: int = START_MS
     trace: list[str] = field(default_factory=list)
     broken: int = 0
-    """How many tellings fail from now on."""
+    """The number of notifications that fail from now on."""
 
     def __post_init__(self) -> None:
         self.topic = LogTopic(uid=1, name="t", partitions=1)
@@ -41,7 +42,7 @@ class Scene:
         self.producers: dict[str, Notices] = {}
 
     def at(self, ms: int) -> None:
-        """Time passes; each producer does its duties at the moment they are due."""
+        """Advances the time; each producer does its duties when they are due."""
         target = START_MS + ms
         while True:
             waits = [n for p in self.producers.values() if (n := p.next_ms()) is not None]
@@ -99,7 +100,7 @@ def test_the_first_event_is_told_at_once(scene: Scene) -> None:
     assert scene.trace == ["0: a tells of 1"]
 
 
-def test_events_within_the_latency_are_told_together_when_it_is_over(scene: Scene) -> None:
+def test_events_within_the_latency_share_a_notice(scene: Scene) -> None:
     scene.append("a")
     for ms in (10, 20, 99):
         scene.at(ms)
@@ -108,7 +109,7 @@ def test_events_within_the_latency_are_told_together_when_it_is_over(scene: Scen
     assert scene.trace == ["0: a tells of 1", "100: a tells of 4"]
 
 
-def test_while_one_waits_the_others_rely_on_it(scene: Scene) -> None:
+def test_one_producer_waits_for_all(scene: Scene) -> None:
     scene.append("a")
     scene.at(10)
     scene.append("b")
@@ -126,7 +127,7 @@ def test_a_long_stream_is_told_once_for_each_latency(scene: Scene) -> None:
     assert scene.trace[-1] == "400: a tells of 40"
 
 
-def test_after_a_pause_an_event_is_told_at_once_again(scene: Scene) -> None:
+def test_event_after_a_pause_is_told_at_once(scene: Scene) -> None:
     scene.append("a")
     scene.at(500)
     scene.append("b")
@@ -134,7 +135,7 @@ def test_after_a_pause_an_event_is_told_at_once_again(scene: Scene) -> None:
     assert scene.trace == ["0: a tells of 1", "500: b tells of 2"]
 
 
-def test_an_event_just_after_the_last_look_is_told_by_its_own_producer(scene: Scene) -> None:
+def test_event_after_the_last_look_starts_a_notice(scene: Scene) -> None:
     scene.append("a")
     scene.at(100)  # a has looked, found nothing, and ended its wait in the same write
     scene.append("b")
@@ -142,7 +143,7 @@ def test_an_event_just_after_the_last_look_is_told_by_its_own_producer(scene: Sc
     assert scene.trace == ["0: a tells of 1", "100: b tells of 2"]
 
 
-def test_an_event_between_the_waiters_start_and_its_last_look_is_seen_by_the_look(
+def test_last_look_sees_an_untriggered_event(
     scene: Scene,
 ) -> None:
     scene.append("a")
@@ -154,7 +155,7 @@ def test_an_event_between_the_waiters_start_and_its_last_look_is_seen_by_the_loo
     assert scene.trace == ["0: a tells of 1", "100: a tells of 2"]
 
 
-def test_a_waiter_that_dies_is_replaced_by_who_relied_on_it(scene: Scene) -> None:
+def test_dead_waiter_is_replaced(scene: Scene) -> None:
     scene.append("a")
     scene.at(10)
     scene.append("b")
@@ -176,7 +177,7 @@ def test_when_all_have_died_the_next_start_tells(scene: Scene) -> None:
     assert scene.index.untold(1) == []
 
 
-def test_a_notifier_that_fails_is_called_again_with_what_is_newest(scene: Scene) -> None:
+def test_failed_notifier_is_called_with_the_newest_sequence(scene: Scene) -> None:
     scene.broken = 2
     scene.append("a")
     scene.at(150)
@@ -185,7 +186,7 @@ def test_a_notifier_that_fails_is_called_again_with_what_is_newest(scene: Scene)
     assert scene.trace == ["0: a fails", "200: a fails", "600: a tells of 2"]
 
 
-def test_a_word_without_an_append_does_not_displace_the_one_who_waits(scene: Scene) -> None:
+def test_trigger_without_an_append_keeps_the_waiter(scene: Scene) -> None:
     scene.append("a")
     scene.at(10)
     scene.trigger("a")  # of an append that failed
@@ -193,7 +194,7 @@ def test_a_word_without_an_append_does_not_displace_the_one_who_waits(scene: Sce
     assert scene.trace == ["0: a tells of 1"]
 
 
-def test_a_word_that_comes_while_it_is_told_does_not_displace_the_teller(scene: Scene) -> None:
+def test_trigger_during_a_notification_keeps_its_notice(scene: Scene) -> None:
     told: list[int] = []
 
     def tell(notification: Notification) -> None:
@@ -209,7 +210,7 @@ def test_a_word_that_comes_while_it_is_told_does_not_displace_the_teller(scene: 
     assert scene.index.untold(scene.topic.uid) == []
 
 
-def test_a_partition_that_is_being_told_of_is_in_work_once(tmp_path: Path) -> None:
+def test_partition_has_one_notification_in_work(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     notices = Notices(scene.index, lambda _: None, max_latency_ms=LATENCY_MS)
     topic = LogTopic(uid=1, name="t", partitions=2)
@@ -224,7 +225,7 @@ def test_a_partition_that_is_being_told_of_is_in_work_once(tmp_path: Path) -> No
     scene.index.close()
 
 
-def test_a_duty_that_a_clock_put_back_left_far_ahead_is_due(scene: Scene) -> None:
+def test_duty_is_due_after_clock_rollback(scene: Scene) -> None:
     scene.append("a")
     notices = scene.producers["a"]
     assert notices.due(START_MS + LATENCY_MS - 1) == []
@@ -246,7 +247,7 @@ def _unavailable(*_: object, **__: object) -> None:
     raise StoreUnavailable
 
 
-def test_waiting_for_one_whose_clock_is_ahead_is_no_spinning(scene: Scene) -> None:
+def test_wait_for_a_fast_clock_does_not_spin(scene: Scene) -> None:
     latency_ms = 60_000
     scene.commit()
     began = scene.index.begin_notice(1, 0, max_latency_ms=latency_ms, now_ms=START_MS + 5_000)
@@ -259,17 +260,17 @@ def test_waiting_for_one_whose_clock_is_ahead_is_no_spinning(scene: Scene) -> No
     assert notices.due(START_MS + 1) == []
 
 
-# Telling again of what is left
+# Remaining events
 
 
-def test_what_is_left_is_told_again_when_the_wait_is_over(scene: Scene) -> None:
+def test_remaining_events_are_told_after_the_wait(scene: Scene) -> None:
     scene.append("a")
     scene.producers["a"].tell_again(scene.topic, 0, 0, scene.now_ms)
     scene.at(1_000)
     assert scene.trace == ["0: a tells of 1", "100: a tells of 1"]
 
 
-def test_what_is_left_is_told_at_once_if_nobody_was_told_of_late(scene: Scene) -> None:
+def test_remaining_events_are_told_at_once_after_a_pause(scene: Scene) -> None:
     scene.append("a")
     scene.at(1_000)
     scene.producers["a"].tell_again(scene.topic, 0, 0, scene.now_ms)
@@ -278,7 +279,7 @@ def test_what_is_left_is_told_at_once_if_nobody_was_told_of_late(scene: Scene) -
 
 
 @pytest.mark.parametrize("waiting", [True, False])
-def test_what_is_left_is_told_by_another_when_its_reader_dies(scene: Scene, waiting: bool) -> None:
+def test_remaining_events_of_a_dead_reader_are_told(scene: Scene, waiting: bool) -> None:
     scene.append("a")
     if not waiting:
         scene.at(500)
@@ -291,7 +292,7 @@ def test_what_is_left_is_told_by_another_when_its_reader_dies(scene: Scene, wait
 
 
 @pytest.mark.parametrize("waiting", [True, False])
-def test_what_is_left_is_told_again_though_the_index_does_not_answer_at_first(
+def test_remaining_events_are_told_after_an_index_failure(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, waiting: bool
 ) -> None:
     scene.append("a")
@@ -305,7 +306,7 @@ def test_what_is_left_is_told_again_though_the_index_does_not_answer_at_first(
     assert [told.partition(": ")[2] for told in scene.trace] == ["a tells of 1"] * 2
 
 
-def test_what_is_left_is_told_at_the_next_start_if_nobody_could_be_told(url: str) -> None:
+def test_remaining_events_are_told_at_the_next_start(url: str) -> None:
     def down(notification: Notification) -> None:
         raise OSError("nobody answers")
 
@@ -326,7 +327,7 @@ def test_what_is_left_is_told_at_the_next_start_if_nobody_could_be_told(url: str
     assert told == [Notification(topic="t", partition=0, sequence=10)]
 
 
-def test_what_waits_is_told_when_a_log_is_closed(url: str) -> None:
+def test_close_sends_waiting_notices(url: str) -> None:
     told: list[Notification] = []
     with Log(url, notifier=told.append, max_latency_ms=60_000) as log:
         log.create_topic("t", partitions=1)
@@ -334,10 +335,10 @@ def test_what_waits_is_told_when_a_log_is_closed(url: str) -> None:
         log.append("t", value=b"2")
     assert told[-1] == Notification(topic="t", partition=0, sequence=2)
     with Log(url, notifier=told.append) as log:
-        assert log._index.untold(log.topic("t").uid) == []
+        assert index_of(log).untold(log.topic("t").uid) == []
 
 
-def test_a_log_that_is_opened_tells_of_what_is_untold(url: str) -> None:
+def test_opening_a_log_sends_untold_notices(url: str) -> None:
     with Log(url) as log:
         log.create_topic("t", partitions=1)
         log.append("t", value=b"1")
@@ -346,7 +347,7 @@ def test_a_log_that_is_opened_tells_of_what_is_untold(url: str) -> None:
         assert told.wait(20)
 
 
-def test_a_slow_teller_keeps_no_other_partition_waiting(url: str) -> None:
+def test_slow_notifier_delays_no_other_partition(url: str) -> None:
     clock = ManualClock()
     slow, told, release = threading.Event(), threading.Event(), threading.Event()
 
@@ -361,7 +362,7 @@ def test_a_slow_teller_keeps_no_other_partition_waiting(url: str) -> None:
         log.create_topic("t", partitions=2)
         log.append("t", value=b"", partition=0)
         assert slow.wait(PATIENCE_S)
-        for _ in range(20):  # more than there are tellers
+        for _ in range(20):  # more than there are notifier threads
             clock.advance(10)
             log.append("t", value=b"", partition=0)
         log.append("t", value=b"", partition=1)
@@ -371,7 +372,7 @@ def test_a_slow_teller_keeps_no_other_partition_waiting(url: str) -> None:
             release.set()
 
 
-def test_after_a_clock_was_put_back_a_second_notice_is_told(url: str) -> None:
+def test_second_notice_is_sent_after_clock_rollback(url: str) -> None:
     clock = ManualClock()
     told: list[int] = []
     first, second = threading.Event(), threading.Event()
@@ -390,7 +391,7 @@ def test_after_a_clock_was_put_back_a_second_notice_is_told(url: str) -> None:
     assert told == [1, 2]
 
 
-def test_a_function_is_started_by_post_and_reads_until_it_is_current(url: str) -> None:
+def test_post_starts_a_function_that_catches_up(url: str) -> None:
     done = threading.Event()
     read: list[bytes | None] = []
     statuses = iter([503, 200])
@@ -431,7 +432,7 @@ def test_a_notifier_that_is_no_url_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_notifier_that_has_moved_was_not_told(status: int) -> None:
+def test_redirect_counts_as_a_failed_notification(status: int) -> None:
     asked: list[str] = []
 
     class Moved(http.server.BaseHTTPRequestHandler):

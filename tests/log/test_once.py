@@ -1,4 +1,4 @@
-"""What is appended under a key is there once, whatever happened to those that tried before."""
+"""An append under a key happens once, after any failure of earlier attempts."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +9,10 @@ import pytest
 
 from chronoline.core.errors import InvalidInput, OutcomeUnknown, StoreUnavailable
 from chronoline.log import Log, NewEvent
-from chronoline.log import writer as appending_module
+from chronoline.log import writer as writer_module
 from chronoline.log.contract import NewChunk
 from chronoline.log.once import KeyReused, PackedChunk
+from tests.log.internals import index_of, objects_of
 from tests.log.places import PLACES, place
 
 EVENTS = [NewEvent(value=str(n).encode(), key=b"k%d" % (n % 5)) for n in range(20)]
@@ -48,7 +49,7 @@ def test_a_key_belongs_to_its_topic(log: Log) -> None:
     assert [head.next_sequence for head in log.heads("other")] == [20]
 
 
-def test_what_several_have_packed_is_joined_in_order(log: Log) -> None:
+def test_packed_parts_are_joined_in_order(log: Log) -> None:
     parts = [
         log.pack("t", [NewEvent(value=b"%d" % n, partition=n % 2) for n in range(first, first + 6)])
         for first in (0, 6, 12)
@@ -57,7 +58,7 @@ def test_what_several_have_packed_is_joined_in_order(log: Log) -> None:
     for partition in range(2):
         found = [event.value for event in log.read("t", partition=partition, follow=False)]
         assert found == [b"%d" % n for n in range(partition, 18, 2)]
-    assert len(list(log._objects.list())) == 1
+    assert len(list(objects_of(log).list())) == 1
 
 
 def test_the_same_events_are_packed_for_the_same_places(log: Log) -> None:
@@ -69,43 +70,43 @@ def test_the_same_events_are_packed_for_the_same_places(log: Log) -> None:
 
 
 @pytest.mark.parametrize("swept", [True, False])
-def test_after_a_try_that_died_before_its_commit(
+def test_repetition_after_death_before_the_commit(
     log: Log, monkeypatch: pytest.MonkeyPatch, swept: bool
 ) -> None:
     def die(*_: Any, **__: Any) -> list[int]:
         raise StoreUnavailable
 
     with monkeypatch.context() as patch:
-        patch.setattr(log._index, "commit", die)
+        patch.setattr(index_of(log), "commit", die)
         with pytest.raises(StoreUnavailable):
             append(log)
-    assert len(list(log._objects.list())) == 1
+    assert len(list(objects_of(log).list())) == 1
     if swept:
         assert log.sweep(grace_ms=0) == 1
     append(log)
     append(log)
     assert values(log) == list(range(20))
     log.sweep(grace_ms=0)
-    assert len(list(log._objects.list())) == 1
+    assert len(list(objects_of(log).list())) == 1
 
 
-def test_after_a_commit_whose_answer_was_lost(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = log._index.commit
+def test_repetition_after_a_lost_answer(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = index_of(log).commit
 
     def lose(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
         commit(name, chunks, **more)
         raise OutcomeUnknown
 
     with monkeypatch.context() as patch:
-        patch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
-        patch.setattr(log._index, "commit", lose)
+        patch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
+        patch.setattr(index_of(log), "commit", lose)
         with pytest.raises(OutcomeUnknown):
             append(log)
     append(log)
     assert values(log) == list(range(20))
 
 
-def test_many_at_the_same_time(log: Log) -> None:
+def test_concurrent_appends_of_a_key(log: Log) -> None:
     number, keys = 3, 10
     together = Barrier(number, timeout=30)
 
@@ -120,7 +121,7 @@ def test_many_at_the_same_time(log: Log) -> None:
 
 
 def test_more_partitions_than_a_commit_takes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(log._index), "max_chunks_per_commit", 3)
+    monkeypatch.setattr(type(index_of(log)), "max_chunks_per_commit", 3)
     for _ in range(2):
         append(log, events=[NewEvent(value=b"%d" % n) for n in range(8)])
     assert values(log) == list(range(8))
@@ -133,7 +134,7 @@ def test_a_key_for_other_events_is_refused(log: Log) -> None:
     assert values(log) == list(range(20))
 
 
-def test_nothing_is_nothing(log: Log) -> None:
+def test_empty_append_adds_nothing(log: Log) -> None:
     log.append_once("t", [], key="a")
     append(log)
     assert len(values(log)) == 20
@@ -159,6 +160,6 @@ def test_a_range_is_read_in_batches(log: Log) -> None:
 def test_a_range_shows_what_retention_dropped(log: Log) -> None:
     for n in range(4):
         log.append("t", value=b"%d" % n, partition=1)
-    log._index.trim(log.topic("t").uid, 1, before_sequence=2)
+    index_of(log).trim(log.topic("t").uid, 1, before_sequence=2)
     (batch,) = log.read_range("t", 1, 0, 3)
     assert [event.sequence for event in batch] == [2]

@@ -1,4 +1,4 @@
-"""Objects and index belong together: with the wrong one nothing is opened, and nothing deleted."""
+"""Objects and index belong together: a wrong pair is not opened, and nothing is deleted."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,8 +8,7 @@ import psycopg
 import pytest
 
 from chronoline.core.errors import StoreError, StoreUnavailable
-from chronoline.log import Log
-from chronoline.log import factory as opening
+from chronoline.log import Log, factory
 from chronoline.log.contract import MARK, Index, Objects
 from chronoline.log.factory import open_parts, prepare
 from chronoline.log.index.sqlite import SqliteIndex
@@ -18,6 +17,7 @@ from chronoline.log.objects.local import LocalObjects
 from chronoline.log.pair_check import tie
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.aws import DynamoDBServer, S3Server
+from tests.log.internals import objects_of, upkeep_of
 from tests.log.places import PLACES, place
 
 NEW_INDEX = "the index is new: was the old one lost"
@@ -32,7 +32,7 @@ def make(url: str, index: str | None = None) -> None:
 
 def kept(url: str, index: str | None = None) -> bool:
     with Log(url, index=index) as log:
-        log._upkeep.sweep(grace_ms=-60_000, now_ms=log._clock.now_ms(), progress=lambda _: None)
+        upkeep_of(log).sweep(grace_ms=-60_000, now_ms=log._clock.now_ms(), progress=lambda _: None)
         return [event.value for event in log.read("t", follow=False)] == [b"kept"]
 
 
@@ -40,7 +40,7 @@ def mark_file(folder: Path) -> Path:
     return folder / "objects" / path_of(MARK)
 
 
-def test_an_index_that_was_lost_is_not_made_anew(tmp_path: Path, url: str) -> None:
+def test_lost_index_is_not_recreated(tmp_path: Path, url: str) -> None:
     make(url)
     (tmp_path / "log" / "index.db").rename(tmp_path / "saved.db")
     for path in (tmp_path / "log").glob("index.db-*"):
@@ -64,7 +64,7 @@ def test_two_places_cannot_share_an_index(tmp_path: Path) -> None:
 def test_an_empty_log_takes_no_second_index(
     request: pytest.FixtureRequest, objects: str, index: str, tmp_path: Path
 ) -> None:
-    """The sweep of a second one would delete what is appended by the first."""
+    """The sweep of a second log would delete the objects of the first."""
     url = place(request, objects, index)
     other = f"sqlite:///{tmp_path}/mistyped.db"
     with pytest.raises(StoreError, match=NEW_INDEX):
@@ -77,17 +77,17 @@ def test_an_empty_log_takes_no_second_index(
     assert kept(url)
 
 
-def test_a_log_that_retention_has_emptied_takes_no_second_index(tmp_path: Path, url: str) -> None:
+def test_emptied_log_takes_no_second_index(tmp_path: Path, url: str) -> None:
     make(url)
     with Log(url) as log:
         log.retain("t", max_age_ms=0)
         assert list(log.read("t", follow=False)) == []
-        assert list(log._objects.list()) == []
+        assert list(objects_of(log).list()) == []
     with pytest.raises(StoreError, match=NEW_INDEX):
         Log(url, index=f"sqlite:///{tmp_path}/other.db")
 
 
-def test_a_folder_whose_index_is_elsewhere_is_not_opened_by_its_bare_path(
+def test_folder_with_another_index_needs_its_full_url(
     tmp_path: Path, url: str, postgres_server: PostgresServer
 ) -> None:
     named = prepare(url, postgres_server.create_database("elsewhere"))
@@ -98,7 +98,7 @@ def test_a_folder_whose_index_is_elsewhere_is_not_opened_by_its_bare_path(
     assert kept(named)
 
 
-def test_a_mistyped_table_or_database_is_refused_before_it_is_made(
+def test_mistyped_index_is_refused_before_creation(
     s3_server: S3Server, dynamodb_server: DynamoDBServer, postgres_server: PostgresServer, aws: None
 ) -> None:
     bucket = s3_server.url("tied")
@@ -126,7 +126,7 @@ def test_a_mistyped_table_or_database_is_refused_before_it_is_made(
 
 
 class Died(BaseException):
-    """In the place of the end of the process."""
+    """Raised instead of the end of the process."""
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def dying(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "mark", die)
 
 
-def test_a_first_opening_that_died_in_between_is_done_again(
+def test_interrupted_first_opening_can_be_repeated(
     parts: tuple[Objects, Index], tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -160,14 +160,14 @@ def test_a_first_opening_that_died_in_between_is_done_again(
 
 @pytest.mark.parametrize("step", ["marked", "list", "log_id", "list_topics", "tie", "mark"])
 @pytest.mark.parametrize("follows", [False, True])
-def test_two_that_open_a_new_log_at_once_are_one(
+def test_two_concurrent_openings_make_one_log(
     parts: tuple[Objects, Index],
     url: str,
     monkeypatch: pytest.MonkeyPatch,
     step: str,
     follows: bool,
 ) -> None:
-    """The other comes before or after any step of the first, and goes all the way."""
+    """The second opening runs completely before or after each step of the first."""
     owner = parts[0] if hasattr(parts[0], step) else parts[1]
     real: Callable[..., object] = getattr(owner, step)
 
@@ -187,18 +187,18 @@ def test_two_that_open_a_new_log_at_once_are_one(
 
 
 @pytest.mark.parametrize("step", ["_existing_objects", "_existing_index"])
-def test_one_that_looks_while_another_makes_a_log_opens_it(
+def test_opening_during_a_creation_succeeds(
     url: str, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    real = getattr(opening, step)
+    real = getattr(factory, step)
 
     def overtaken(*arguments: object) -> object:
-        monkeypatch.setattr(opening, step, real)
+        monkeypatch.setattr(factory, step, real)
         answer = real(*arguments)
         make(url)
         return answer
 
-    monkeypatch.setattr(opening, step, overtaken)
+    monkeypatch.setattr(factory, step, overtaken)
     assert kept(url)
 
 
@@ -237,7 +237,7 @@ def test_of_two_places_at_once_one_is_refused(
     assert kept(there, named)
 
 
-def test_many_that_open_a_new_log_at_once_all_do(url: str) -> None:
+def test_many_concurrent_openings_succeed(url: str) -> None:
     failures: list[BaseException] = []
     ready = threading.Barrier(8)
 
@@ -259,7 +259,7 @@ def test_many_that_open_a_new_log_at_once_all_do(url: str) -> None:
 # Marks
 
 
-def test_a_tied_index_does_not_take_objects_without_a_mark(tmp_path: Path, url: str) -> None:
+def test_tied_index_refuses_objects_without_a_mark(tmp_path: Path, url: str) -> None:
     make(url)
     mark = mark_file(tmp_path / "log")
     saved = mark.rename(tmp_path / "saved")
@@ -270,7 +270,7 @@ def test_a_tied_index_does_not_take_objects_without_a_mark(tmp_path: Path, url: 
     assert kept(url)
 
 
-def test_objects_that_are_gone_are_not_made_anew(tmp_path: Path, url: str) -> None:
+def test_lost_objects_are_not_recreated(tmp_path: Path, url: str) -> None:
     make(url)
     (tmp_path / "log" / "objects").rename(tmp_path / "saved")
     with pytest.raises(StoreError, match="are gone from here"):
@@ -278,7 +278,7 @@ def test_objects_that_are_gone_are_not_made_anew(tmp_path: Path, url: str) -> No
     assert not (tmp_path / "log" / "objects").exists()
 
 
-def test_a_log_that_was_tied_by_an_id_without_its_place_still_opens(
+def test_log_tied_by_an_id_alone_opens(
     parts: tuple[Objects, Index], url: str, tmp_path: Path
 ) -> None:
     objects, index = parts
@@ -290,7 +290,7 @@ def test_a_log_that_was_tied_by_an_id_without_its_place_still_opens(
         Log(url)
 
 
-def test_a_log_from_before_there_were_marks_is_taken_over(tmp_path: Path, url: str) -> None:
+def test_log_without_marks_is_upgraded(tmp_path: Path, url: str) -> None:
     make(url)
     mark_file(tmp_path / "log").unlink()
     index = SqliteIndex(str(tmp_path / "log" / "index.db"))
@@ -300,7 +300,7 @@ def test_a_log_from_before_there_were_marks_is_taken_over(tmp_path: Path, url: s
     assert kept(url)
 
 
-def test_a_mark_that_another_index_left_is_refused_with_the_way_out(
+def test_foreign_mark_is_refused_with_advice(
     parts: tuple[Objects, Index], url: str, tmp_path: Path
 ) -> None:
     parts[0].mark("made")

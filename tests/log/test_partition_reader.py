@@ -10,6 +10,7 @@ from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.log import Log, NewEvent
 from chronoline.log.format import DamagedObject
 from chronoline.log.partition_reader import PartitionReader
+from tests.log.internals import index_of, objects_of
 
 
 def fill(log: Log, *sizes: int) -> None:
@@ -22,7 +23,7 @@ def fill(log: Log, *sizes: int) -> None:
 
 
 def reader_of(log: Log, sequence: int = 0) -> PartitionReader:
-    return PartitionReader(log._objects, log._index, log.topic("t"), 0, sequence)
+    return PartitionReader(objects_of(log), index_of(log), log.topic("t"), 0, sequence)
 
 
 def read(reader: PartitionReader, limit: int) -> list[int]:
@@ -59,13 +60,13 @@ def test_batches_of_any_size_follow_each_other(log: Log, limit: int, start: int)
 
 def test_a_chunk_is_read_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 50, 50)
-    gets = counted(monkeypatch, log._objects, "get")
+    gets = counted(monkeypatch, objects_of(log), "get")
     reader = reader_of(log)
     assert [n for _ in range(20) for n in read(reader, 5)] == list(range(100))
     assert len(gets) == 2
 
 
-def test_it_may_be_set_back_and_ahead(log: Log) -> None:
+def test_position_moves_back_and_ahead(log: Log) -> None:
     fill(log, 10, 10, 10)
     reader = reader_of(log)
     for sequence in (12, 3, 25, 14, 13, 0):
@@ -73,7 +74,7 @@ def test_it_may_be_set_back_and_ahead(log: Log) -> None:
         assert read(reader, 4) == list(range(sequence, sequence + 4))
 
 
-def test_what_is_compacted_meanwhile_is_found(log: Log) -> None:
+def test_concurrently_compacted_events_are_found(log: Log) -> None:
     fill(log, *[4] * 10)
     reader = reader_of(log)
     assert read(reader, 6) == list(range(6))
@@ -82,7 +83,7 @@ def test_what_is_compacted_meanwhile_is_found(log: Log) -> None:
     assert read(reader, 100) == list(range(6, 40))
 
 
-def test_what_retention_dropped_meanwhile_is_passed_over(log: Log) -> None:
+def test_concurrently_dropped_events_are_skipped(log: Log) -> None:
     fill(log, *[4] * 10)
     reader = reader_of(log)
     assert read(reader, 6) == list(range(6))
@@ -97,8 +98,8 @@ def test_an_error_hides_no_event_before_it(
     log: Log, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     fill(log, 4, 4, 4)
-    get = log._objects.get
-    second = log._index.chunks(log.topic("t").uid, 0, from_sequence=4, limit=1)[0]
+    get = objects_of(log).get
+    second = index_of(log).chunks(log.topic("t").uid, 0, from_sequence=4, limit=1)[0]
     failing = threading.Event()
     failing.set()
 
@@ -107,7 +108,7 @@ def test_an_error_hides_no_event_before_it(
             raise error
         return get(name, offset, length)
 
-    monkeypatch.setattr(log._objects, "get", fail)
+    monkeypatch.setattr(objects_of(log), "get", fail)
     reader = reader_of(log)
     assert read(reader, 100) == [0, 1, 2, 3]
     for _ in range(2):
@@ -117,15 +118,13 @@ def test_an_error_hides_no_event_before_it(
     assert read(reader, 100) == list(range(4, 12))
 
 
-def test_an_object_with_fewer_events_than_were_committed_is_damaged(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_object_with_missing_events_is_damaged(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 3)
-    chunks = log._index.chunks
+    chunks = index_of(log).chunks
 
     def more(*arguments: Any, **named: Any) -> Any:
         return [chunk._replace(events=4) for chunk in chunks(*arguments, **named)]
 
-    monkeypatch.setattr(log._index, "chunks", more)
+    monkeypatch.setattr(index_of(log), "chunks", more)
     with pytest.raises(DamagedObject, match=r"has 3 events .* 4 were committed"):
         reader_of(log).read(10)

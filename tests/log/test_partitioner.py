@@ -40,7 +40,7 @@ def test_the_sign_is_dropped_before_the_remainder() -> None:
         (b"x", 2.0, "from 1 on, not 2.0"),
     ],
 )
-def test_what_has_no_partition_is_refused(key: Any, partitions: Any, said: str) -> None:
+def test_invalid_arguments_are_refused(key: Any, partitions: Any, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         partition_id(key, partitions)
 

@@ -1,4 +1,4 @@
-"""What a handler cannot process is delivered again, put away whatever it is, and never waited for in vain."""
+"""Failed events are retried, become dead letters, and are not waited for when they are gone."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from chronoline.log.contract import Hold
 from chronoline.log.group_reader import GroupReader
 from chronoline.log.processor import Processing
 from chronoline.testing import ManualClock
+from tests.log.internals import arrivals_of, index_of, objects_of, readers_of
 
 HOLD_MS = 60_000
 AT_ONCE = Again(retry_ms=0, longest_retry_ms=0, max_attempts=1)
@@ -49,7 +50,7 @@ def letters(log: Log) -> list[Event]:
         ((("a", bytes(65_000)),), 0),
     ],
 )
-def test_a_poison_event_is_put_away_with_as_many_headers_as_there_is_room_for(
+def test_dead_letter_keeps_the_headers_that_fit(
     log: Log, headers: tuple[tuple[str, bytes | None], ...], kept: int
 ) -> None:
     log.append("t", value=b"bad", key=b"k", headers=headers, ts=7)
@@ -74,7 +75,7 @@ def test_a_poison_event_is_put_away_with_as_many_headers_as_there_is_room_for(
     }
 
 
-def test_an_error_whose_text_is_no_text_does_not_keep_an_event(log: Log) -> None:
+def test_error_with_invalid_text_makes_a_dead_letter(log: Log) -> None:
     fill(log, 1)
 
     def handle(event: Event) -> None:
@@ -86,11 +87,9 @@ def test_an_error_whose_text_is_no_text_does_not_keep_an_event(log: Log) -> None
     assert [each.lag for each in log.groups("t")] == [0]
 
 
-def test_a_store_that_fails_while_an_event_is_put_away_is_waited_for(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dead_letter_waits_for_a_failing_store(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 3)
-    put = log._objects.put
+    put = objects_of(log).put
     failures = iter([StoreUnavailable("full"), StoreUnavailable("still full")])
 
     def put_or_fail(name: str, data: bytes) -> None:
@@ -98,7 +97,7 @@ def test_a_store_that_fails_while_an_event_is_put_away_is_waited_for(
             raise failure
         put(name, data)
 
-    monkeypatch.setattr(log._objects, "put", put_or_fail)
+    monkeypatch.setattr(objects_of(log), "put", put_or_fail)
     seen: list[int] = []
 
     def handle(event: Event) -> None:
@@ -112,7 +111,7 @@ def test_a_store_that_fails_while_an_event_is_put_away_is_waited_for(
     assert [each.sequence for each in log.groups("t")] == [3]
 
 
-def test_an_event_that_was_put_away_counts_for_the_limit(log: Log) -> None:
+def test_dead_letter_counts_toward_the_limit(log: Log) -> None:
     fill(log, 3)
 
     def handle(event: Event) -> None:
@@ -122,12 +121,10 @@ def test_an_event_that_was_put_away_counts_for_the_limit(log: Log) -> None:
     assert [letter.value for letter in letters(log)] == [b"0", b"1"]
 
 
-# Waiting for an event that failed
+# Retries of a failed event
 
 
-def test_an_event_that_failed_is_left_alone_for_longer_each_time(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retry_delay_grows_with_each_failure(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     with Log(url, clock=clock, hold_ms=HOLD_MS, max_latency_ms=100) as log:
         log.create_topic("t", partitions=1)
@@ -139,7 +136,7 @@ def test_an_event_that_failed_is_left_alone_for_longer_each_time(
             clock.advance(seconds=timeout_s)
             return False
 
-        monkeypatch.setattr(log._arrivals, "wait", advance)
+        monkeypatch.setattr(arrivals_of(log), "wait", advance)
 
         def handle(event: Event) -> None:
             attempts_ms.append(clock.now_ms() - began_ms)
@@ -192,18 +189,16 @@ def scene(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(GroupReader, "_keep_alive", lambda self: None)
     with Log(url, clock=clock, hold_ms=HOLD_MS) as log, Log(url, clock=clock) as other:
         scene = Scene(log, other, clock)
-        open_reader = partial(scene.open_reader, log._readers._group_reader)
-        monkeypatch.setattr(log._readers, "_group_reader", open_reader)
-        monkeypatch.setattr(log._arrivals, "wait", scene.wait)
+        open_reader = partial(scene.open_reader, readers_of(log)._group_reader)
+        monkeypatch.setattr(readers_of(log), "_group_reader", open_reader)
+        monkeypatch.setattr(arrivals_of(log), "wait", scene.wait)
         log.create_topic("t", partitions=1)
         fill(log, 1)
         yield scene
 
 
 @pytest.mark.parametrize("elsewhere", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_an_event_that_is_gone_when_it_fails_is_not_waited_for(
-    scene: Scene, elsewhere: Elsewhere
-) -> None:
+def test_failed_event_that_is_gone_is_not_retried(scene: Scene, elsewhere: Elsewhere) -> None:
     def handle(event: Event) -> None:
         scene.take_away(elsewhere)
         raise ValueError("never")
@@ -213,12 +208,10 @@ def test_an_event_that_is_gone_when_it_fails_is_not_waited_for(
 
 
 @pytest.mark.parametrize("elsewhere", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_an_event_that_goes_while_it_waits_for_its_retry_is_waited_for_no_more(
-    scene: Scene, elsewhere: Elsewhere
-) -> None:
+def test_retry_ends_when_its_event_is_gone(scene: Scene, elsewhere: Elsewhere) -> None:
     def take_away() -> None:
         scene.take_away(elsewhere)
-        scene.readers[0]._beat()  # it notices
+        scene.readers[0]._beat()  # it learns that the hold is lost
 
     scene.first_wait = take_away
     assert scene.log.process("t", "g", _fail, follow=False) == 0
@@ -230,7 +223,7 @@ def _fail(event: Event) -> None:
     raise ValueError("never")
 
 
-def test_a_partition_that_is_lost_while_its_event_is_processed_is_left_to_its_new_holder(
+def test_partition_lost_during_processing_stays_lost(
     scene: Scene,
 ) -> None:
     holds: list[Hold] = []
@@ -239,7 +232,7 @@ def test_a_partition_that_is_lost_while_its_event_is_processed_is_left_to_its_ne
         scene.other.seek("t", "g", "earliest")
         uid, now_ms = scene.other.topic("t").uid, scene.clock.now_ms()
         holds.extend(
-            scene.other._index.hold(
+            index_of(scene.other).hold(
                 "g", uid, [0], "another", until_ms=now_ms + HOLD_MS, now_ms=now_ms
             )
         )
@@ -250,9 +243,9 @@ def test_a_partition_that_is_lost_while_its_event_is_processed_is_left_to_its_ne
     assert len(holds) == 1
 
 
-def test_attempts_are_forgotten_when_their_event_is_another_readers(scene: Scene) -> None:
-    """Who follows for years must not remember every event that ever failed."""
-    reader = scene.log._readers._group_reader(scene.log.topic("t"), "g")
+def test_attempts_are_forgotten_with_the_partition(scene: Scene) -> None:
+    """A reader that follows for years must not remember every failed event."""
+    reader = readers_of(scene.log)._group_reader(scene.log.topic("t"), "g")
     processing = Processing(reader, _fail, Again(), None, lambda: False)
     for number in range(5):
         batch = reader.next_batch(1)
@@ -270,6 +263,6 @@ def test_attempts_are_forgotten_when_their_event_is_another_readers(scene: Scene
     "wrong",
     [{"retry_ms": -1}, {"retry_ms": 2, "longest_retry_ms": 1}, {"max_attempts": 0}],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidInput, match="retry_ms must be"):
         Again(**wrong)

@@ -12,13 +12,14 @@ from chronoline.log import CaughtUp, Event, Log, NewEvent, Notification
 from chronoline.log.contract import Hold
 from chronoline.log.format import DamagedObject
 from chronoline.testing import ManualClock
+from tests.log.internals import index_of
 
 
 def fill(log: Log, count: int, partition: int = 0) -> None:
     log.append_many("t", [NewEvent(value=b"%d" % n, partition=partition) for n in range(count)])
 
 
-def test_it_stops_when_the_partition_is_up_to_date_and_goes_on_there(log: Log) -> None:
+def test_reading_stops_when_current_and_continues_later(log: Log) -> None:
     fill(log, 3)
     fill(log, 2, partition=1)
     read: list[Event] = []
@@ -31,7 +32,7 @@ def test_it_stops_when_the_partition_is_up_to_date_and_goes_on_there(log: Log) -
     assert {event.partition for event in read} == {0}
 
 
-def test_while_another_works_on_it_there_is_nothing_to_do(log: Log, url: str) -> None:
+def test_held_partition_has_nothing_to_do(log: Log, url: str) -> None:
     fill(log, 2)
     inside: list[CaughtUp] = []
 
@@ -50,29 +51,27 @@ def _never(event: Event) -> None:
     raise AssertionError(event)
 
 
-def test_what_comes_while_it_lets_go_is_read_by_it(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_event_during_the_release_is_read(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 1)
-    let_go = log._index.let_go
+    let_go = index_of(log).let_go
     late = iter([1])
 
     def letting_go(holds: list[object]) -> None:
-        for _ in late:  # whoever is started for this one meets the hold, and stops
+        for _ in late:  # a reader that is started for this event finds the hold, and stops
             fill(log, 1)
         let_go(holds)  # type: ignore[arg-type]  # they are passed on as they came
 
-    monkeypatch.setattr(log._index, "let_go", letting_go)
+    monkeypatch.setattr(index_of(log), "let_go", letting_go)
     read: list[Event] = []
     done = log.read_until_current("t", "g", 0, read.append)
     assert (done.handled, done.current) == (2, True)
 
 
-def test_what_was_not_noted_is_done_again_before_it_says_that_it_is_current(
+def test_failed_progress_repeats_events_before_current(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 2)
-    progress_all = log._index.progress_all
+    progress_all = index_of(log).progress_all
     errors = iter([StoreUnavailable("away")])
 
     def fail_once(notes: Sequence[tuple[Hold, int]], *, now_ms: int) -> list[Hold | None]:
@@ -80,13 +79,13 @@ def test_what_was_not_noted_is_done_again_before_it_says_that_it_is_current(
             raise error
         return progress_all(notes, now_ms=now_ms)
 
-    monkeypatch.setattr(log._index, "progress_all", fail_once)
+    monkeypatch.setattr(index_of(log), "progress_all", fail_once)
     done = log.read_until_current("t", "g", 0, lambda event: None)
     assert done == CaughtUp(handled=4, current=True, sequence=2)
     assert [each.lag for each in log.groups("t") if each.partition == 0] == [0]
 
 
-def test_when_its_time_is_up_it_stops_and_notifies_again(url: str) -> None:
+def test_time_limit_stops_and_notifies_again(url: str) -> None:
     clock = ManualClock()
     told: Queue[Notification] = Queue()
     with Log(url, clock=clock) as log:
@@ -107,7 +106,7 @@ def test_when_its_time_is_up_it_stops_and_notifies_again(url: str) -> None:
     assert told.empty()
 
 
-def test_one_that_is_started_by_itself_when_its_time_is_up_does_not_run_inside_itself(
+def test_restart_at_the_time_limit_does_not_nest(
     url: str,
 ) -> None:
     done = threading.Event()
@@ -137,7 +136,7 @@ def test_one_that_is_started_by_itself_when_its_time_is_up_does_not_run_inside_i
     assert nested == []
 
 
-def test_a_notifier_that_fails_is_called_again_when_time_is_up(url: str) -> None:
+def test_failed_notifier_is_called_again(url: str) -> None:
     told = threading.Event()
     failures = iter([OSError("nobody answers")])
 
@@ -154,7 +153,7 @@ def test_a_notifier_that_fails_is_called_again_when_time_is_up(url: str) -> None
         assert told.wait(20)
 
 
-def test_an_error_is_the_callers_and_what_was_done_is_noted(log: Log) -> None:
+def test_error_is_raised_after_noting_progress(log: Log) -> None:
     fill(log, 3)
 
     def fail_at_1(event: Event) -> None:
@@ -170,7 +169,7 @@ def test_an_error_is_the_callers_and_what_was_done_is_noted(log: Log) -> None:
     assert [event.sequence for event in read] == [1, 2]
 
 
-def test_damage_is_the_callers(log: Log, tmp_path: Path) -> None:
+def test_damage_is_raised(log: Log, tmp_path: Path) -> None:
     fill(log, 1)
     (damaged,) = tmp_path.glob("log/objects/0*/*.events")
     damaged.write_bytes(damaged.read_bytes()[:-1])

@@ -1,4 +1,4 @@
-"""Compaction and retention meet readers, writers and each other: nobody waits for what is gone."""
+"""Compaction and retention beside readers, writers and each other: no reader waits for removed events."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +11,11 @@ from chronoline.log import Event, Log
 from chronoline.log import catch_up as catching_up_module
 from chronoline.log import readers as readers_module
 from chronoline.log import upkeep as upkeep_module
-from chronoline.log import writer as appending_module
+from chronoline.log import writer as writer_module
 from chronoline.log.contract import Chunk, NewChunk
 from chronoline.testing import ManualClock
 from tests.log import timed
+from tests.log.internals import index_of, objects_of
 from tests.log.timed import fill
 
 clock = timed.clock
@@ -53,7 +54,7 @@ def read_all(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return request.param  # type: ignore[no-any-return]  # one of the params above
 
 
-def test_a_partition_that_retention_emptied_under_its_reader_is_up_to_date(
+def test_partition_emptied_under_its_reader_has_no_lag(
     log: Log, clock: ManualClock, read_all: ReadAll
 ) -> None:
     fill(log, 3)
@@ -75,7 +76,7 @@ def test_a_partition_that_retention_emptied_under_its_reader_is_up_to_date(
     assert {each.lag for each in log.groups("t")} <= {0}
 
 
-def test_a_partition_that_retention_emptied_between_two_readers_is_up_to_date(
+def test_partition_emptied_between_readers_has_no_lag(
     log: Log, clock: ManualClock, read_all: ReadAll
 ) -> None:
     fill(log, 3)
@@ -91,31 +92,31 @@ def test_a_partition_that_retention_emptied_between_two_readers_is_up_to_date(
     assert seen == [3]
 
 
-def test_what_is_appended_while_retention_looks_is_young(
+def test_append_during_retention_is_kept(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 2)
     clock.advance(3_600_000)
-    sequence_at = log._index.sequence_at
+    sequence_at = index_of(log).sequence_at
 
     def append_and_overlook(topic_uid: int, partition: int, ts: int) -> int:
-        """An index that looks twice takes what came in between for old."""
+        """An index that reads twice takes events between the reads for old."""
         if partition == 0:
             fill(log, 1)
             return 3
         return sequence_at(topic_uid, partition, ts)
 
-    monkeypatch.setattr(log._index, "sequence_at", append_and_overlook)
+    monkeypatch.setattr(index_of(log), "sequence_at", append_and_overlook)
     assert log.retain("t", max_age_ms=60_000) == 2
     assert [event.sequence for event in log.read("t", follow=False)] == [2]
 
 
-def test_retention_by_size_keeps_the_newest_that_fit_and_remembers_no_chunk(
+def test_retention_by_size_keeps_the_newest_chunks(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep_module, "_CHUNKS_AT_ONCE", 2)
     fill(log, 7)
-    (chunk, *_) = log._index.chunks(log.topic("t").uid, 0, from_sequence=0, limit=1)
+    (chunk, *_) = index_of(log).chunks(log.topic("t").uid, 0, from_sequence=0, limit=1)
     expected = [(7, 0), (4, 3), (3, 4), (1, 6), (0, 6)]
     for chunks, first in expected:
         log.retain("t", max_bytes=chunks * chunk.length)
@@ -126,11 +127,11 @@ def test_retention_by_size_keeps_the_newest_that_fit_and_remembers_no_chunk(
 
 
 @pytest.mark.parametrize("newest_too", [False, True])
-def test_retention_by_size_beside_compaction_and_writers_drops_nothing_it_did_not_weigh(
+def test_retention_by_size_drops_only_measured_chunks(
     log: Log, monkeypatch: pytest.MonkeyPatch, newest_too: bool
 ) -> None:
     fill(log, 4)
-    chunks = log._index.chunks
+    chunks = index_of(log).chunks
     looks = iter(range(100))
 
     def chunks_and_changes(*place: int, from_sequence: int, limit: int) -> list[Chunk]:
@@ -140,7 +141,7 @@ def test_retention_by_size_beside_compaction_and_writers_drops_nothing_it_did_no
             fill(log, 3)
         return chunks(*place, from_sequence=from_sequence, limit=limit)
 
-    monkeypatch.setattr(log._index, "chunks", chunks_and_changes)
+    monkeypatch.setattr(index_of(log), "chunks", chunks_and_changes)
     dropped = log.retain("t", max_bytes=1)
     monkeypatch.undo()
     assert dropped == (0 if newest_too else 3)
@@ -167,7 +168,7 @@ def test_retention_says_when_partitions_are_done(log: Log, clock: ManualClock) -
     assert events_left == [2, 2, 0, 0]
 
 
-def test_compaction_says_how_many_chunks_it_looked_at_also_within_a_partition(log: Log) -> None:
+def test_compaction_reports_progress_within_a_partition(log: Log) -> None:
     fill(log, 3)
     fill(log, 1, partition=1)
     fill(log, 4, partition=3)
@@ -184,40 +185,42 @@ def test_compaction_counts_a_chunk_when_it_is_read(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 3)
-    get = log._objects.get
+    get = objects_of(log).get
     steps: list[str] = []
 
     def noted_get(name: str, offset: int, length: int) -> bytes:
         steps.append("read")
         return get(name, offset, length)
 
-    monkeypatch.setattr(log._objects, "get", noted_get)
+    monkeypatch.setattr(objects_of(log), "get", noted_get)
     log.compact("t", progress=lambda done: steps.append(f"{done} done"))
     assert steps == ["read", "1 done"] * 3
 
 
 def test_compaction_counts_chunks_that_it_leaves_as_they_are(log: Log) -> None:
     fill(log, 5)
-    chunks = log._index.chunks(log.topic("t").uid, 0, from_sequence=0, limit=5)
-    log._objects.delete([chunks[2].object_name])
+    chunks = index_of(log).chunks(log.topic("t").uid, 0, from_sequence=0, limit=5)
+    objects_of(log).delete([chunks[2].object_name])
     done: list[int] = []
     assert log.compact("t", progress=done.append) == (5, 5)
     assert done == [1, 1, 3]
 
 
-def test_sweeping_says_how_many_objects_it_looked_at_and_collected(
+def test_sweep_reports_progress(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep_module, "_NAMES_AT_ONCE", 2)
     fill(log, 5)
     for number in range(2):
-        log._objects.put(f"{number:026}", b"what a failed append left")
+        objects_of(log).put(f"{number:026}", b"what a failed append left")
     topic = log.topic("t")
-    log._index.trim(topic.uid, 0, before_sequence=3)  # as a retainer that died before it collected
+    index_of(log).trim(
+        topic.uid, 0, before_sequence=3
+    )  # as a retainer that died before it collected
     done: list[int] = []
     clock.advance(
         1 << 45
-    )  # the files' time is the machine's, and the log's is by hand: all are old
+    )  # files have the machine's time and the log has simulated time: all are old
     assert log.sweep(grace_ms=0, progress=done.append) == 2 + 3
     assert done == [2, 2, 2, 1, 2, 1]  # 7 looked at, then 3 collected
     done.clear()
@@ -225,18 +228,18 @@ def test_sweeping_says_how_many_objects_it_looked_at_and_collected(
     assert done == [2]
 
 
-def test_sweeping_counts_young_objects_too(log: Log) -> None:
-    log._objects.put("0" * 26, b"an append that may go on")
+def test_sweep_counts_young_objects(log: Log) -> None:
+    objects_of(log).put("0" * 26, b"an append that may go on")
     done: list[int] = []
     assert log.sweep(grace_ms=1 << 50, progress=done.append) == 0
     assert done == [1]
 
 
-# Upkeep by several at once
+# Concurrent upkeep
 
 
 @pytest.mark.parametrize("upkeep", ["compact", "retain"])
-def test_what_another_took_away_while_it_is_compacted_is_left(
+def test_compaction_skips_concurrently_removed_chunks(
     log: Log,
     other: Log,
     clock: ManualClock,
@@ -244,7 +247,7 @@ def test_what_another_took_away_while_it_is_compacted_is_left(
     upkeep: str,
 ) -> None:
     fill(log, 3)
-    get = log._objects.get
+    get = objects_of(log).get
     first = iter([1])
 
     def get_late(name: str, offset: int, length: int) -> bytes:
@@ -256,7 +259,7 @@ def test_what_another_took_away_while_it_is_compacted_is_left(
                 assert other.retain("t", max_age_ms=0) == 3
         return get(name, offset, length)
 
-    monkeypatch.setattr(log._objects, "get", get_late)
+    monkeypatch.setattr(objects_of(log), "get", get_late)
     log.compact("t")
     fill(log, 1)
     expected = [0, 1, 2, 3] if upkeep == "compact" else [3]
@@ -283,11 +286,11 @@ def test_two_compactors_and_a_retainer_at_once(url: str, log: Log) -> None:
     assert left == list(range(log.heads("t")[0].first_sequence, 100))
 
 
-# Upkeep under an append that was not answered
+# Upkeep during an unanswered append
 
 
 @pytest.mark.parametrize("upkeep", ["compact", "retain"])
-def test_a_commit_that_was_done_but_not_answered_is_settled_after_its_object_is_gone(
+def test_unanswered_commit_is_settled_without_its_object(
     log: Log,
     other: Log,
     clock: ManualClock,
@@ -295,7 +298,7 @@ def test_a_commit_that_was_done_but_not_answered_is_settled_after_its_object_is_
     upkeep: str,
 ) -> None:
     fill(log, 1)
-    commit = log._index.commit
+    commit = index_of(log).commit
     names: list[str] = []
 
     def lose_the_answer(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
@@ -308,12 +311,12 @@ def test_a_commit_that_was_done_but_not_answered_is_settled_after_its_object_is_
                 clock.advance(1)
                 assert other.retain("t", max_age_ms=0) == 2
             other.sweep(grace_ms=3_600_000)
-            assert name not in {stored.name for stored in other._objects.list()}
+            assert name not in {stored.name for stored in objects_of(other).list()}
             raise OutcomeUnknown("no answer")
         return given
 
-    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
-    monkeypatch.setattr(log._index, "commit", lose_the_answer)
+    monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(index_of(log), "commit", lose_the_answer)
     assert log.append("t", value=b"once", partition=0).sequence == 1
     assert len(names) == 2
     assert len(set(names)) == 1

@@ -1,4 +1,4 @@
-"""What was answered is there, in sequence and without gaps; what failed leaves nothing to see."""
+"""Answered appends exist in order and without gaps; failed ones are invisible."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,13 @@ from chronoline.core.errors import (
     TopicNotFound,
 )
 from chronoline.log import Log, NewEvent
-from chronoline.log import writer as appending_module
+from chronoline.log import writer as writer_module
 from chronoline.log.contract import NewChunk
 from chronoline.log.events import MAX_VALUE_BYTES
 from chronoline.log.index.sqlite import SqliteIndex
 from chronoline.log.partitioner import partition_id
-from tests.log.waiting import PATIENCE_S
+from tests.log.internals import index_of, objects_of
+from tests.log.waiters import PATIENCE_S
 
 
 def values(log: Log, partition: int | None = None) -> list[bytes | None]:
@@ -54,7 +55,7 @@ def test_many_writers_share_objects_and_leave_no_gaps(log: Log) -> None:
         found = [event.sequence for event in log.read("t", partition=partition, follow=False)]
         assert found == list(range(len(found)))
         assert sorted(s for p, s in answered if p == partition) == found
-    assert len(list(log._objects.list())) < 320
+    assert len(list(objects_of(log).list())) < 320
 
 
 def test_a_large_append_is_cut_into_objects_in_order(url: str) -> None:
@@ -66,18 +67,16 @@ def test_a_large_append_is_cut_into_objects_in_order(url: str) -> None:
         assert [event.sequence for event in log.read("t", partition=1, follow=False)] == list(
             range(10)
         )
-        assert max(stored.size_bytes for stored in log._objects.list()) < 2_000
+        assert max(stored.size_bytes for stored in objects_of(log).list()) < 2_000
 
 
-def test_an_append_that_was_never_committed_leaves_nothing_to_see(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uncommitted_append_is_invisible(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: Any, **__: Any) -> list[int]:
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
     with monkeypatch.context() as patch:
-        patch.setattr(log._index, "commit", lost)
+        patch.setattr(index_of(log), "commit", lost)
         with pytest.raises(StoreUnavailable):
             log.append("t", value=b"lost")
     assert values(log) == []
@@ -86,10 +85,8 @@ def test_an_append_that_was_never_committed_leaves_nothing_to_see(
     assert values(log) == [b"next"]
 
 
-def test_a_commit_of_unknown_outcome_is_settled_by_asking_again(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = log._index.commit
+def test_unknown_commit_is_settled_by_repetition(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = index_of(log).commit
     failures = iter([OutcomeUnknown("lost"), StoreUnavailable("still gone")])
 
     def unsure(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
@@ -98,16 +95,16 @@ def test_a_commit_of_unknown_outcome_is_settled_by_asking_again(
             raise failure
         return answer
 
-    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
-    monkeypatch.setattr(log._index, "commit", unsure)
+    monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(index_of(log), "commit", unsure)
     assert log.append("t", value=b"once", partition=1).sequence == 0
     assert values(log) == [b"once"]
 
 
-def test_what_is_in_doubt_is_answered_as_unknown_whatever_the_store_says_then(
+def test_unknown_commit_stays_unknown_after_a_refusal(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = log._index.commit
+    commit = index_of(log).commit
     errors = iter([OutcomeUnknown("lost")])
 
     def done_and_refused(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
@@ -116,8 +113,8 @@ def test_what_is_in_doubt_is_answered_as_unknown_whatever_the_store_says_then(
             raise error
         raise StoreError("the token has expired")
 
-    monkeypatch.setattr(appending_module, "_SETTLE_WAIT_S", 0)
-    monkeypatch.setattr(log._index, "commit", done_and_refused)
+    monkeypatch.setattr(writer_module, "_SETTLE_WAIT_S", 0)
+    monkeypatch.setattr(index_of(log), "commit", done_and_refused)
     with pytest.raises(OutcomeUnknown, match=r"lost.*the token has expired"):
         log.append("t", value=b"done")
     assert values(log) == [b"done"]
@@ -129,18 +126,18 @@ def test_what_is_in_doubt_is_answered_as_unknown_whatever_the_store_says_then(
 def commits(log: Log, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[NewChunk]]:
     """The chunks of each commit that follows."""
     made: list[Sequence[NewChunk]] = []
-    commit = log._index.commit
+    commit = index_of(log).commit
 
     def noted(name: str, chunks: Sequence[NewChunk], **more: Any) -> list[int]:
         made.append(list(chunks))
         return commit(name, chunks, **more)
 
-    monkeypatch.setattr(log._index, "commit", noted)
+    monkeypatch.setattr(index_of(log), "commit", noted)
     return made
 
 
 @pytest.mark.parametrize("count", [201, 1_000, 5_000])
-def test_an_append_of_many_events_is_one_commit_from_the_first_on(
+def test_append_of_many_events_is_one_commit(
     log: Log, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     made = commits(log, monkeypatch)
@@ -149,9 +146,7 @@ def test_an_append_of_many_events_is_one_commit_from_the_first_on(
     assert [sum(chunk.events for chunk in chunks) for chunks in made] == [count, count]
 
 
-def test_an_append_as_large_as_an_object_is_one_commit(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_append_of_object_size_is_one_commit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Log(url, object_bytes=10_000) as log:
         log.create_topic("t", partitions=5)
         made = commits(log, monkeypatch)
@@ -167,9 +162,9 @@ class Gathered:
     def __init__(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log = log
         self._entered, self._gate = threading.Event(), threading.Event()
-        self._put = log._objects.put
+        self._put = objects_of(log).put
         self.made = commits(log, monkeypatch)
-        monkeypatch.setattr(log._objects, "put", self._put_at_the_gate)
+        monkeypatch.setattr(objects_of(log), "put", self._put_at_the_gate)
 
     def _put_at_the_gate(self, name: str, data: bytes) -> None:
         self._entered.set()
@@ -177,7 +172,7 @@ class Gathered:
         self._put(name, data)
 
     def append(self, asked: Sequence[Sequence[int]]) -> list[set[int]]:
-        """Appends to so many partitions each; answers the partitions of each commit after the first."""
+        """Appends to these partitions; returns the partitions of each commit after the first."""
         self.log.append_later("t", [NewEvent(value=b"0", partition=0)])
         assert self._entered.wait(PATIENCE_S)
         later = [
@@ -200,15 +195,15 @@ def gathered(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gathered]:
         yield Gathered(log, monkeypatch)
 
 
-def test_appends_that_share_commits_are_not_cut_by_what_a_commit_takes(gathered: Gathered) -> None:
+def test_chunk_limit_does_not_cut_joint_appends(gathered: Gathered) -> None:
     together = gathered.append([[1, 2], [3, 4], [4, 5, 3], [0, 1, 2, 3], [7, 6], [0]])
-    # The one with more partitions than a commit takes is cut, and nobody else for it.
+    # Only the append with more partitions than a commit takes is cut.
     assert together == [{1, 2}, {3, 4, 5}, {0, 1, 2}, {3}, {7, 6, 0}]
 
 
 def test_appends_to_one_partition_each_share_commits_with_any(gathered: Gathered) -> None:
     asked = [*([each] for each in (7, 6, 5, 4, 3, 2, 1, 0) * 5), [2, 4, 2], [6, 4]]
-    # Those that must be together are, and the others take few commits more.
+    # Appends that fit stay whole, and few commits more are needed.
     assert gathered.append(asked) == [{2, 4, 6}, {7, 5, 3}, {1, 0}]
     for partition in range(8):
         events = gathered.log.read("t", partition=partition, follow=False)
@@ -216,10 +211,10 @@ def test_appends_to_one_partition_each_share_commits_with_any(gathered: Gathered
         assert numbers == sorted(numbers)
 
 
-def test_a_writer_that_was_frozen_before_its_commit_writes_again(
+def test_writer_swept_before_its_commit_writes_again(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = log._objects.put
+    put = objects_of(log).put
     swept: list[int] = []
 
     def put_and_freeze(name: str, data: bytes) -> None:
@@ -227,7 +222,7 @@ def test_a_writer_that_was_frozen_before_its_commit_writes_again(
         if not swept:
             swept.append(log.sweep(grace_ms=0))
 
-    monkeypatch.setattr(log._objects, "put", put_and_freeze)
+    monkeypatch.setattr(objects_of(log), "put", put_and_freeze)
     assert log.append("t", value=b"slow", partition=2).sequence == 0
     assert swept == [1]
     assert values(log) == [b"slow"]
@@ -245,7 +240,7 @@ def test_a_writer_that_was_frozen_before_its_commit_writes_again(
         {"value": b"", "headers": [("a", "text")]},
     ],
 )
-def test_what_is_not_valid_is_refused_and_nothing_appended(log: Log, wrong: dict[str, Any]) -> None:
+def test_invalid_event_is_refused_and_nothing_appended(log: Log, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         log.append("t", **wrong)
     assert values(log) == []
@@ -282,6 +277,6 @@ def test_events_may_come_from_a_generator(log: Log) -> None:
         {"notifier": 5},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(url: str, settings: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(url: str, settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Log(url, **settings)

@@ -1,4 +1,4 @@
-"""A log with time by hand, as two processes see it. A test file takes what it needs: `log = timed.log`."""
+"""A log with simulated time, as two processes see it. A test file takes what it needs: `log = timed.log`."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def log(url: str, clock: ManualClock) -> Iterator[Log]:
-    """Four partitions, and time by hand."""
+    """A log of four partitions with simulated time."""
     with Log(url, clock=clock, hold_ms=HOLD_MS) as log:
         log.create_topic("t", partitions=4)
         yield log

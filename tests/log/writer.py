@@ -1,4 +1,4 @@
-"""Appends without end, and says what was answered: `python -m tests.log.writer URL`."""
+"""Appends without end, and prints the answered events: `python -m tests.log.writer URL`."""
 
 import sys
 

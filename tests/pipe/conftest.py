@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def new_topic(kafka_server: KafkaServer) -> NewKafkaTopic:
-    """Makes an empty topic with so many partitions, and settings of the topic as named arguments."""
+    """Makes an empty topic with these partitions; named arguments are settings of the topic."""
 
     def make(partitions: int = 1, **settings: str) -> str:
         name = f"pipe-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""Settings of pipes that tests give, and what is said of them."""
+"""Settings of pipes for tests, and their problems."""
 
 from __future__ import annotations
 

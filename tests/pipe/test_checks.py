@@ -1,4 +1,4 @@
-"""The check of a pipe: each part is tried, and what is wrong is said with what to do."""
+"""The check of a pipe: each part is tried, and each problem is reported with advice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def findings(chosen: PipeSettings) -> dict[str, Finding]:
     return {each.part: each for each in check_pipe(chosen, lambda: "8 slots")}
 
 
-def test_a_pipe_that_could_run(tmp_path: Path) -> None:
+def test_runnable_pipe_passes(tmp_path: Path) -> None:
     chosen = settings(tmp_path)
     with Log(chosen.input.log) as log:
         log.create_topic("in", partitions=1)
@@ -50,7 +50,7 @@ def test_a_pipe_that_could_run(tmp_path: Path) -> None:
         assert store.members("check of p") == []
 
 
-def test_what_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
+def test_check_creates_nothing(tmp_path: Path) -> None:
     found = findings(settings(tmp_path, store=f"sqlite:///{tmp_path}/new/pipe.db"))
     assert found["store"].fine
     assert found["store"].words == (
@@ -61,21 +61,21 @@ def test_what_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_store_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = findings(settings(tmp_path, store=f"sqlite:///{tmp_path}/file/new/pipe.db"))
     assert not found["store"].fine
     assert f"cannot be made: '{tmp_path}/file' cannot be written" in found["store"].words
 
 
-def test_before_spark_starts_everything_else_is_tried(tmp_path: Path) -> None:
+def test_check_before_spark_covers_all_other_parts(tmp_path: Path) -> None:
     found = list(check_before_spark(settings(tmp_path)))
     assert [each.part for each in found] == ["store", "input", "output", "dead letters", "Java"]
     assert [each.part for each in found if not each.fine] == ["input", "output"]
     assert not any(each.bearable for each in found)
 
 
-def test_a_clock_that_is_wrong_keeps_no_pipe_from_starting(
+def test_wrong_clock_does_not_prevent_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = settings(tmp_path)
@@ -86,7 +86,7 @@ def test_a_clock_that_is_wrong_keeps_no_pipe_from_starting(
     assert (store.fine, store.bearable) == (False, True)
 
 
-def test_everything_that_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_problem_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = str(tmp_path / "log")
     chosen = settings(tmp_path, dead_letters={"topic": "dead", "log": log})
     with open_store(chosen.store) as store:
@@ -102,7 +102,7 @@ def test_everything_that_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     assert found["Spark"].words == "not tried: it needs Java"
 
 
-def test_a_topic_with_a_target_is_no_timeline_of_a_pipe(tmp_path: Path) -> None:
+def test_topic_with_a_target_is_refused(tmp_path: Path) -> None:
     chosen = settings(tmp_path)
     with open_store(chosen.store) as store:
         store.create_topic("p", TopicSettings(target="https://example.com/"), now_ms=1)
@@ -113,7 +113,7 @@ def test_a_topic_with_a_target_is_no_timeline_of_a_pipe(tmp_path: Path) -> None:
     assert not found.fine
 
 
-def test_what_is_wrong_with_spark_is_said(tmp_path: Path) -> None:
+def test_problems_of_spark_are_reported(tmp_path: Path) -> None:
     def no_slots() -> str:
         raise InvalidInput("Spark has 2 slots, and this pipe needs 3")
 

@@ -1,4 +1,4 @@
-"""Claims on partitions: each pipe has its share, and what the input has lost is passed over and said."""
+"""Claims on partitions: each pipe has its share; lost records are skipped and logged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLAIM_MS = 1_000
 
 
 class Topics(Input):
-    """An input of which a test says how it is."""
+    """An input whose state the test sets."""
 
     def __init__(self) -> None:
         self.first = {0: 0, 1: 0, 2: 0}
@@ -85,7 +85,7 @@ def test_two_pipes_come_to_their_shares(store: Store, topic: Topic, source: Topi
     assert a.claims == {}
 
 
-def test_what_is_released_is_free_at_once(store: Store, topic: Topic, source: Topics) -> None:
+def test_released_partition_is_free_at_once(store: Store, topic: Topic, source: Topics) -> None:
     a, b = (claiming(store, topic, source, node) for node in "ab")
     a.share(["a"], [0, 1, 2], 1)
     a.release()
@@ -95,7 +95,7 @@ def test_what_is_released_is_free_at_once(store: Store, topic: Topic, source: To
 
 
 @pytest.mark.parametrize(("start", "position"), [("earliest", 3), ("latest", 10)])
-def test_a_new_partition_begins_where_it_is_told(
+def test_new_partition_begins_at_the_start_setting(
     store: Store, topic: Topic, source: Topics, start: Start, position: int
 ) -> None:
     source.first[1] = 3
@@ -109,7 +109,7 @@ def test_a_new_partition_begins_where_it_is_told(
     assert b.claims[1].position == position
 
 
-def test_what_the_input_deleted_is_passed_over_and_said(
+def test_deleted_records_are_skipped_and_logged(
     store: Store, topic: Topic, source: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     a = claiming(store, topic, source, "a")
@@ -126,7 +126,7 @@ def test_what_the_input_deleted_is_passed_over_and_said(
     assert a.claims[0].position == 5
 
 
-def test_what_is_deleted_under_a_claim_is_passed_over_too(
+def test_records_deleted_under_a_claim_are_skipped(
     store: Store, topic: Topic, source: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     a = claiming(store, topic, source, "a")
@@ -151,7 +151,7 @@ def test_a_partition_that_lost_its_end_is_refused(
         b.skip_lost(2 + CLAIM_MS)
 
 
-def test_what_is_added_to_a_known_source_is_taken_in_from_its_first_record(
+def test_added_partition_starts_at_its_first_record(
     store: Store, topic: Topic, source: Topics
 ) -> None:
     a = claiming(store, topic, source, "a", "latest")

@@ -11,7 +11,7 @@ def ahead(offset_ms: int) -> int:
     return time.time_ns() // 1_000_000 + offset_ms
 
 
-def test_a_clock_that_is_right_is_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_right_clock_gives_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     offset = ClockOffset("the store", lambda: ahead(0), bound_ms=60_000)
     offset.measure()
     assert not offset.bad
@@ -19,9 +19,7 @@ def test_a_clock_that_is_right_is_not_spoken_of(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("offset_ms", [-3_600_000, 3_600_000])
-def test_a_clock_that_is_wrong_is_warned_about_once(
-    caplog: pytest.LogCaptureFixture, offset_ms: int
-) -> None:
+def test_wrong_clock_gives_one_warning(caplog: pytest.LogCaptureFixture, offset_ms: int) -> None:
     offset = ClockOffset("Kafka", lambda: ahead(offset_ms), bound_ms=60_000)
     found = [offset.measure() for _ in range(3)]
     assert offset.bad
@@ -30,7 +28,7 @@ def test_a_clock_that_is_wrong_is_warned_about_once(
     assert "the clock of Kafka is" in caplog.text
 
 
-def test_what_has_no_clock_is_not_off() -> None:
+def test_store_without_a_clock_is_not_off() -> None:
     assert ClockOffset("a file", lambda: None, bound_ms=1).measure() == 0
 
 

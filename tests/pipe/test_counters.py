@@ -1,4 +1,4 @@
-"""What a pipe counts of itself, and how it travels."""
+"""The counters of a pipe, and their serialization."""
 
 import pytest
 
@@ -25,7 +25,7 @@ LANES = 2
 
 
 def batch(window: int, served: int, skipped: int = 0, first: int | None = None) -> dict[str, int]:
-    """What is observed of a micro-batch, with the tasks that served and those that skipped."""
+    """Returns the observation of a micro-batch, with the tasks that served and those that skipped."""
     first_window = window if first is None else first
     return {
         "first_window": first_window,
@@ -49,7 +49,7 @@ def batch(window: int, served: int, skipped: int = 0, first: int | None = None) 
         pytest.param([batch(4, 3), batch(6, 0), batch(6, 0)], 1, 0, id="stopped"),
     ],
 )
-def test_a_window_counts_once_whoever_shared_it(
+def test_shared_window_counts_once(
     batches: list[dict[str, int]], served: int, skipped: int
 ) -> None:
     counters, windows = Counters(), WindowCount(LANES)
@@ -58,7 +58,7 @@ def test_a_window_counts_once_whoever_shared_it(
     assert (counters.served, counters.skipped) == (served, skipped)
 
 
-def test_what_travels_arrives() -> None:
+def test_counters_round_trip() -> None:
     counters = Counters(fired=3, lag=4, clock_offset_ms=-7, restarts=1)
     counters.lateness.add(range(len(LATENESS_BOUNDS_MS) + 1), 7.5)
     assert Counters.from_json(counters.to_json()) == counters
@@ -68,11 +68,11 @@ def test_what_travels_arrives() -> None:
     "text",
     ["", "no JSON", "5", "[]", "null", "{}", '{"lateness": 5}', '{"lateness": {"counts": 5}}'],
 )
-def test_what_cannot_be_read_counts_nothing(text: str) -> None:
+def test_unreadable_counters_are_zero(text: str) -> None:
     assert Counters.from_json(text) == Counters()
 
 
-def test_another_version_may_say_less_or_more() -> None:
+def test_counters_of_other_versions_are_readable() -> None:
     found = Counters.from_json('{"fired": 3, "dreams": 7, "lateness": {"counts": [1, 2]}}')
     assert found == Counters(fired=3)
 

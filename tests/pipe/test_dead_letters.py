@@ -19,7 +19,7 @@ from chronoline.testing.clock import START_MS, ManualClock
 
 
 class Outlet(Output):
-    """Takes what it is given, or says why not."""
+    """Accepts a record, or returns the problem."""
 
     def __init__(self) -> None:
         self.records: list[OutRecord] = []
@@ -95,7 +95,7 @@ def test_letters_are_moved_with_their_reasons(store: Store, topic: Topic, outlet
     assert by_key[b"k"] == OutRecord(b"k", None, (("x", None), (REASON_HEADER, b"attempts")))
 
 
-def test_what_the_topic_does_not_take_stays_and_the_others_go(
+def test_refused_dead_letter_stays_and_others_move(
     store: Store, topic: Topic, outlet: Outlet, caplog: pytest.LogCaptureFixture
 ) -> None:
     reject(store, topic, b"a", b"too large", b"b")
@@ -112,7 +112,7 @@ def test_what_the_topic_does_not_take_stays_and_the_others_go(
     assert moving.run(lambda: False) == 0
 
 
-def test_an_output_that_is_away_is_tried_again_and_said_once(
+def test_unavailable_output_is_retried_and_logged_once(
     store: Store, topic: Topic, outlet: Outlet, caplog: pytest.LogCaptureFixture
 ) -> None:
     reject(store, topic, *(b"%d" % number for number in range(20)))
@@ -133,9 +133,7 @@ def test_many_letters_are_moved_in_pages(store: Store, topic: Topic, outlet: Out
     assert sorted(record.value or b"" for record in outlet.records) == sorted(bodies)
 
 
-def test_a_relay_that_is_told_to_stop_moves_nothing_more(
-    store: Store, topic: Topic, outlet: Outlet
-) -> None:
+def test_stopped_relay_moves_nothing(store: Store, topic: Topic, outlet: Outlet) -> None:
     reject(store, topic, b"a")
     assert relay(store, topic, outlet).run(lambda: True) == 0
     assert outlet.records == []

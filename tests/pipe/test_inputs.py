@@ -53,9 +53,7 @@ def test_partitions_ends_and_positions(place: Place) -> None:
         assert committed(place, "pipe") == {0: 0, 1: 3}
 
 
-def test_a_topic_that_is_not_there_comes_with_the_command_that_creates_it(
-    tmp_path: Path, kafka_server: KafkaServer
-) -> None:
+def test_missing_topic_names_the_create_command(tmp_path: Path, kafka_server: KafkaServer) -> None:
     with pytest.raises(TopicNotFound, match="chronoline log create nowhere"):
         open_input(Place.of_log("nowhere", f"file://{tmp_path / 'log'}"), "pipe")
     with (

@@ -1,4 +1,4 @@
-"""Taking in: what rows ask for is done in one transaction, and no record stops those behind it."""
+"""Intake: rows are applied in one transaction, and no record stops later ones."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def positions(store: Store) -> list[int]:
     return [account.position for account in store.input_accounts("pipe/in")]
 
 
-def test_rows_do_what_they_ask_for_in_their_order(store: Store, topic: Topic) -> None:
+def test_rows_are_applied_in_order(store: Store, topic: Topic) -> None:
     headers: Sequence[dict[str, Any]] = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
     rows = batch(
         {"id": "a", "key": b"k", "value": b"v", "headers": headers},
@@ -101,7 +101,7 @@ def test_rows_do_what_they_ask_for_in_their_order(store: Store, topic: Topic) ->
     assert positions(store) == [7, 42]
 
 
-def test_a_rejected_record_is_kept_whole_with_why_and_whence_and_is_logged(
+def test_rejected_record_keeps_its_reason_and_origin(
     store: Store, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     headers = [{"key": "x", "value": b"1"}]
@@ -120,7 +120,7 @@ def test_a_rejected_record_is_kept_whole_with_why_and_whence_and_is_logged(
     assert caplog.messages == ["the record in/1/7 is malformed: it is odd"]
 
 
-def test_a_flood_of_malformed_records_does_not_flood_the_log(
+def test_log_lines_of_malformed_records_are_bounded(
     store: Store, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [{"action": "reject", "reason": "it is odd"}] * 25
@@ -144,7 +144,7 @@ def test_a_flood_of_malformed_records_does_not_flood_the_log(
         ),
     ],
 )
-def test_what_the_store_does_not_take_is_rejected_alone(
+def test_invalid_message_is_rejected_alone(
     store: Store, topic: Topic, row: dict[str, Any], reason: bytes
 ) -> None:
     """The store has limits that the contract of the input does not know."""
@@ -156,7 +156,7 @@ def test_what_the_store_does_not_take_is_rejected_alone(
     assert positions(store)[0] == 3
 
 
-def test_a_batch_that_is_larger_than_the_store_takes_is_cut(store: Store, topic: Topic) -> None:
+def test_oversized_batch_is_cut(store: Store, topic: Topic) -> None:
     rows = batch(*({"id": f"m{number}"} for number in range(MAX_BATCH + 1)))
     assert taker(store, topic).take_in(rows).accepted == MAX_BATCH + 1
     assert positions(store)[0] == MAX_BATCH + 1

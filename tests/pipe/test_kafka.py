@@ -1,4 +1,4 @@
-"""Asking a real Kafka."""
+"""Requests to a real Kafka."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def test_partitions_offsets_and_rights(place: Place) -> None:
         assert topic.rights() == TopicRights(may_read=True, may_write=True)
 
 
-def test_positions_of_a_group_are_shown_by_kafkas_own_clients(place: Place) -> None:
+def test_group_positions_are_visible_to_kafka_clients(place: Place) -> None:
     with KafkaTopic(place) as topic:
         assert topic.committed("group-1") == {}
         topic.commit("group-1", {0: 0, 1: 3})
@@ -52,7 +52,7 @@ def test_positions_of_a_group_are_shown_by_kafkas_own_clients(place: Place) -> N
     assert found.offset == 4
 
 
-def test_a_group_that_others_read_with_is_refused(place: Place) -> None:
+def test_group_with_other_readers_is_refused(place: Place) -> None:
     consumer = Consumer(
         {"bootstrap.servers": place.bootstrap, "group.id": "busy", "auto.offset.reset": "earliest"}
     )
@@ -65,7 +65,7 @@ def test_a_group_that_others_read_with_is_refused(place: Place) -> None:
         consumer.close()
 
 
-def test_readers_of_what_is_committed_end_before_an_open_transaction(place: Place) -> None:
+def test_read_committed_ends_before_an_open_transaction(place: Place) -> None:
     producer = Producer({"bootstrap.servers": place.bootstrap, "transactional.id": "open"})
     producer.init_transactions(60)
     producer.begin_transaction()
@@ -77,7 +77,7 @@ def test_readers_of_what_is_committed_end_before_an_open_transaction(place: Plac
     producer.abort_transaction(60)
 
 
-def test_a_topic_that_is_not_there_comes_with_the_command_that_creates_it(
+def test_missing_topic_names_the_create_command(
     kafka_server: KafkaServer,
 ) -> None:
     topic = KafkaTopic(Place.of_kafka("nowhere", kafka_server.bootstrap))
@@ -92,9 +92,9 @@ def own_server(tmp_path: Path) -> Iterator[KafkaServer]:
     yield from running(KafkaServer(tmp_path / "kafka"))
 
 
-def test_a_server_that_does_not_answer_is_not_waited_for(own_server: KafkaServer) -> None:
+def test_silent_server_times_out(own_server: KafkaServer) -> None:
     own_server.create_topic("t")
-    command = [sys.executable, "-m", "tests.pipe.asking", own_server.bootstrap, "t"]
+    command = [sys.executable, "-m", "tests.pipe.kafka_probe", own_server.bootstrap, "t"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -111,7 +111,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(own_server: KafkaServer
         assert "try again" in line
 
 
-def test_a_server_that_is_nowhere_is_unavailable() -> None:
+def test_unreachable_server_is_unavailable() -> None:
     topic = KafkaTopic(Place.of_kafka("t", "127.0.0.1:1"), timeout_s=0.3)
     with pytest.raises(KafkaUnavailable, match=r"127\.0\.0\.1:1"):
         topic.rights()
@@ -121,6 +121,6 @@ def test_a_server_that_is_nowhere_is_unavailable() -> None:
     ("properties", "said"),
     [({"isolation.level": "none"}, "read_committed"), ({"no.such": "1"}, "no.such")],
 )
-def test_properties_that_do_not_do_are_refused(properties: dict[str, str], said: str) -> None:
+def test_unsupported_properties_are_refused(properties: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         KafkaTopic(Place.of_kafka("t", "127.0.0.1:1", properties))

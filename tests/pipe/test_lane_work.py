@@ -118,7 +118,7 @@ def test_pieces_and_pipes_share_the_buckets(
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_pipe_that_is_told_to_stop_or_is_no_member_does_nothing(
+def test_stopped_pipe_or_non_member_does_nothing(
     tmp_path: Path, log: Log, store: Store, topic: Topic, told: bool
 ) -> None:
     if told:

@@ -1,4 +1,4 @@
-"""What is said of the words of librdkafka."""
+"""The filter for the log lines of librdkafka."""
 
 import logging
 
@@ -19,17 +19,17 @@ def said(name: str, every_s: float, caplog: pytest.LogCaptureFixture) -> list[st
     return caplog.messages
 
 
-def test_a_line_of_each_level_is_said_and_the_others_are_not(
+def test_first_line_of_each_kind_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert said("seldom", 60, caplog) == ["FAIL 0", "TERM"]
 
 
-def test_after_a_while_the_next_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_next_line_is_logged_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
     assert said("often", 0, caplog) == ["FAIL 0", "FAIL 1", "FAIL 2", "TERM"]
 
 
-def test_those_that_were_not_said_are_counted(
+def test_suppressed_lines_are_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seldom = RepeatFilter(10)
@@ -41,7 +41,7 @@ def test_those_that_were_not_said_are_counted(
     assert caplog.messages == ["FAIL at 0", "FAIL at 10 (and 2 more such lines)"]
 
 
-def test_another_client_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+def test_line_of_another_client_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("clients")
     logger.addFilter(RepeatFilter(60))
     for name in ("rdkafka#producer-1", "rdkafka#producer-2", "rdkafka#producer-1"):
@@ -52,7 +52,7 @@ def test_another_client_is_heard(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_what_a_client_never_said_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+def test_new_line_of_a_client_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("kinds")
     logger.addFilter(RepeatFilter(60))
     for text in (REFUSED, REFUSED.replace("3ms", "12ms"), "SSL handshake failed", REFUSED):
@@ -63,7 +63,7 @@ def test_what_a_client_never_said_is_heard(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
-def test_what_comes_in_ever_new_words_is_not_heard_for_ever(
+def test_kinds_of_lines_are_bounded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chronoline.pipe.librdkafka._MOST_KINDS", 3)
@@ -74,7 +74,7 @@ def test_what_comes_in_ever_new_words_is_not_heard_for_ever(
     assert len(caplog.messages) == 3
 
 
-def test_of_many_clients_the_first_is_new_again(
+def test_oldest_client_is_forgotten_among_many(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chronoline.pipe.librdkafka._MOST_SPEAKERS", 2)

@@ -1,4 +1,4 @@
-"""What is on this machine already, found without making it."""
+"""Local files are found without creating them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def scraped(collector: PipeCollector) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_what_the_process_counted_and_what_the_store_says() -> None:
+def test_metrics_of_the_process_and_the_store() -> None:
     found = scraped(PipeCollector("p", "n", counters(), status))
     assert found["chronoline_pipe_fired_total",] == 6
     assert found["chronoline_pipe_redelivered_total",] == 1
@@ -72,7 +72,7 @@ def test_what_the_process_counted_and_what_the_store_says() -> None:
     assert found["chronoline_pipe_records_total", "ignored"] == 2
 
 
-def test_without_the_store_the_process_still_says_what_it_counted(
+def test_process_metrics_do_not_need_the_store(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def away() -> PipeStatus:
@@ -84,7 +84,7 @@ def test_without_the_store_the_process_still_says_what_it_counted(
     assert caplog.messages == ["the metrics of the store are missing: nobody is there"]
 
 
-def test_a_server_serves_until_it_is_closed_and_says_when_its_port_is_taken() -> None:
+def test_metrics_server_reports_a_taken_port() -> None:
     collector = PipeCollector("p", "n", counters(), status)
     with MetricsServer("127.0.0.1", 0, collector) as server:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:

@@ -1,4 +1,4 @@
-"""Where topics are."""
+"""Places of topics."""
 
 import pickle
 from typing import Any
@@ -20,7 +20,7 @@ def test_a_place_travels_and_keeps_its_secrets_when_printed() -> None:
         assert "hidden" not in repr(place)
 
 
-def test_java_and_librdkafka_are_told_the_same() -> None:
+def test_java_and_librdkafka_get_the_same_properties() -> None:
     place = Place.of_kafka("t", "a:1", SECRETS | {"kafka.client.id": "c"}, producer={"acks": "all"})
     assert place.java() == SECRETS | {"bootstrap.servers": "a:1", "client.id": "c"}
     assert place.librdkafka() == {
@@ -58,6 +58,6 @@ def test_java_and_librdkafka_are_told_the_same() -> None:
         ),
     ],
 )
-def test_a_place_that_is_none_is_refused(wrong: dict[str, Any], said: str) -> None:
+def test_invalid_place_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         Place(**wrong)

@@ -128,9 +128,7 @@ SAME: dict[str, Value] = {
         ({"ssl.keystore.location": "/me.p12"}, {"ssl.keystore.location": "/me.p12"}),
     ],
 )
-def test_what_a_property_of_java_is_for_librdkafka(
-    java: dict[str, Value], expected: dict[str, str]
-) -> None:
+def test_java_properties_are_translated(java: dict[str, Value], expected: dict[str, str]) -> None:
     assert librdkafka_properties(java) == expected
 
 
@@ -163,15 +161,13 @@ def test_what_a_property_of_java_is_for_librdkafka(
         ({"kafka.": "1"}, "not a property"),
     ],
 )
-def test_what_cannot_be_translated_is_refused_and_says_what_to_do(
-    java: dict[str, Value], said: str
-) -> None:
+def test_untranslatable_property_is_refused_with_advice(java: dict[str, Value], said: str) -> None:
     with pytest.raises(InvalidInput, match=said) as refusal:
         librdkafka_properties(java)
     assert "secret" not in str(refusal.value)
 
 
-def test_a_value_that_is_no_value_is_refused() -> None:
+def test_invalid_value_is_refused() -> None:
     nested: dict[str, Value] = {"acks": {"a": 1}}  # type: ignore[dict-item] # as a settings file may have it
     with pytest.raises(InvalidInput, match="'acks' must be text"):
         java_properties(nested)
@@ -212,7 +208,7 @@ def test_librdkafkas_own_properties_win(
     assert librdkafka_properties(java, own) == expected
 
 
-def test_librdkafka_takes_what_is_translated() -> None:
+def test_librdkafka_accepts_the_translation() -> None:
     login: dict[str, Value] = {
         "sasl.jaas.config": f'{SCRAM} required username="u" password="p";',
         "max.request.size": 1_048_576,
@@ -224,7 +220,7 @@ def test_librdkafka_takes_what_is_translated() -> None:
     assert isinstance(producer, Producer)
 
 
-def test_spark_gets_javas_own_words() -> None:
+def test_spark_gets_the_java_properties() -> None:
     given: dict[str, Value] = {"kafka.acks": "all", "ssl.truststore.location": "/t.jks"}
     assert spark_options(given) == {
         "kafka.acks": "all",

@@ -4,7 +4,7 @@ from chronoline.pipe.receipts import Fired, as_batch
 from chronoline.pipe.windows import FIRED, SERVED
 
 
-def test_a_window_has_a_row_for_each_message_and_one_for_itself() -> None:
+def test_window_has_one_row_more_than_messages() -> None:
     fired = [Fired("a", 1_000, 1_002_500, False), Fired("b", 2_000, 2_000_000, True)]
     rows = as_batch(fired, outcome=SERVED, window=7, node="n").to_pylist()
     assert [row["outcome"] for row in rows] == [FIRED, FIRED, SERVED]
@@ -16,5 +16,5 @@ def test_a_window_has_a_row_for_each_message_and_one_for_itself() -> None:
     assert rows[0]["fired"].timestamp() == 1.0025
 
 
-def test_a_window_in_which_nothing_was_due_has_one_row() -> None:
+def test_empty_window_has_one_row() -> None:
     assert len(as_batch([], outcome=SERVED, window=7, node="n")) == 1

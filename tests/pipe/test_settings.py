@@ -1,4 +1,4 @@
-"""Settings from three sources, and what a command does not look at."""
+"""Settings from three sources, and tables that a command does not need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronoline.pipe.settings import PipeSettings, SparkTable
 from tests.pipe.given_settings import KAFKA, LEAST, ON_KAFKA, load, problems, write
 
 
-def test_the_least_that_has_to_be_said_is_name_input_and_output(
+def test_name_input_and_output_are_sufficient(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -30,7 +30,7 @@ def test_the_least_that_has_to_be_said_is_name_input_and_output(
     assert settings.spark == SparkTable()
 
 
-def test_the_environment_wins_over_the_file_and_flags_over_both(tmp_path: Path) -> None:
+def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         """
@@ -93,9 +93,7 @@ def test_an_empty_variable_takes_an_optional_setting_away(tmp_path: Path) -> Non
         (b"\xff", "UTF-8"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_said(
-    tmp_path: Path, content: bytes | None, words: str
-) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path, content: bytes | None, words: str) -> None:
     path = tmp_path / "pipe.toml"
     if content is not None:
         path.write_bytes(content)
@@ -172,7 +170,7 @@ def test_settings_never_change() -> None:
         settings.hold_ms = 1
 
 
-# What is not looked at
+# Unneeded tables
 
 REMOTE = {
     "CHRONOLINE_PIPE_SPARK__MASTER": "spark://h:7077",
@@ -184,14 +182,14 @@ HALF = {"CHRONOLINE_PIPE_INPUT__KAFKA__SASL_JAAS_CONFIG": "x"}
 @pytest.mark.parametrize(
     "environ", [{}, REMOTE, HALF, {"CHRONOLINE_PIPE_INPUT": "x", "CHRONOLINE_PIPE_SPARK__X": "x"}]
 )
-def test_a_table_that_is_not_needed_may_be_missing_or_anything(environ: dict[str, str]) -> None:
+def test_unneeded_table_is_not_checked(environ: dict[str, str]) -> None:
     unneeded = ("input", "output", "dead_letters", "spark")
     settings = PipeSettings.load(None, environ, {"name": "p"}, unneeded=unneeded)
     assert settings.name == "p"
     assert settings.left_out >= {"input", "output"}
 
 
-def test_what_is_wrong_elsewhere_is_said_all_the_same() -> None:
+def test_problems_beside_unneeded_tables_are_reported() -> None:
     with pytest.raises(InvalidInput) as refused:
         PipeSettings.load(None, HALF, {"hold_ms": 900, "lanes": 0}, unneeded=("input", "output"))
     assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == [
@@ -202,7 +200,7 @@ def test_what_is_wrong_elsewhere_is_said_all_the_same() -> None:
     ]
 
 
-def test_a_place_that_is_optional_is_kept_if_it_is_complete() -> None:
+def test_complete_optional_place_is_kept() -> None:
     def load_some(environ: dict[str, str], **flags: object) -> PipeSettings:
         given = {"name": "p", "input": ON_KAFKA, **flags}
         return PipeSettings.load(None, environ, given, optional=("output", "dead_letters"))

@@ -21,22 +21,20 @@ def uncommented(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["pipe-kafka.toml", "pipe-embedded.toml"])
-def test_the_examples_load_with_and_without_what_is_commented_out(
-    tmp_path: Path, name: str
-) -> None:
+def test_examples_load_with_and_without_comments(tmp_path: Path, name: str) -> None:
     settings = PipeSettings.load(EXAMPLES / name, {}, {})
     assert settings.input.topic != settings.output.topic
     full = write(tmp_path, uncommented((EXAMPLES / name).read_text("utf-8")))
     assert PipeSettings.load(full, {}, {}).dead_letters is not None
 
 
-def test_the_example_of_kafka_teaches_every_setting_with_its_default() -> None:
+def test_kafka_example_names_every_setting_and_default() -> None:
     text = (EXAMPLES / "pipe-kafka.toml").read_text("utf-8")
     said = tomllib.loads(uncommented(text))
     assert said.keys() == set(names_of(PipeSettings))
     assert said["spark"].keys() == set(names_of(SparkTable))
     assert said["output"].keys() | {"log"} == set(names_of(PlaceTable))
-    # What is commented out and not said to be something else is a default.
+    # A commented setting shows its default, except those of `without`.
     without = {"name", "store", "input", "output", "dead_letters", "spark"}
     without |= {"delay", "receipts", "metrics"}
     told = load(**{name: value for name, value in said.items() if name not in without})

@@ -1,4 +1,4 @@
-"""What is wrong with settings is said at once, all of it, and shows no secret."""
+"""All problems of settings are reported at once, without secrets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.pipe.given_settings import (
 ELSEWHERE: dict[str, object] = {"topic": "t", "kafka": {"bootstrap.servers": "c:3, B:2"}}
 
 
-def test_everything_that_is_wrong_is_said_at_once_with_where_it_is_said(tmp_path: Path) -> None:
+def test_all_problems_are_reported_with_their_origin(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         """
@@ -124,7 +124,7 @@ def test_settings_have_to_go_together(flags: dict[str, Any], words: str) -> None
         },
     ],
 )
-def test_what_just_goes_together_is_taken(flags: dict[str, Any]) -> None:
+def test_settings_at_their_mutual_bounds_are_accepted(flags: dict[str, Any]) -> None:
     assert load(**flags).name == "p"
 
 
@@ -178,7 +178,7 @@ def test_a_topic_is_on_kafka_or_on_a_log(table: Any, words: str | None) -> None:
         ({"spark": {"conf": "x"}}, "must be a table"),
     ],
 )
-def test_what_a_setting_does_not_take_is_said(flags: dict[str, Any], words: str) -> None:
+def test_invalid_value_is_reported(flags: dict[str, Any], words: str) -> None:
     (problem,) = problems(**flags)
     assert words in problem
 
@@ -229,7 +229,7 @@ def test_no_error_shows_a_secret(flags: dict[str, Any]) -> None:
     assert SECRET not in "\n".join(found)
 
 
-def test_no_error_brings_another_that_shows_a_secret() -> None:
+def test_no_chained_error_shows_a_secret() -> None:
     with pytest.raises(InvalidInput) as refused:
         load(store=f"redis://u:{SECRET}@h")
     assert refused.value.__cause__ is None

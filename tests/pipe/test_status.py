@@ -27,7 +27,7 @@ def settings(folder: Path) -> PipeSettings:
     return PipeSettings.load(None, {}, flags)
 
 
-def test_a_pipe_that_never_ran_has_nothing_and_says_what_is_missing(tmp_path: Path) -> None:
+def test_status_of_a_new_pipe_names_the_missing_input(tmp_path: Path) -> None:
     with open_store("memory:") as store:
         found = read_status(settings(tmp_path), store, NOW)
     assert found.on_timeline.total == found.dead_letters == 0
@@ -37,10 +37,10 @@ def test_a_pipe_that_never_ran_has_nothing_and_says_what_is_missing(tmp_path: Pa
     assert found.lag is None
     assert found.input_problem is not None
     assert "there is no topic 'in' in the log; create it" in found.input_problem
-    assert list(tmp_path.iterdir()) == []  # a log that was mistyped is not made by looking
+    assert list(tmp_path.iterdir()) == []  # reading a mistyped log does not create it
 
 
-def test_what_waits_what_was_taken_in_and_who_works_on_it(tmp_path: Path) -> None:
+def test_status_shows_messages_intake_and_nodes(tmp_path: Path) -> None:
     chosen = settings(tmp_path)
     with Log(chosen.input.log) as log:
         identity = str(log.create_topic("in", partitions=2).uid)

@@ -1,4 +1,4 @@
-"""The timeline of a pipe, and what of it stays as it was made."""
+"""The timeline of a pipe, and its fixed settings."""
 
 import pytest
 
@@ -23,10 +23,10 @@ MADE = Topic(uid=1, name="p", settings=topic_settings(settings()))
         ({"largest_value_bytes": 10}, "with largest_value_bytes = 1048576, which is fixed, not"),
     ],
 )
-def test_what_is_fixed_is_refused_when_it_changes(changed: dict[str, object], said: str) -> None:
+def test_fixed_setting_cannot_change(changed: dict[str, object], said: str) -> None:
     assert said in str(fixed_problem(settings(**changed), MADE))
 
 
-def test_all_else_may_change() -> None:
+def test_other_settings_may_change() -> None:
     assert fixed_problem(settings(), MADE) is None
     assert fixed_problem(settings(window_ms=1_000, hold_ms=9_000), MADE) is None

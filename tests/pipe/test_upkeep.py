@@ -1,4 +1,4 @@
-"""What a pipe does beside its work: positions for the input's tools, dead letters, purging, clocks."""
+"""The chores of a pipe: positions for the input's tools, dead letters, purges, clocks."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def take_in(store: Store, topic: Topic, chosen: PipeSettings, node: str, *letter
     store.take_in(topic.uid, [Intake(first, records, upto)], producer_group="p", now_ms=now_ms())
 
 
-def test_positions_and_lag_are_shown_also_those_of_the_last_moment(
+def test_positions_and_lag_are_published_until_the_end(
     tmp_path: Path, store: Store, topic: Topic, source: Shown
 ) -> None:
     chosen = settings(tmp_path)
@@ -146,7 +146,7 @@ def test_positions_and_lag_are_shown_also_those_of_the_last_moment(
     assert source.positions == {0: 3, 1: 0}
 
 
-def test_what_another_holds_is_left_to_it(
+def test_partitions_of_another_pipe_are_left_alone(
     tmp_path: Path, store: Store, topic: Topic, source: Shown
 ) -> None:
     chosen = settings(tmp_path)
@@ -176,7 +176,7 @@ def test_one_of_the_pipes_moves_the_dead_letters(
     assert store.dead_letters(topic.uid, limit=10) == []
 
 
-def test_a_chore_that_fails_keeps_nobody_from_the_others(
+def test_failed_chore_does_not_stop_the_others(
     tmp_path: Path, store: Store, topic: Topic, source: Shown, caplog: pytest.LogCaptureFixture
 ) -> None:
     chosen = settings(tmp_path)

@@ -1,4 +1,4 @@
-"""Windows: lanes take turns, and none is begun that is over."""
+"""Windows: lanes take turns, and no ended window is begun."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from chronoline.pipe.windows import window_of, windows_between
 MS = 2_000
 
 
-def test_a_lane_serves_its_window_or_waits_for_the_next_of_its_own() -> None:
+def test_lane_serves_its_own_windows() -> None:
     assert window_of(0, 2, window_ms=MS, now_ms=8_000) == (4, 8_000, 10_000)
     assert window_of(0, 2, window_ms=MS, now_ms=9_999) == (4, 8_000, 10_000)
     assert window_of(1, 2, window_ms=MS, now_ms=8_000) == (5, 10_000, 12_000)
@@ -43,7 +43,5 @@ def test_every_window_has_one_lane_and_is_not_over(
         (4, 7, 1, 2),
     ],
 )
-def test_windows_that_no_task_came_to_are_counted(
-    last: int, window: int, lanes: int, missed: int
-) -> None:
+def test_unserved_windows_are_counted(last: int, window: int, lanes: int, missed: int) -> None:
     assert windows_between(last, window, lanes) == missed

@@ -11,9 +11,9 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from tests.project.test_layers import imported_packages
 
 import chronoline
+from tests.project.test_layers import imported_packages
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "bench"

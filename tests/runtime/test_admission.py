@@ -36,7 +36,7 @@ def test_one_client_waits_for_its_own_share() -> None:
     run_scene(scene)
 
 
-def test_when_the_node_is_full_the_client_with_least_comes_first() -> None:
+def test_full_node_admits_the_smallest_client_first() -> None:
     async def scene() -> None:
         node = _node()
         held = [await node.admit(client, 10) for client in ("a", "a", "b", "c")]
@@ -108,7 +108,7 @@ def test_a_request_without_room_in_time_is_refused(monkeypatch: pytest.MonkeyPat
     run_scene(scene)
 
 
-def test_requests_that_were_read_already_wait_only_so_much() -> None:
+def test_waiting_read_requests_are_bounded() -> None:
     async def scene() -> None:
         node = _node()
         for _ in range(2):

@@ -41,7 +41,7 @@ class Rung:
         return self.at[-1]
 
 
-def test_it_rings_and_not_early() -> None:
+def test_alarm_rings_and_not_early() -> None:
     async def scene() -> None:
         rung = Rung()
         alarm = PreciseAlarm(rung)
@@ -56,7 +56,7 @@ def test_it_rings_and_not_early() -> None:
     run_scene(scene)
 
 
-def test_setting_it_again_moves_it() -> None:
+def test_second_set_moves_the_alarm() -> None:
     async def scene() -> None:
         rung = Rung()
         alarm = PreciseAlarm(rung)
@@ -72,7 +72,7 @@ def test_setting_it_again_moves_it() -> None:
     run_scene(scene)
 
 
-def test_one_that_was_cancelled_or_closed_does_not_ring() -> None:
+def test_cancelled_or_closed_alarm_does_not_ring() -> None:
     async def scene() -> None:
         rung = Rung()
         alarm = PreciseAlarm(rung)
@@ -89,7 +89,7 @@ def test_one_that_was_cancelled_or_closed_does_not_ring() -> None:
     run_scene(scene)
 
 
-def test_it_keeps_no_file_open() -> None:
+def test_alarm_keeps_no_file_open() -> None:
     async def scene() -> None:
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(20):
@@ -104,7 +104,7 @@ def test_it_keeps_no_file_open() -> None:
         pytest.skip("there is no /proc in which open files could be counted")
 
 
-def test_an_error_of_who_is_called_is_not_swallowed() -> None:
+def test_error_of_the_callback_is_not_swallowed() -> None:
     async def scene() -> None:
         told: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().set_exception_handler(
@@ -137,7 +137,7 @@ class _Refusing:
         return -1
 
 
-def test_a_timer_that_the_kernel_does_not_set_is_replaced_by_the_loops(
+def test_loop_timer_replaces_a_failed_kernel_timer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scene() -> None:

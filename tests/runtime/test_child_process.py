@@ -146,19 +146,23 @@ class Listener(Server):
     def _is_ready(self) -> bool:
         return self._listens()
 
+    @property
+    def port(self) -> int:
+        return self._port
+
 
 def test_server_keeps_its_port() -> None:
     with Listener() as server:
-        port = server._port
+        port = server.port
         server.kill()
         server.start()
-        assert server._port == port
+        assert server.port == port
 
 
 def test_server_takes_another_port_if_its_first_is_taken() -> None:
     server = Listener()
-    with socket.create_server(("127.0.0.1", server._port)) as taken, server:
-        assert server._port != taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", server.port)) as taken, server:
+        assert server.port != taken.getsockname()[1]
 
 
 def test_environment_leaves_out_settings(monkeypatch: pytest.MonkeyPatch) -> None:

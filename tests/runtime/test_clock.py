@@ -1,4 +1,4 @@
-"""Moments at the edge."""
+"""Conversion of datetimes to milliseconds."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -7,7 +7,7 @@ import time
 from chronoline.runtime.control import Control
 
 
-def test_it_measures_how_late_it_woke() -> None:
+def test_control_measures_its_wakeup_lateness() -> None:
     with Control(longest_sleep_ms=1) as control:
         during = control.values_ms
     after = control.values_ms
@@ -28,7 +28,7 @@ def test_stopping_twice_or_before_the_start_is_fine() -> None:
     assert control.lateness.count > 0
 
 
-def test_another_start_begins_anew() -> None:
+def test_restart_begins_a_new_measurement() -> None:
     control = Control(longest_sleep_ms=0.1)
     with control:
         while len(control.values_ms) < 100:
@@ -48,7 +48,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_it_ends_with_its_parent() -> None:
+def test_control_ends_with_its_parent() -> None:
     parent = subprocess.run(
         [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, check=False
     )
@@ -56,12 +56,12 @@ def test_it_ends_with_its_parent() -> None:
     pid = int(parent.stdout)
     give_up = time.monotonic() + 30
     while _lives(pid) and time.monotonic() < give_up:
-        time.sleep(0.01)  # nobody is told of another's child
+        time.sleep(0.01)  # no signal tells of the end of a grandchild
     assert not _lives(pid)
 
 
 def _lives(pid: int) -> bool:
-    """Whether it runs; a zombie that nobody reaps does not."""
+    """Returns whether a process runs; a zombie does not."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"

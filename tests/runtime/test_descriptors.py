@@ -1,4 +1,4 @@
-"""Descriptors: how they are shared out, and which errors say that we are short of something."""
+"""Descriptors: their shares, and the errors that are local shortages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from chronoline.runtime.descriptors import Shares, share_out, shortage_of
 
 
-def test_calls_and_listeners_share_what_the_node_does_not_need() -> None:
+def test_calls_and_listeners_share_the_spare_descriptors() -> None:
     assert share_out(20_000, listeners=3, peers=0, calls=1_000) == Shares(6_269, 1_000)
     few = share_out(256, listeners=1, peers=16, calls=1_000)
     assert few == Shares(43, 21)
     assert few.connections + few.calls + 96 + 16 * 4 + 32 == 256
 
 
-def test_a_node_with_hardly_any_descriptors_has_a_few_of_each() -> None:
+def test_small_limit_still_gives_a_few_of_each() -> None:
     assert share_out(20, listeners=3, peers=0, calls=1_000) == Shares(8, 16)
 
 
@@ -41,17 +41,17 @@ def test_a_node_with_hardly_any_descriptors_has_a_few_of_each() -> None:
         (RuntimeError("something else"), None),
     ],
 )
-def test_which_errors_are_shortages_of_our_own(error: Exception, resource: str | None) -> None:
+def test_errors_that_are_local_shortages(error: Exception, resource: str | None) -> None:
     assert shortage_of(error) == resource
 
 
-def test_no_port_is_a_shortage_only_where_the_address_has_a_route() -> None:
+def test_missing_port_is_a_shortage_for_routable_addresses() -> None:
     error = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
     assert shortage_of(error, host="127.0.0.1") == "ports"
     assert shortage_of(error, host="not-an-address") is None
 
 
-def test_a_lookup_without_descriptors_is_a_shortage_and_the_limit_is_raised() -> None:
+def test_lookup_without_descriptors_is_a_shortage() -> None:
     program = """
 import os, resource, socket
 from chronoline.runtime.descriptors import limit, raise_limit, shortage_of

@@ -1,4 +1,4 @@
-"""A fork is told to open its own."""
+"""Use in a fork is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A capped listener: idle connections give way, busy ones stay, and nothing is lost count of."""
+"""A capped listener: idle connections are closed, busy ones stay, and the counts are exact."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_connections_that_do_not_begin_with_tls_give_way(tmp_path: Path) -> None
     run_scene(scene)
 
 
-def test_busy_connections_stay_and_those_beyond_the_margin_are_closed(
+def test_connections_beyond_the_margin_are_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listeners, "_MARGIN", 1)

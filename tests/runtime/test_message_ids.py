@@ -1,4 +1,4 @@
-"""Ids at the edge."""
+"""Ids of new messages."""
 
 from chronoline.core.ids import id_time
 from chronoline.store import NewMessage, new_id, new_message
@@ -14,7 +14,7 @@ def test_new_ids_differ_and_sort_by_time() -> None:
     assert len({new_id(clock) for _ in range(100)}) == 100
 
 
-def test_a_message_without_an_id_gets_one_and_a_natural_id_is_kept() -> None:
+def test_only_a_message_without_an_id_gets_one() -> None:
     first, second = new_message(due=5, body=b"x"), new_message(due=5, body=b"x")
     assert first.id != second.id
     assert new_message(due=5, id="natural") == NewMessage(id="natural", due=5)

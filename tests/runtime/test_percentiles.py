@@ -9,7 +9,7 @@ def test_percentiles_are_values_that_occurred() -> None:
 
 
 @pytest.mark.parametrize("values", [[7.5], [7.5, 1.0], [1.0, 7.5, 2.0]])
-def test_of_a_few_the_greatest_stands_for_the_rare_ones(values: list[float]) -> None:
+def test_high_percentiles_of_few_values_are_the_maximum(values: list[float]) -> None:
     late = Lateness.of(values)
     assert (late.p99_ms, late.p999_ms, late.max_ms) == (7.5, 7.5, 7.5)
 
@@ -18,5 +18,5 @@ def test_the_median_of_two_is_the_smaller() -> None:
     assert Lateness.of([2.0, 1.0]).p50_ms == 1.0
 
 
-def test_nothing_is_no_lateness() -> None:
+def test_no_values_give_no_lateness() -> None:
     assert Lateness.of([]) == Lateness(count=0, p50_ms=0, p99_ms=0, p999_ms=0, max_ms=0)

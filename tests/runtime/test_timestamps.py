@@ -17,7 +17,7 @@ def test_a_moment_is_shown_to_the_millisecond() -> None:
 
 
 @pytest.mark.parametrize("moment_ms", [0, 1, 999, NOW_MS, NOW_MS + 7, MAX_TIME_MS])
-def test_a_moment_that_was_shown_is_read_as_it_was(moment_ms: int) -> None:
+def test_shown_moment_is_read_back(moment_ms: int) -> None:
     assert parse_moment_ms(show_moment(moment_ms), "due") == moment_ms
 
 
@@ -29,7 +29,7 @@ def test_a_moment_that_was_shown_is_read_as_it_was(moment_ms: int) -> None:
         ("2025-12-31 23:59:59.9991z", NOW_MS),
     ],
 )
-def test_a_moment_is_read_with_its_zone_and_rounded_up(text: str, moment_ms: int) -> None:
+def test_moment_is_read_with_zone_and_rounded_up(text: str, moment_ms: int) -> None:
     assert parse_moment_ms(text, "due") == moment_ms
     assert parse_when_ms(text, "from", 0) == moment_ms
 
@@ -41,7 +41,7 @@ def test_a_moment_is_read_with_its_zone_and_rounded_up(text: str, moment_ms: int
         *("2026-13-01T00:00:00Z", "2026-02-30T00:00:00Z", "1969-12-31T00:00:00Z"),
     ],
 )
-def test_what_is_no_moment_is_told(text: str) -> None:
+def test_invalid_moment_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="due"):
         parse_moment_ms(text, "due")
     with pytest.raises(InvalidInput, match=r"write now, \+1h, -10m"):
@@ -60,5 +60,5 @@ def test_what_is_no_moment_is_told(text: str) -> None:
         ("+418000w", MAX_TIME_MS),
     ],
 )
-def test_a_moment_may_be_near(text: str, moment_ms: int) -> None:
+def test_moment_may_be_relative(text: str, moment_ms: int) -> None:
     assert parse_when_ms(text, "from", NOW_MS) == moment_ms

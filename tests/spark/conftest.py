@@ -54,7 +54,7 @@ def spark(spark_folder: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def lent_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
-    """Who gets a session gets this one, with settings of its own, and cannot stop the Spark of all tests."""
+    """Code that asks for a session gets this one, with its own settings, and cannot stop the shared Spark."""
     session = spark.newSession()
     monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)

@@ -38,8 +38,8 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a record asks for."""
+class ReadRecord:
+    """A record as the contract reads it."""
 
     partition: int
     offset: int
@@ -56,12 +56,14 @@ class Wrong(Exception):
     """Why a record is rejected."""
 
 
-def read(record: Record, *, delay_ms: int | None = None, most_value_bytes: int = 1 << 20) -> Asked:
-    """What the expressions should answer."""
+def read(
+    record: Record, *, delay_ms: int | None = None, most_value_bytes: int = 1 << 20
+) -> ReadRecord:
+    """Returns the expected result of the expressions."""
     headers = record.headers or ()
     others = tuple(header for header in headers if header[0] not in (ID, DEADLINE, ACTION))
     wrong: list[str] = []
-    asked = Asked(
+    asked = ReadRecord(
         partition=record.partition,
         offset=record.offset,
         action="create",
@@ -81,7 +83,7 @@ def read(record: Record, *, delay_ms: int | None = None, most_value_bytes: int =
     return asked
 
 
-def _by_delay(asked: Asked, record: Record, delay_ms: int, wrong: list[str]) -> Asked:
+def _by_delay(asked: ReadRecord, record: Record, delay_ms: int, wrong: list[str]) -> ReadRecord:
     name = f"{record.topic}-{record.partition}-{record.offset}"
     if len(name) > 128:
         wrong.append(f"id has {len(name)} characters; at most 128 are allowed")
@@ -93,7 +95,9 @@ def _by_delay(asked: Asked, record: Record, delay_ms: int, wrong: list[str]) -> 
     return replace(asked, id=name, due=due)
 
 
-def _by_headers(asked: Asked, headers: Sequence[Header], wrong: list[str], *, mixed: bool) -> Asked:
+def _by_headers(
+    asked: ReadRecord, headers: Sequence[Header], wrong: list[str], *, mixed: bool
+) -> ReadRecord:
     try:
         action = _action(headers)
     except Wrong as why:

@@ -1,17 +1,23 @@
-"""What the processes of a Spark under test are given."""
+"""The environment of Spark processes under test, and the settings of their session."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """Ours, without what Spark would take for settings. What Spark leaves behind lies in the folder."""
+    """Returns our environment without the settings of Spark; Spark keeps its files in the folder."""
     ours = {
         name: value
         for name, value in os.environ.items()
@@ -43,3 +49,14 @@ def python_of_workers(folder: Path) -> str:
     )
     program.chmod(0o755)
     return str(program)
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Changes a setting of the shared session for the time of a block."""
+    before = spark.conf.get(name) or ""
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)

@@ -1,4 +1,4 @@
-"""The contract of seed 004, rule by rule, and against a model in plain Python."""
+"""The contract of a pipe's input, rule by rule, and against a model in plain Python."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.pipe.spark.expressions import Contract, read_records
-from tests.spark.changing import setting
-from tests.spark.contract_model import ACTION, DEADLINE, ID, Asked, Header, Record, read
+from tests.spark.contract_model import ACTION, DEADLINE, ID, Header, ReadRecord, Record, read
+from tests.spark.environment import setting
 
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, time_us bigint, "
@@ -23,12 +23,12 @@ WHEN = b"2026-01-31T12:00:00.123Z"
 WHEN_MS = 1_769_860_800_123
 
 
-def ask(spark: SparkSession, records: Sequence[Record], contract: Contract) -> list[Asked]:
+def ask(spark: SparkSession, records: Sequence[Record], contract: Contract) -> list[ReadRecord]:
     rows = [(r.key, r.value, r.topic, r.partition, r.offset, r.time_us, r.headers) for r in records]
     frame = spark.createDataFrame(rows, SCHEMA).coalesce(1)
     frame = frame.withColumn("timestamp", F.timestamp_micros("time_us")).drop("time_us")
     return [
-        Asked(
+        ReadRecord(
             partition=row.partition,
             offset=row.offset,
             action=row.action,
@@ -144,7 +144,7 @@ def test_deadlines_are_read_the_same_in_every_session(
     assert {each.action for each in asked} == {"create"}
 
 
-def test_what_is_no_deadline_is_rejected_with_the_reason(spark: SparkSession) -> None:
+def test_invalid_deadline_is_rejected_with_a_reason(spark: SparkSession) -> None:
     cases = [(why, text) for why, texts in NO_DEADLINES.items() for text in texts]
     for ansi in ("true", "false"):
         with setting(spark, "spark.sql.ansi.enabled", ansi):
@@ -156,7 +156,7 @@ def test_what_is_no_deadline_is_rejected_with_the_reason(spark: SparkSession) ->
             assert each.due is None
 
 
-def test_a_reason_repeats_what_is_short_and_printable_alone(spark: SparkSession) -> None:
+def test_reason_repeats_only_short_printable_values(spark: SparkSession) -> None:
     long, wild, binary, soon = ask(
         spark,
         [message(deadline=given) for given in (b"x" * 65, b"a\x1b[2J", b"\xff\xfe", b"soon")],
@@ -187,7 +187,7 @@ def test_ids_are_counted_in_characters(spark: SparkSession) -> None:
     assert [each.reason for each in asked] == [None] * len(GOOD_IDS)
 
 
-def test_what_is_no_id_is_rejected_with_the_reason(spark: SparkSession) -> None:
+def test_invalid_id_is_rejected_with_a_reason(spark: SparkSession) -> None:
     asked = ask(spark, [message(id=given) for given in BAD_IDS], Contract())
     assert [each.reason for each in asked] == list(BAD_IDS.values())
     assert {(each.action, each.id) for each in asked} == {("reject", None)}
@@ -218,7 +218,7 @@ def test_own_headers_are_there_once_and_have_a_value(spark: SparkSession) -> Non
     ]
 
 
-def test_other_headers_pass_in_order_with_repeats_nulls_and_bytes(spark: SparkSession) -> None:
+def test_other_headers_pass_unchanged(spark: SparkSession) -> None:
     others = (
         ("b", b"1"),
         ("a", bytes(range(256))),
@@ -235,7 +235,7 @@ def test_other_headers_pass_in_order_with_repeats_nulls_and_bytes(spark: SparkSe
         offset=1 << 40,
     )
     (asked,) = ask(spark, [record], Contract())
-    assert asked == Asked(
+    assert asked == ReadRecord(
         partition=7,
         offset=1 << 40,
         action="create",
@@ -263,7 +263,7 @@ def test_actions(spark: SparkSession) -> None:
     assert (late.action, late.id, late.due) == ("reschedule", "u1", WHEN_MS)
 
 
-def test_what_is_no_action_is_rejected_with_the_reason(spark: SparkSession) -> None:
+def test_invalid_action_is_rejected_with_a_reason(spark: SparkSession) -> None:
     wanted = "; write cancel or reschedule, or leave it out"
     cases = {
         Record(headers=((ACTION, b"cancel"),)): f"header {ID} is missing",
@@ -281,7 +281,7 @@ def test_what_is_no_action_is_rejected_with_the_reason(spark: SparkSession) -> N
     assert [each.reason for each in asked] == list(cases.values())
 
 
-def test_a_delay_gives_deadline_and_id_to_records_without_headers(spark: SparkSession) -> None:
+def test_delay_sets_deadline_and_id_of_plain_records(spark: SparkSession) -> None:
     contract = Contract(delay_ms=5_000)
     at = {"topic": "orders", "partition": 3, "offset": 42, "time_us": 1_000_000_000_001_000}
     records = [
@@ -338,7 +338,7 @@ def test_limits_count_what_would_be_stored(spark: SparkSession) -> None:
     ]
 
 
-def test_a_header_without_a_name_is_no_reason_to_stop(spark: SparkSession) -> None:
+def test_header_without_a_name_is_rejected(spark: SparkSession) -> None:
     nameless = Record(headers=((ID, b"u1"), (DEADLINE, WHEN), (None, b"1")))  # type: ignore[arg-type]
     (asked,) = ask(spark, [nameless], Contract())
     assert (asked.action, asked.reason) == ("reject", "a header has no name")

@@ -12,7 +12,7 @@ from tests.conftest import consume
 EVERY_BYTE = bytes(range(256))
 
 
-def test_bytes_and_headers_come_out_as_they_went_in(
+def test_bytes_and_headers_round_trip(
     spark: SparkSession, kafka_server: KafkaServer, tmp_path: Path
 ) -> None:
     kafka_server.create_topic("in", partitions=3)

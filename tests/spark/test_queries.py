@@ -79,7 +79,7 @@ def kept(started: list[Query], time: Time) -> SupervisedQuery:
     return SupervisedQuery("the lane", start)
 
 
-def test_one_that_fails_is_started_again_after_a_rest_that_grows(
+def test_failed_query_restarts_after_growing_rests(
     kept: SupervisedQuery, started: list[Query], time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept.keep()
@@ -107,7 +107,7 @@ def test_one_that_fails_is_started_again_after_a_rest_that_grows(
     assert kept.active
 
 
-def test_what_was_observed_is_told_once(kept: SupervisedQuery, started: list[Query]) -> None:
+def test_observation_is_reported_once(kept: SupervisedQuery, started: list[Query]) -> None:
     kept.keep()
     assert kept.done == -1
     started[-1].ended = [Progress(0, 3), Progress(1, None)]
@@ -137,7 +137,7 @@ def test_all_are_fetched_only_if_several_are_new(
     assert started[-1].fetched == 1
 
 
-def test_stillness_is_looked_at_before_it_is_believed(
+def test_idle_query_is_checked_before_it_counts(
     kept: SupervisedQuery, started: list[Query], time: Time
 ) -> None:
     def stillness_s() -> float:
@@ -146,7 +146,7 @@ def test_stillness_is_looked_at_before_it_is_believed(
     kept.keep()
     started[-1].ended = [Progress(0, 1)]
     assert list(kept.observed())
-    # Whoever observes it is busy for a while; it moves.
+    # The observer is busy for a while; the query moves.
     time.now_s += 15
     started[-1].ended.append(Progress(1, 2))
     assert stillness_s() == 15
@@ -166,7 +166,7 @@ def test_stillness_is_looked_at_before_it_is_believed(
     assert stillness_s() == 0
 
 
-def test_the_stillest_counts(kept: SupervisedQuery, started: list[Query], time: Time) -> None:
+def test_longest_idle_query_counts(kept: SupervisedQuery, started: list[Query], time: Time) -> None:
     other = SupervisedQuery("another lane", kept._start)
     for query in (kept, other):
         query.start()

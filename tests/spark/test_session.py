@@ -51,7 +51,7 @@ class Context:
         return self
 
 
-def test_what_would_break_promises_is_said(spark: SparkSession) -> None:
+def test_unsafe_settings_are_reported(spark: SparkSession) -> None:
     wrong: Any = Context(
         spark,
         spark_speculation="true",
@@ -66,7 +66,7 @@ def test_what_would_break_promises_is_said(spark: SparkSession) -> None:
     ]
 
 
-def test_a_session_that_was_stopped_in_this_process_is_known_as_such(spark: SparkSession) -> None:
+def test_stopped_session_is_recognised(spark: SparkSession) -> None:
     assert not is_stopped(spark)
     stopped: Any = Context(spark)
     stopped._jsc = None  # as pyspark leaves it

@@ -1,4 +1,4 @@
-"""What contenders do in the races. Each notes every change that the store said was done."""
+"""The tasks of the contenders in the races. Each task records every change that the store said was done."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -19,14 +19,14 @@ AHEAD_MS = 100
 
 @dataclass
 class Hand:
-    """One contender on one topic, with a clock of its own that nobody else follows."""
+    """One contender on one topic, with its own clock."""
 
     store: Store
     topic: Topic
     name: str
     now: int = NOW
     twice: bool = False
-    """Say every request twice: the second changes nothing."""
+    """Repeat every request; the second one changes nothing."""
     events: list[Event] = field(default_factory=list)
     held: dict[str, LeasedMessage] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class Hand:
             self._note(Operation.UNRESERVE, [outcome], leases, due=due, until=due)
 
     def move(self, did: Operation, to: int) -> None:
-        """Extends, releases or retries whatever is held."""
+        """Extends, releases or retries a held message."""
         held = dict(self.held)
         leases = self._give_up()
         method = getattr(self.store, did.value)
@@ -95,7 +95,7 @@ class Hand:
             due = held[outcome.id].message.due if did is Operation.EXTEND else to
             self._note(did, [outcome], leases, due=due, until=to)
 
-    # How it is noted
+    # Records of the changes
 
     def _say(
         self, request: Callable[..., list[Outcome]], items: Sequence[Any], **named: Any
@@ -172,7 +172,7 @@ class Hand:
 
 @dataclass(frozen=True)
 class Brawl:
-    """Everybody does everything to the same few messages, in an order of their own."""
+    """Each contender does every operation on the same few messages, in its own order."""
 
     topic: Topic
     ids: tuple[str, ...]
@@ -212,7 +212,7 @@ class Brawl:
 
 @dataclass(frozen=True)
 class Drain:
-    """Reserves a few at a time until nothing is left."""
+    """Reserves a few messages at a time until none is left."""
 
     topic: Topic
     limit: int
@@ -226,7 +226,7 @@ class Drain:
 
 @dataclass(frozen=True)
 class LeaseAll:
-    """Leases everything that was seen, in an order of its own."""
+    """Leases every message it saw, in its own order."""
 
     topic: Topic
     seen: tuple[tuple[str, int], ...]
@@ -242,7 +242,7 @@ class LeaseAll:
 
 @dataclass(frozen=True)
 class CreateAll:
-    """Creates the same ids as everybody else, in an order of its own."""
+    """Creates the same ids as the other contenders, in its own order."""
 
     topic: Topic
     ids: tuple[str, ...]
@@ -257,7 +257,7 @@ class CreateAll:
 
 @dataclass(frozen=True)
 class OwnOrConsume:
-    """The even ones own the messages and take them away; the odd ones lease and ack them."""
+    """Contenders with even numbers cancel the messages; those with odd numbers lease and ack them."""
 
     topic: Topic
     ids: tuple[str, ...]
@@ -280,7 +280,7 @@ class OwnOrConsume:
 
 @dataclass(frozen=True)
 class ReserveAhead:
-    """Looks ahead at every millisecond while leases end one after the other."""
+    """Reserves ahead at every millisecond while leases end one after the other."""
 
     topic: Topic
     last: int
@@ -295,7 +295,7 @@ class ReserveAhead:
 
 @dataclass(frozen=True)
 class PurgeOrReuse:
-    """The even ones purge the marks of deleted messages; the odd ones create and lease the same ids."""
+    """Contenders with even numbers purge marks; those with odd numbers create and lease the same ids."""
 
     topic: Topic
     ids: tuple[str, ...]
@@ -316,7 +316,7 @@ class PurgeOrReuse:
 
 @dataclass(frozen=True)
 class Purge:
-    """Purges a few at a time until nothing is left, and answers how many it removed."""
+    """Purges a few rows at a time until none is left; returns the number removed."""
 
     now: int
     limit: int

@@ -1,4 +1,4 @@
-"""Every engine, one after the other: a test that asks for `store` runs on all of them."""
+"""Fixtures of the engines: a test that uses `store` runs on every engine."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture(scope="session")
 def postgres_store(postgres_url: str) -> Iterator[Store]:
-    """One for the session: to connect anew for each test would take most of the time."""
+    """One store for the session: a connection for each test would take most of the time."""
     with open_store(postgres_url) as store:
         yield store
 
@@ -61,7 +61,7 @@ def store(engine: Engine, request: pytest.FixtureRequest) -> Iterator[Store]:
 
 @pytest.fixture
 def other_store(engine: Engine, store: Store) -> Iterator[Store]:
-    """Another store on the same database; where there can be none, the same."""
+    """Another store on the same database; the same store where an engine allows only one."""
     if not store.capabilities.shared:
         yield store
         return
@@ -70,12 +70,12 @@ def other_store(engine: Engine, store: Store) -> Iterator[Store]:
 
 
 def empty(store: Store) -> None:
-    """Leaves nothing behind, by the contract's own means."""
+    """Removes everything by calls of the contract."""
     for topic in store.list_topics():
         store.delete_topic(topic.uid, now_ms=NOW)
     while store.purge(limit=10_000, now_ms=NOW):
         pass
-    # An engine may remember the uids of dropped topics for a while: that is over, too.
+    # An engine may remember the uids of dropped topics for a while; this forgets them too.
     store.purge(limit=10_000, now_ms=MAX_TIME_MS)
 
 

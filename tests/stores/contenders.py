@@ -1,4 +1,4 @@
-"""Contenders: many who do the same work on the same messages, and begin at one moment.
+"""Contenders: threads that start the same work on the same messages at the same moment.
 
 On an engine that several processes may share they are the threads of several processes, each process with
 a store of its own; on the others they are threads on one store.
@@ -25,19 +25,19 @@ Result = TypeVar("Result")
 
 
 class Task(Protocol[Result_co]):
-    """What a contender does; `who` is its number. It can be pickled."""
+    """The work of a contender; `who` is its number. A task can be pickled."""
 
     def __call__(self, store: Store, who: int) -> Result_co: ...
 
 
 class Contest:
-    """Runs tasks by all contenders at once."""
+    """Runs a task in all contenders at once."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
     def run(self, store: Store, url: str, task: Task[Result]) -> list[Result]:
-        """What each contender answers, in the order of their numbers."""
+        """Returns the result of each contender, in the order of their numbers."""
         if not store.capabilities.shared:
             return _in_threads(store, task, range(CONTENDERS))
         share = CONTENDERS // PROCESSES
@@ -85,7 +85,7 @@ def _in_threads(store: Store, task: Task[Result], numbers: Sequence[int]) -> lis
         return task(store, who)
 
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # so that threads get into each other's way
+    sys.setswitchinterval(1e-5)  # so that threads interleave often
     try:
         with ThreadPoolExecutor(len(numbers)) as threads:
             return list(threads.map(contend, numbers))

@@ -1,7 +1,8 @@
-"""Histories: what many hands were told they had done, checked against the rules.
+"""Histories: the changes that the store confirmed to concurrent callers, checked against the rules.
 
-Every change adds 1 to the version of its message, so the versions put all changes of a message in one order,
-whoever made them. In that order each change must have been allowed at its own `now`, and none is missing.
+Every change adds 1 to the version of its message, so the versions put all changes of a message in one
+order, whichever caller made them. In that order each change must have been allowed at its own `now`, and
+none is missing.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""A topic as a test sees it: made-up time, short calls, and answers that read as words."""
+"""A topic for tests: simulated time, short calls, and outcomes as words."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def ids(messages: Iterable[LeasedMessage | Message | DeadLetter]) -> list[str]:
 
 @dataclass
 class Line:
-    """One topic of a store, and a clock that moves when it is told."""
+    """One topic of a store, with a manual clock."""
 
     store: Store
     topic: Topic
@@ -49,7 +49,7 @@ class Line:
         return words(self.store.create(self.uid, messages, if_exists=if_exists, now_ms=self.now))
 
     def put(self, *message_ids: str, due: int = NOW, **fields: Any) -> Message:
-        """Creates messages, which must be done, and answers the last of them."""
+        """Creates messages, asserts that they are done, and returns the last one."""
         made = self.create(*(new(each, due, **fields) for each in message_ids))
         assert made == ["done"] * len(message_ids)
         return self[message_ids[-1]]
@@ -78,11 +78,11 @@ class Line:
         )
 
     def reserved(self, consumer: str = "c", *, ahead_ms: int = 0) -> list[str]:
-        """The ids of what a reservation leases right now."""
+        """Returns the ids that a reservation leases now."""
         return ids(self.reserve(consumer, ahead_ms=ahead_ms).leased)
 
     def take(self, consumer: str = "c", *, lease_ms: int = LEASE_MS, ahead_ms: int = 0) -> Lease:
-        """Leases the only message that can be leased right now."""
+        """Leases the only message that can be leased now."""
         (leased,) = self.reserve(consumer, lease_ms=lease_ms, ahead_ms=ahead_ms).leased
         return leased.lease
 
@@ -127,12 +127,12 @@ class Line:
         return words(self.store.apply(self.uid, changes, now_ms=self.now))
 
     def stale_answers(self, lease: Lease) -> set[str]:
-        """What a holder is told, whatever it tries."""
+        """Returns the answers to every operation of a holder."""
         to = self.now + LEASE_MS
         answers = {self.extend(lease, to), self.release(lease, to), self.retry(lease, to)}
         return answers | {self.bury(lease), *self.unreserve(lease), *self.ack(lease)}
 
-    # Looking
+    # Reads
 
     def __getitem__(self, message_id: str) -> Message:
         return self.store.lookup(self.uid, [message_id])[message_id]

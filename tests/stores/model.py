@@ -106,7 +106,7 @@ class Model:
     # Leases
 
     def ready(self, now: int, ahead_ms: int) -> dict[str, int]:
-        """What a reservation may take, with its ts."""
+        """Returns the messages that a reservation may take, with their ts."""
         return {
             message_id: row.ts
             for message_id, row in self.rows.items()
@@ -129,7 +129,7 @@ class Model:
         return True
 
     def hold(self, operation: str, lease: Lease, to: int, now: int) -> bool:
-        """What a holder does: extend, release, retry, bury, unreserve or ack."""
+        """The operations of a holder: extend, release, retry, bury, unreserve, ack."""
         gone = self.find(lease.id, "gone")
         if operation == "ack" and gone is not None:
             same = gone.hand == lease.consumer and gone.version == lease.version + 1

@@ -19,7 +19,7 @@ def explain(
 ) -> Plan:
     """The plan of the real statement, prepared as the store's own driver does it.
 
-    On the store's own session that is a plan for whatever values may come. What was changed is taken back.
+    On the store's own session that is a plan for whatever values may come. Changes are rolled back.
     """
     if query not in _prepared:
         _prepared[query] = _prepare(connection, query, values)
@@ -51,7 +51,7 @@ def _prepare(
 
 
 def forget_statistics(connection: Connection, table: str) -> None:
-    """Makes the planner know as little of a table as when it was made; a superuser may."""
+    """Removes the statistics of a table; this needs a superuser."""
     ours = "SELECT %s::regclass UNION SELECT indexrelid FROM pg_index WHERE indrelid = %s::regclass"
     connection.execute(f"DELETE FROM pg_statistic WHERE starelid IN ({ours})".encode(), [table] * 2)
     connection.execute(

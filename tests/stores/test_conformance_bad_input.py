@@ -1,4 +1,4 @@
-"""Bad input: the good ones are done, the bad ones named, and nothing is half done."""
+"""Bad input: good items are done, bad items are refused by name, and nothing is half done."""
 
 from collections.abc import Callable
 from typing import Any
@@ -93,7 +93,7 @@ def test_everything_bad_in_one_batch(line: Line) -> None:
     )
 
 
-def test_the_detail_says_what_is_wrong_and_the_id_is_named(line: Line) -> None:
+def test_reason_names_the_problem_and_the_id(line: Line) -> None:
     outcomes = line.store.create(line.uid, [new("x" * 513), new(BAD_NAMES["number"])], now_ms=NOW)
     assert [(each.id, each.reason) for each in outcomes] == [
         ("x" * 513, "id has 513 bytes; at most 512 are allowed"),
@@ -178,7 +178,7 @@ def test_a_reason_is_kept_as_given(line: Line, reason: str) -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 2**64, 1.5, "1", None])
-def test_a_version_that_can_be_none(line: Line, version: Any) -> None:
+def test_invalid_version_is_refused(line: Line, version: Any) -> None:
     line.put("a")
     assert words(line.lease(("a", version)).refused) == ["invalid"]
     lease = line.take()
@@ -203,7 +203,7 @@ def test_a_lease_of_a_bad_consumer(line: Line, case: str) -> None:
     assert line.ack(broken, lease) == ["invalid", "done"]
 
 
-# What no item can be blamed for
+# Errors of the whole call
 
 BAD_CALLS: dict[str, Callable[[Line, Any], object]] = {
     "create": lambda line, now: line.store.create(line.uid, [new("a")], now_ms=now),
@@ -307,7 +307,7 @@ def test_a_page_behind_a_bad_id(line: Line, case: str) -> None:
             call()
 
 
-def test_a_page_behind_what_is_no_dead_letter(line: Line) -> None:
+def test_page_after_another_object_than_a_dead_letter(line: Line) -> None:
     for bad in ("a", NOW, (NOW, "a"), line.put("a")):
         with pytest.raises(InvalidInput, match="must be a DeadLetter"):
             line.store.dead_letters(line.uid, after=bad, limit=1)  # type: ignore[arg-type]  # as callers do
@@ -369,7 +369,7 @@ def test_a_batch_that_is_too_large_changes_nothing(line: Line) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "\ud800", "x" * 300])
-def test_a_name_that_no_topic_can_have_is_not_found(store: Store, name: str) -> None:
+def test_invalid_topic_name_is_not_found(store: Store, name: str) -> None:
     assert store.find_topic(name) is None
 
 
@@ -385,7 +385,7 @@ def test_a_uid_that_no_topic_has_is_not_found(store: Store, uid: int) -> None:
 # Items of the wrong kind
 
 
-def test_items_of_the_wrong_kind_are_named_and_the_others_done(line: Line) -> None:
+def test_items_of_another_type_are_refused_one_by_one(line: Line) -> None:
     store, uid = line.store, line.uid
     wrong: Any = None
     outcomes = store.create(uid, [new("a"), wrong, new("b")], now_ms=NOW)
@@ -402,7 +402,7 @@ def test_items_of_the_wrong_kind_are_named_and_the_others_done(line: Line) -> No
         assert [outcome.refusal for outcome in lease_outcomes] == [Refusal.INVALID]
 
 
-def test_a_text_is_no_batch_and_a_topic_no_uid(line: Line) -> None:
+def test_arguments_of_another_type_are_refused(line: Line) -> None:
     wrong: Any = "ab"
     topic: Any = line.topic
     with pytest.raises(InvalidInput, match="a batch must be"):

@@ -1,4 +1,4 @@
-"""Attempts are counted, and what cannot be delivered goes to the dead letters and back."""
+"""Attempts are counted; undeliverable messages become dead letters and can be redriven."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_the_last_retry_is_refused_like_any_other(make_line: MakeLine) -> None:
     assert line.dead() == []
 
 
-def test_lapses_and_retries_are_counted_together_and_the_rest_is_not(make_line: MakeLine) -> None:
+def test_only_lapses_and_retries_count_as_attempts(make_line: MakeLine) -> None:
     line = make_line(max_attempts=3)
     line.put("a")
     line.unreserve(line.take())
@@ -84,7 +84,7 @@ def test_lapses_and_retries_are_counted_together_and_the_rest_is_not(make_line: 
     assert line["a"].attempts == 2
 
 
-def test_a_rescheduled_lapse_that_was_the_last_attempt(make_line: MakeLine) -> None:
+def test_reschedule_after_the_last_lapse_makes_a_dead_letter(make_line: MakeLine) -> None:
     line = make_line(max_attempts=1)
     line.put("a")
     line.now = line.take().until
@@ -96,7 +96,7 @@ def test_a_rescheduled_lapse_that_was_the_last_attempt(make_line: MakeLine) -> N
 
 
 @pytest.mark.parametrize("max_attempts", [1, 3])
-def test_a_buried_message_is_a_dead_letter_with_its_consumers_reason(
+def test_buried_message_keeps_the_reason_of_its_consumer(
     make_line: MakeLine, max_attempts: int
 ) -> None:
     line = make_line(max_attempts=max_attempts)
@@ -138,9 +138,7 @@ def test_a_batch_is_buried_each_for_its_own_reason(line: Line) -> None:
 
 
 @pytest.mark.parametrize("first", ["bury", "retry"])
-def test_a_repeated_bury_is_refused_like_a_repeated_last_retry(
-    make_line: MakeLine, first: str
-) -> None:
+def test_repeated_bury_is_refused_as_dead(make_line: MakeLine, first: str) -> None:
     line = make_line(max_attempts=1)
     line.put("a")
     lease = line.take()
@@ -234,7 +232,7 @@ def test_an_expired_message_dies_after_its_lease_lapsed(line: Line) -> None:
     assert (letter.reason, letter.message.attempts) == ("expired", 1)
 
 
-def test_the_dead_do_not_keep_the_living_from_being_served(line: Line) -> None:
+def test_dead_messages_do_not_block_live_ones(line: Line) -> None:
     line.create(*(new(f"old {number}", expires=NOW + 1) for number in range(5)))
     line.put("young", due=NOW + 1)
     line.now = NOW + 1
@@ -246,7 +244,7 @@ def test_the_dead_do_not_keep_the_living_from_being_served(line: Line) -> None:
 # Listing
 
 
-def test_dead_letters_keep_the_message_and_are_listed_oldest_first(make_line: MakeLine) -> None:
+def test_dead_letters_keep_their_content_oldest_first(make_line: MakeLine) -> None:
     line = make_line(max_attempts=1)
     for message_id in ("b", "c", "a"):
         line.put(message_id, key=b"k", headers=(("h", b"1"), ("h", None)), body=b"x")
@@ -266,9 +264,7 @@ def test_dead_letters_keep_the_message_and_are_listed_oldest_first(make_line: Ma
 
 
 @pytest.mark.parametrize("then", ["kept", "redriven", "discarded"])
-def test_dead_letters_come_in_pages_whatever_becomes_of_those_that_were_seen(
-    make_line: MakeLine, then: str
-) -> None:
+def test_dead_letter_pages_survive_changes_of_earlier_pages(make_line: MakeLine, then: str) -> None:
     line = make_line(max_attempts=1)
     groups = [["c", "é", "a"], ["B"], ["📅", "b", "_", "Z"]]  # each died at one moment
     for names in groups:
@@ -288,7 +284,7 @@ def test_dead_letters_come_in_pages_whatever_becomes_of_those_that_were_seen(
 
 
 @pytest.mark.parametrize("call", ["reschedule", "cancel", "ack"])
-def test_a_dead_letter_can_only_be_put_back_or_discarded(make_line: MakeLine, call: str) -> None:
+def test_dead_letter_can_only_be_redriven_or_discarded(make_line: MakeLine, call: str) -> None:
     line = make_line(max_attempts=1)
     line.put("a")
     lease = line.take()
@@ -335,7 +331,7 @@ def test_a_redriven_message_can_die_again(make_line: MakeLine) -> None:
 @pytest.mark.parametrize(
     ("due", "expires"), [(NOW + 499, NOW + 500), (NOW + 500, None), (NOW + 501, None)]
 )
-def test_redrive_drops_an_expires_that_would_keep_it_from_being_delivered(
+def test_redrive_drops_an_expiry_before_its_due(
     make_line: MakeLine, due: int, expires: int | None
 ) -> None:
     line = make_line(max_attempts=1)
@@ -367,7 +363,7 @@ def test_discard_deletes_dead_letters(make_line: MakeLine) -> None:
 
 
 @pytest.mark.parametrize("call", ["redrive", "discard"])
-def test_only_what_is_dead_is_put_back_or_discarded(make_line: MakeLine, call: str) -> None:
+def test_only_dead_letters_are_redriven_or_discarded(make_line: MakeLine, call: str) -> None:
     line = make_line(max_attempts=1)
     line.put("acked")
     line.ack(line.take())

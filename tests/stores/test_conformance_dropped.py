@@ -1,4 +1,4 @@
-"""Every call on a topic that is gone raises `TopicNotFound`, also for those who knew it before."""
+"""Every call on a dropped topic raises `TopicNotFound`, also in a store that knew the topic."""
 
 from collections.abc import Callable
 from inspect import signature
@@ -80,7 +80,7 @@ def test_calls_on_a_dropped_topic(make_line: MakeLine, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_calls_on_a_topic_that_another_store_dropped_and_purged(
+def test_calls_on_a_topic_that_another_store_purged(
     other_store: Store, make_line: MakeLine, call: str
 ) -> None:
     line = make_line(max_attempts=1)
@@ -100,9 +100,7 @@ def test_calls_on_a_topic_that_never_was(line: Line, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_topic_of_the_same_name_is_not_touched_through_the_old_uid(
-    make_line: MakeLine, call: str
-) -> None:
+def test_old_uid_does_not_reach_a_recreated_topic(make_line: MakeLine, call: str) -> None:
     old = make_line(max_attempts=1)
     fill(old)
     old.drop()

@@ -14,7 +14,7 @@ from chronoline.stores.timeline import Timeline
 from tests.stores.line import NOW, MakeLine, new
 
 
-def test_an_extension_never_makes_a_message_available_before_its_due(make_line: MakeLine) -> None:
+def test_extension_cannot_end_before_due(make_line: MakeLine) -> None:
     line = make_line()
     store, uid = line.store, line.uid
     store.create(uid, [NewMessage(id="a", due=NOW + 1_000)], now_ms=NOW)
@@ -33,7 +33,7 @@ def test_an_extension_never_makes_a_message_available_before_its_due(make_line: 
     assert late.done
 
 
-def test_what_would_expire_before_its_due_is_not_leased_ahead(make_line: MakeLine) -> None:
+def test_message_that_expires_before_due_is_not_leased(make_line: MakeLine) -> None:
     line = make_line()
     store, uid = line.store, line.uid
     store.create(uid, [NewMessage(id="a", due=NOW, expires=NOW + 50)], now_ms=NOW)
@@ -121,7 +121,7 @@ def test_large_keys_and_headers_are_written_in_several_statements(
     assert sizes == [2, 2]
 
 
-def test_an_id_that_is_created_many_times_in_a_batch_is_written_once(
+def test_repeated_id_in_a_batch_is_written_once(
     make_line: MakeLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = make_line()

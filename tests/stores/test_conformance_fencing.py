@@ -1,4 +1,4 @@
-"""A stale holder is refused, whatever became of its message, its id or its topic meanwhile."""
+"""A stale holder is refused after any change of its message, id or topic."""
 
 from itertools import product
 
@@ -33,14 +33,14 @@ def assert_fenced(line: Line, stale: list[Lease], live: Lease) -> None:
     assert line.ack(live) == ["done"]
 
 
-def test_a_holder_after_its_lease_lapsed_and_another_took_over(line: Line) -> None:
+def test_holder_is_fenced_after_another_took_over(line: Line) -> None:
     line.put("a")
     stale = line.take("c")
     line.now = stale.until
     assert_fenced(line, [stale], line.take("d"))
 
 
-def test_a_holder_after_its_own_lease_lapsed_and_it_took_a_new_one(line: Line) -> None:
+def test_holder_is_fenced_by_its_own_next_lease(line: Line) -> None:
     line.put("a")
     stale = line.take("c")
     line.now = stale.until
@@ -50,7 +50,7 @@ def test_a_holder_after_its_own_lease_lapsed_and_it_took_a_new_one(line: Line) -
 @pytest.mark.parametrize("purged", [False, True])
 @pytest.mark.parametrize("dedupe_ms", [0, 2 * SETTLED_AFTER_MS])
 @pytest.mark.parametrize("end", ["ack", "cancel", "discard"])
-def test_a_holder_after_its_id_was_created_again(
+def test_holder_is_fenced_after_its_id_is_recreated(
     make_line: MakeLine, end: str, dedupe_ms: int, purged: bool
 ) -> None:
     line = make_line(dedupe_ms=dedupe_ms, max_attempts=2)
@@ -67,7 +67,7 @@ def test_a_holder_after_its_id_was_created_again(
 
 
 @pytest.mark.parametrize("waited_ms", [0, 60, *(SETTLED_AFTER_MS + n for n in (51, 52, 53, 60))])
-def test_a_holder_of_a_purged_dead_letter_that_nobody_keeps(
+def test_holder_is_fenced_after_its_dead_letter_is_purged(
     make_line: MakeLine, waited_ms: int
 ) -> None:
     line = make_line(dedupe_ms=0, max_attempts=1, dead_letters=False)
@@ -85,7 +85,7 @@ def test_a_holder_of_a_purged_dead_letter_that_nobody_keeps(
 
 @pytest.mark.parametrize("dedupe_ms", [0, 30])
 @pytest.mark.parametrize("end", ["ack", "cancel", "discard", "purge"])
-def test_a_holder_after_its_id_was_created_again_by_a_clock_that_is_behind(
+def test_holder_is_fenced_after_recreation_by_a_slow_clock(
     make_line: MakeLine, other_store: Store, end: str, dedupe_ms: int
 ) -> None:
     for waited_ms, behind_ms in product(
@@ -115,7 +115,7 @@ def test_a_holder_after_its_id_was_created_again_by_a_clock_that_is_behind(
 
 @pytest.mark.parametrize("how", ["remove", "purge"])
 @pytest.mark.parametrize("end", ["ack", "cancel", "discard", "dead"])
-def test_a_holder_after_the_clock_was_set_back(
+def test_holder_is_fenced_after_clock_rollback(
     make_line: MakeLine, other_store: Store, end: str, how: str
 ) -> None:
     for dedupe_ms, back_ms in product((0, 30), (10_000, 3_600_000)):
@@ -144,7 +144,7 @@ def test_a_holder_after_the_clock_was_set_back(
         assert_fenced(slow, [stale], live)
 
 
-def test_a_floor_does_not_sink_with_the_clock(make_line: MakeLine) -> None:
+def test_floor_does_not_fall_with_the_clock(make_line: MakeLine) -> None:
     line = make_line(dedupe_ms=0)
     line.put("a")
     stale = line.take("c")
@@ -159,7 +159,7 @@ def test_a_floor_does_not_sink_with_the_clock(make_line: MakeLine) -> None:
     assert outcome.version > stale.version
 
 
-def test_a_holder_after_its_topic_was_dropped_and_created_again(make_line: MakeLine) -> None:
+def test_holder_is_fenced_after_its_topic_is_recreated(make_line: MakeLine) -> None:
     line = make_line()
     line.put("a")
     stale = line.take("c")

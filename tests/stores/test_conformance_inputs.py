@@ -1,4 +1,4 @@
-"""Accounts of inputs: what is taken in is taken in once, whole, and by whoever has the claim."""
+"""Accounts of inputs: each batch is taken in once, as a whole, and only by the holder of the claim."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ UNTIL = NOW + 10_000
 
 @pytest.fixture(autouse=True)
 def _no_accounts(store: Store) -> None:
-    """Where tests share a database, what others left is not there."""
+    """Removes the rows of other tests from a shared database."""
     for source in (SOURCE, "pipe/other"):
         store.forget_inputs(source, now_ms=MAX_TIME_MS)
 
@@ -44,7 +44,7 @@ def claim(store: Store, partition: int = 0, holder: str = "a", *, now: int = NOW
 
 
 def intake(held: InputClaim, *entries: Entry, first: int = 0) -> Intake:
-    """Entries that stand one behind the other."""
+    """Returns an intake of consecutive records."""
     records = [InputRecord(first + place, entry) for place, entry in enumerate(entries)]
     return Intake(held, records, first + len(entries))
 
@@ -69,7 +69,7 @@ def ids_of(line: Line, ids: Sequence[str]) -> set[str]:
 # Claims
 
 
-def test_a_partition_begins_where_it_is_told_and_stays_where_it_is(store: Store) -> None:
+def test_only_the_first_claim_sets_the_position(store: Store) -> None:
     first = store.claim_inputs(SOURCE, {0: 5, 1: 0}, "a", until_ms=UNTIL, now_ms=NOW)
     assert [(each.partition, each.position) for each in first] == [(0, 5), (1, 0)]
     again = store.claim_inputs(SOURCE, {0: 9, 1: 9}, "a", until_ms=UNTIL, now_ms=NOW)
@@ -85,7 +85,7 @@ def test_a_live_claim_keeps_others_away_until_it_ends(store: Store) -> None:
     assert store.renew_claims([mine], until_ms=UNTIL + 1, now_ms=mine.until_ms - 1) == []
 
 
-def test_a_released_claim_is_free_at_once_and_a_stale_release_frees_nothing(store: Store) -> None:
+def test_only_the_current_claim_can_be_released(store: Store) -> None:
     stale = claim(store)
     mine = claim(store)
     store.release_claims([stale])
@@ -113,7 +113,7 @@ def test_sources_have_accounts_of_their_own(store: Store) -> None:
     assert positions(store) == {0: 0}
 
 
-def test_a_forgotten_source_begins_anew_but_not_under_a_live_claim(line: Line) -> None:
+def test_source_is_forgotten_only_without_live_claims(line: Line) -> None:
     claim(line.store, 1)
     take_in(line, intake(claim(line.store), new("x")))
     assert line.store.forget_inputs(SOURCE, now_ms=NOW) == 0
@@ -123,7 +123,7 @@ def test_a_forgotten_source_begins_anew_but_not_under_a_live_claim(line: Line) -
     assert tally(line, intake(claim(line.store), new("x"))) == Tally(ignored=1)
 
 
-# Taking in
+# Intake
 
 
 def test_records_become_messages_and_the_position_moves_with_them(line: Line) -> None:
@@ -137,7 +137,7 @@ def test_records_become_messages_and_the_position_moves_with_them(line: Line) ->
     assert (found.due, found.key, found.headers) == (NOW + 5, b"k", (("h", None), ("h", b"")))
 
 
-def test_a_batch_that_runs_again_adds_nothing_also_after_its_messages_have_fired(
+def test_repeated_batch_adds_nothing_after_firing(
     line: Line,
 ) -> None:
     held = claim(line.store)
@@ -159,7 +159,7 @@ def test_a_batch_that_overlaps_adds_the_rest(line: Line) -> None:
     assert positions(line.store) == {0: 3}
 
 
-def test_an_id_that_waits_is_ignored_and_counted(line: Line) -> None:
+def test_waiting_id_is_ignored_and_counted(line: Line) -> None:
     held = claim(line.store)
     line.put("x", due=NOW + 9)
     found = tally(line, intake(held, new("x"), new("y"), new("y", NOW + 1), new("z")))
@@ -186,7 +186,7 @@ def test_controls_act_in_the_order_of_the_records(line: Line) -> None:
     assert (line["x"].due, line["y"].due) == (NOW + 70, NOW + 60)
 
 
-def test_a_control_of_what_is_leased_or_anothers_is_missed(line: Line) -> None:
+def test_control_of_leased_or_foreign_messages_is_missed(line: Line) -> None:
     held = claim(line.store)
     line.put("leased")
     line.reserve()
@@ -196,7 +196,7 @@ def test_a_control_of_what_is_leased_or_anothers_is_missed(line: Line) -> None:
     assert ids_of(line, ["leased", "theirs"]) == {"leased", "theirs"}
 
 
-def test_rejected_records_are_dead_letters_whatever_their_key_and_headers_weigh(line: Line) -> None:
+def test_rejected_record_may_exceed_the_size_limits(line: Line) -> None:
     held = claim(line.store)
     headers = tuple((f"h{n}", b"x") for n in range(300))
     letter = new("bad", key=b"k" * 70_000, headers=headers, body=None)
@@ -207,7 +207,7 @@ def test_rejected_records_are_dead_letters_whatever_their_key_and_headers_weigh(
     assert line.reserved() == ["good"]
 
 
-def test_a_rejected_record_never_takes_the_place_of_a_message(line: Line) -> None:
+def test_rejected_record_does_not_replace_a_message(line: Line) -> None:
     held = claim(line.store)
     line.put("x")
     with pytest.raises(InvalidInput, match="'x', which is taken"):
@@ -225,7 +225,7 @@ def test_partitions_are_taken_in_together(line: Line) -> None:
     assert positions(line.store) == {0: 2, 1: 42}
 
 
-def test_a_stretch_without_records_moves_the_position_and_never_back(line: Line) -> None:
+def test_empty_range_moves_the_position_forward_only(line: Line) -> None:
     held = claim(line.store)
     assert tally(line, Intake(held, [], 100)) == Tally()
     assert tally(line, Intake(held, [], 50)) == Tally()
@@ -284,7 +284,7 @@ def test_a_dropped_topic_takes_nothing_in(line: Line) -> None:
     assert positions(line.store) == {0: 0}
 
 
-def test_bad_input_is_refused_in_words(line: Line) -> None:
+def test_bad_input_is_refused_with_a_reason(line: Line) -> None:
     held = claim(line.store)
     with pytest.raises(InvalidInput, match="offset must be a whole number from 0 to 0, not 1"):
         take_in(line, Intake(held, [InputRecord(1, new("x"))], 1))
@@ -302,7 +302,7 @@ def test_bad_input_is_refused_in_words(line: Line) -> None:
 # Watches
 
 
-def test_whoever_sleeps_is_told_when_all_is_committed(line: Line, other_store: Store) -> None:
+def test_watches_wake_after_an_intake_commits(line: Line, other_store: Store) -> None:
     held = claim(line.store)
     with other_store.watch() as watch:
         take_in(line, intake(held, new("x", NOW + 5), Reschedule("x", NOW + 3)))

@@ -1,4 +1,4 @@
-"""What a holder does with its lease: extend, release, retry, bury, unreserve, ack, resume."""
+"""The operations on a lease: extend, release, retry, bury, unreserve, ack, resume."""
 
 from collections.abc import Callable
 
@@ -23,11 +23,11 @@ ALL: dict[str, Callable[[Line, Lease], str]] = {
 }
 
 
-# The guards that they share
+# Checks of every operation
 
 
 @pytest.mark.parametrize("operation", ALL)
-def test_until_the_end_of_the_lease_and_not_at_it(make_line: MakeLine, operation: str) -> None:
+def test_lease_is_valid_before_its_end_only(make_line: MakeLine, operation: str) -> None:
     answers = {}
     for offset in (-1, 0, 1):
         line = make_line()
@@ -42,7 +42,7 @@ def test_until_the_end_of_the_lease_and_not_at_it(make_line: MakeLine, operation
 
 
 @pytest.mark.parametrize("operation", ALL)
-def test_only_the_holder(line: Line, operation: str) -> None:
+def test_only_the_holder_changes_a_lease(line: Line, operation: str) -> None:
     line.put("a")
     lease = line.take("c")
     before = line["a"]
@@ -53,7 +53,7 @@ def test_only_the_holder(line: Line, operation: str) -> None:
 
 @pytest.mark.parametrize("operation", ALL)
 @pytest.mark.parametrize("off", [-1, 1])
-def test_only_with_the_current_version(line: Line, operation: str, off: int) -> None:
+def test_only_the_current_version_changes_a_lease(line: Line, operation: str, off: int) -> None:
     line.put("a")
     lease = line.take("c")
     before = line["a"]
@@ -63,7 +63,7 @@ def test_only_with_the_current_version(line: Line, operation: str, off: int) -> 
 
 
 @pytest.mark.parametrize("operation", ALL)
-def test_the_end_that_a_lease_claims_does_not_matter(line: Line, operation: str) -> None:
+def test_claimed_end_of_a_lease_is_ignored(line: Line, operation: str) -> None:
     line.put("a")
     lease = line.take("c", lease_ms=100)
     forged = Lease(id="a", consumer="c", version=lease.version, until=NOW + 10**9)
@@ -126,7 +126,7 @@ def test_extend_moves_the_end_alone(line: Line) -> None:
     assert message.attempts == 0
 
 
-def test_the_outcomes_version_names_the_lease_from_now_on(line: Line) -> None:
+def test_version_of_the_outcome_names_the_lease(line: Line) -> None:
     line.put("a")
     lease = line.take()
     (outcome,) = line.store.extend(line.uid, [(lease, NOW + 9_000)], now_ms=NOW)
@@ -247,7 +247,7 @@ def test_nothing_else_can_be_done_after_an_ack(line: Line, operation: str) -> No
 # Resume
 
 
-def test_a_returning_consumer_gets_its_live_leases_back_under_new_versions(line: Line) -> None:
+def test_resume_returns_live_leases_under_new_versions(line: Line) -> None:
     line.put("a", body=b"x")
     lease = line.take("c")
     line.now = NOW + 10

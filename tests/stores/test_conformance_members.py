@@ -20,7 +20,7 @@ GROUP = "pipe"
 
 @pytest.fixture(autouse=True)
 def _nobody(store: Store) -> None:
-    """Where tests share a database, what others left is not there."""
+    """Removes the rows of other tests from a shared database."""
     for member in store.members(GROUP):
         store.leave(GROUP, member.name)
 
@@ -29,9 +29,7 @@ def beat(store: Store, name: str, *, now: int = NOW, details: str = "") -> list[
     return store.beat(GROUP, name, until_ms=now + 1_000, details=details, now_ms=now)
 
 
-def test_members_see_each_other_by_name_with_what_they_say_of_themselves(
-    store: Store, other_store: Store
-) -> None:
+def test_members_see_each_other_with_their_details(store: Store, other_store: Store) -> None:
     beat(store, "b", details='{"fired": 1}')
     found = beat(other_store, "a")
     assert [(each.name, each.details) for each in found] == [("a", ""), ("b", '{"fired": 1}')]
@@ -39,14 +37,14 @@ def test_members_see_each_other_by_name_with_what_they_say_of_themselves(
     assert store.members("another") == []
 
 
-def test_a_member_is_alive_until_its_moment(store: Store) -> None:
+def test_member_is_alive_until_its_deadline(store: Store) -> None:
     (member,) = beat(store, "a")
     assert (member.alive(NOW + 999), member.alive(NOW + 1_000)) == (True, False)
     (member,) = beat(store, "a", now=NOW + 5_000)
     assert member.alive(NOW + 5_999)
 
 
-def test_one_or_all_are_asked_to_stop_and_stay_asked(store: Store) -> None:
+def test_stop_request_reaches_one_or_all_and_stays(store: Store) -> None:
     beat(store, "a")
     beat(store, "b")
     assert store.ask_to_stop(GROUP, "a") == 1
@@ -57,7 +55,7 @@ def test_one_or_all_are_asked_to_stop_and_stay_asked(store: Store) -> None:
     assert store.ask_to_stop(GROUP, "c") == 0
 
 
-def test_who_leaves_is_forgotten_and_may_come_again(store: Store) -> None:
+def test_member_that_leaves_may_join_again(store: Store) -> None:
     beat(store, "a")
     store.ask_to_stop(GROUP)
     store.leave(GROUP, "a")
@@ -66,14 +64,14 @@ def test_who_leaves_is_forgotten_and_may_come_again(store: Store) -> None:
     assert [each.stopping for each in beat(store, "a")] == [False]
 
 
-def test_the_dead_are_forgotten_after_an_hour(store: Store) -> None:
+def test_dead_members_are_forgotten_after_an_hour(store: Store) -> None:
     beat(store, "dead")
     gone = NOW + 1_000 + FORGOTTEN_AFTER_MS
     assert [each.name for each in beat(store, "a", now=gone - 1)] == ["a", "dead"]
     assert [each.name for each in beat(store, "a", now=gone)] == ["a"]
 
 
-def test_the_dead_of_all_groups_are_forgotten(store: Store) -> None:
+def test_dead_members_of_all_groups_are_forgotten(store: Store) -> None:
     store.beat("of a dropped topic", "a", until_ms=NOW + 1_000, now_ms=NOW)
     beat(store, "b", now=NOW + 1_000 + FORGOTTEN_AFTER_MS)
     assert store.members("of a dropped topic") == []
@@ -89,7 +87,7 @@ def test_a_group_lives_while_one_of_its_members_does(store: Store) -> None:
     assert GROUP not in store.live_groups(now_ms=NOW + 1_000)
 
 
-def test_pipes_of_an_older_version_are_known_by_the_name_of_their_topic(store: Store) -> None:
+def test_older_pipes_are_found_by_topic_name(store: Store) -> None:
     topic = Topic(uid=7_001, name=GROUP, settings=TopicSettings())
     beat(store, "older")
     store.beat(pipe_group(topic), "newer", until_ms=NOW + 1_000, now_ms=NOW)

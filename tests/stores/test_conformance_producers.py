@@ -1,4 +1,4 @@
-"""What producers do: create, replace, reschedule, cancel."""
+"""The operations of producers: create, replace, reschedule, cancel."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_outcomes_come_in_the_order_of_the_batch(line: Line) -> None:
     assert words(outcomes) == ["done", "exists", "done", "exists", "done", "done"]
 
 
-def test_the_same_id_twice_in_a_batch_is_two_batches(line: Line) -> None:
+def test_second_create_of_an_id_in_a_batch_exists(line: Line) -> None:
     messages = [new("a", body=b"1"), new("b"), new("a", body=b"2"), new("a", body=b"3")]
     assert line.create(*messages) == ["done", "done", "exists", "exists"]
     assert {each.lease.id: each.body for each in line.reserve().leased} == {"a": b"1", "b": b""}
@@ -114,7 +114,7 @@ def test_an_id_stays_taken_for_the_dedupe_time(make_line: MakeLine, hand: str) -
 
 
 @pytest.mark.parametrize("purged", [False, True])
-def test_without_a_dedupe_time_an_id_is_free_at_once(make_line: MakeLine, purged: bool) -> None:
+def test_id_is_free_at_once_without_dedupe_time(make_line: MakeLine, purged: bool) -> None:
     line = make_line(dedupe_ms=0)
     line.put("a", body=b"first")
     line.ack(line.take())
@@ -124,7 +124,7 @@ def test_without_a_dedupe_time_an_id_is_free_at_once(make_line: MakeLine, purged
     assert [each.body for each in line.reserve().leased] == [b"second"]
 
 
-def test_an_id_that_is_created_again_starts_above_its_mark(make_line: MakeLine) -> None:
+def test_recreated_id_starts_above_its_mark(make_line: MakeLine) -> None:
     line = make_line(dedupe_ms=0)
     line.put("a")
     lease = line.take()
@@ -298,7 +298,7 @@ def test_a_repeated_cancel_is_done_and_changes_nothing(make_line: MakeLine) -> N
     assert line.create(new("a")) == ["done"]
 
 
-def test_cancel_by_another_hand(line: Line) -> None:
+def test_cancel_by_another_group_is_refused(line: Line) -> None:
     before = line.put("a")
     assert line.cancel("a", group="others") == ["not_owner"]
     assert line["a"] == before

@@ -1,4 +1,4 @@
-"""Leasing by ranges, and by (id, version) for those who looked first."""
+"""Leases by bucket ranges, and by (id, version)."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def reserve_in(line: Line, *ranges: BucketRange, limit: int = 100) -> Grant:
     )
 
 
-# What a lease is
+# The lease
 
 
 def test_a_lease_moves_ts_and_names_its_holder(line: Line) -> None:
@@ -35,9 +35,7 @@ def test_a_lease_moves_ts_and_names_its_holder(line: Line) -> None:
 
 @pytest.mark.parametrize("by", ["reserve", "lease"])
 @pytest.mark.parametrize("due", [NOW - 10, NOW, NOW + 1, NOW + AHEAD])
-def test_a_lease_ends_at_the_later_of_due_and_now_plus_its_length(
-    line: Line, by: str, due: int
-) -> None:
+def test_lease_length_counts_from_due_or_now(line: Line, by: str, due: int) -> None:
     message = line.put("a", due=due)
     if by == "reserve":
         grant = line.reserve(lease_ms=300, ahead_ms=AHEAD)
@@ -47,7 +45,7 @@ def test_a_lease_ends_at_the_later_of_due_and_now_plus_its_length(
     assert line["a"].due == due
 
 
-# When it can be leased
+# The time at which a message can be leased
 
 
 @pytest.mark.parametrize("by", ["reserve", "lease"])
@@ -96,7 +94,7 @@ def test_a_reservation_ahead_that_lapsed_can_be_taken_again(line: Line) -> None:
     assert leased.message.due == NOW + AHEAD
 
 
-def test_until_the_reservation_the_owner_can_still_change_a_message(line: Line) -> None:
+def test_owner_can_change_a_message_until_its_reservation(line: Line) -> None:
     line.put("a", "b", due=NOW + AHEAD + 1)
     assert line.reserved(ahead_ms=AHEAD) == []
     assert line.cancel("a") == ["done"]
@@ -105,7 +103,7 @@ def test_until_the_reservation_the_owner_can_still_change_a_message(line: Line) 
     assert line.cancel("b") == ["leased"]
 
 
-# Which ones, and in which order
+# Selection and order
 
 
 def test_the_oldest_are_leased_first_across_the_ranges(make_line: MakeLine) -> None:
@@ -179,7 +177,7 @@ def test_a_lease_by_id_needs_the_current_version(line: Line) -> None:
     assert leased.lease.version == before.version + 1
 
 
-def test_ids_that_were_not_leased_are_refused_with_the_reason(make_line: MakeLine) -> None:
+def test_ids_that_cannot_be_leased_have_a_reason(make_line: MakeLine) -> None:
     line = make_line(max_attempts=1)
     line.put("dead")
     line.retry(line.take(), NOW + 100)

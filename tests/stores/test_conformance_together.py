@@ -1,4 +1,4 @@
-"""Works that are done together: each answers for itself."""
+"""Works of one joint call: each has its own result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chronoline.stores.contract import Store
 from tests.stores.line import NOW, Line, MakeLine, new, words
 
 
-def test_each_answers_what_it_returned_and_sees_what_those_before_it_did(
+def test_each_work_sees_the_changes_of_earlier_works(
     make_line: MakeLine,
 ) -> None:
     line = make_line()
@@ -28,7 +28,7 @@ def test_each_answers_what_it_returned_and_sees_what_those_before_it_did(
     assert line.store.together([]) == []
 
 
-def test_where_they_are_one_commit_one_that_raises_has_changed_nothing(make_line: MakeLine) -> None:
+def test_failed_work_changes_nothing_in_a_joint_commit(make_line: MakeLine) -> None:
     line = make_line()
     capabilities = line.store.capabilities
     is_one_commit = capabilities.durable and not capabilities.concurrent_writers
@@ -51,7 +51,7 @@ def test_where_they_are_one_commit_one_that_raises_has_changed_nothing(make_line
     assert sorted(line.store.lookup(line.uid, ["a", "b", "c"])) == ["a", *stays, "c"]
 
 
-def test_refusals_are_named_as_everywhere(make_line: MakeLine) -> None:
+def test_refusals_are_returned_as_outcomes(make_line: MakeLine) -> None:
     line = make_line()
     line.put("a")
     lease = line.take("a")
@@ -74,7 +74,7 @@ def test_refusals_are_named_as_everywhere(make_line: MakeLine) -> None:
 
 
 @pytest.mark.parametrize("failing", [False, True], ids=["done", "one of them failed"])
-def test_sleepers_hear_of_it(store: Store, make_line: MakeLine, failing: bool) -> None:
+def test_together_wakes_watches(store: Store, make_line: MakeLine, failing: bool) -> None:
     line: Line = make_line()
 
     def fail() -> object:

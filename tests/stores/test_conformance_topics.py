@@ -1,4 +1,4 @@
-"""Topics: a new uid each time, settings that stay, and a name that is taken until all is gone."""
+"""Topics: a new uid each time, fixed settings, and a name that is taken until the purge."""
 
 import pytest
 
@@ -33,9 +33,7 @@ def test_a_topic_is_found_by_uid_and_by_name(store: Store) -> None:
     assert store.find_topic("orders") == made
 
 
-def test_a_topic_is_seen_with_its_settings_by_every_store_on_the_database(
-    store: Store, other_store: Store
-) -> None:
+def test_every_store_of_a_database_sees_a_topic(store: Store, other_store: Store) -> None:
     default = store.create_topic("default", now_ms=NOW)
     special = store.create_topic("special", SETTINGS, now_ms=NOW)
     assert other_store.list_topics() == [default, special]
@@ -59,7 +57,7 @@ def test_a_topic_can_be_made_at_any_time(store: Store) -> None:
         assert store.get_topic(made.uid) == made
 
 
-def test_what_is_not_there_is_not_found(store: Store) -> None:
+def test_missing_topic_is_not_found(store: Store) -> None:
     assert store.find_topic("nothing") is None
     with pytest.raises(TopicNotFound):
         store.get_topic(7)
@@ -106,7 +104,7 @@ def test_a_dropped_topic_is_gone_for_everybody(make_line: MakeLine) -> None:
         line.store.get_topic(line.uid)
 
 
-def test_to_drop_a_topic_again_changes_nothing(make_line: MakeLine) -> None:
+def test_repeated_drop_changes_nothing(make_line: MakeLine) -> None:
     line = make_line()
     assert line.drop()
     assert not line.drop()
@@ -129,7 +127,7 @@ def test_the_name_is_taken_until_everything_is_purged(make_line: MakeLine) -> No
     assert again.uid != line.uid
 
 
-def test_the_name_of_an_empty_topic_is_free_after_a_purge(make_line: MakeLine) -> None:
+def test_name_of_an_empty_topic_is_free_after_purge(make_line: MakeLine) -> None:
     line = make_line()
     line.drop()
     line.purge()

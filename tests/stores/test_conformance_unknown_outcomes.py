@@ -1,4 +1,4 @@
-"""A change that is asked for again because its answer was lost, whether it was done before or not."""
+"""A change that is repeated after a lost answer, whether the first attempt was done or not."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,7 +78,7 @@ def session() -> Session:
     return Session("one", "here")
 
 
-# Of consumers
+# Consumers
 
 
 @pytest.mark.parametrize("operation", ON_LEASES)
@@ -104,7 +104,7 @@ def test_a_change_of_a_lease_is_done_once(
 
 
 @pytest.mark.parametrize("operation", ON_LEASES)
-def test_a_twin_that_resumed_is_not_taken_for_the_first_attempt(
+def test_resumption_by_a_twin_is_no_first_attempt(
     line: Line, session: Session, operation: str
 ) -> None:
     """A resumption adds 1 to the version under the same consumer, as an extension does."""
@@ -117,7 +117,7 @@ def test_a_twin_that_resumed_is_not_taken_for_the_first_attempt(
 
 
 @pytest.mark.parametrize("operation", ON_LEASES)
-def test_the_same_change_by_a_twin_is_not_taken_for_the_own(
+def test_same_change_by_a_twin_is_not_confirmed(
     line: Line, session: Session, operation: str
 ) -> None:
     line.put("a")
@@ -136,7 +136,7 @@ def _refusal(operation: str) -> str:
 
 
 @pytest.mark.parametrize("operation", ON_LEASES)
-def test_without_a_session_the_next_version_leaves_it_open(
+def test_next_version_without_a_session_stays_unknown(
     line: Line, session: Session, operation: str
 ) -> None:
     line.put("a")
@@ -145,9 +145,7 @@ def test_without_a_session_the_next_version_leaves_it_open(
     assert word(ask(line, operation, lease)) == ("done" if operation == "ack" else "unknown")
 
 
-def test_an_extension_of_a_lease_that_was_granted_elsewhere_stays_open(
-    line: Line, session: Session
-) -> None:
+def test_extension_of_a_foreign_lease_stays_unknown(line: Line, session: Session) -> None:
     line.put("a")
     lease = reserve(line, session)
     assert ask(line, "extend", lease, again=False).done
@@ -156,7 +154,7 @@ def test_an_extension_of_a_lease_that_was_granted_elsewhere_stays_open(
 
 
 @pytest.mark.parametrize("operation", ON_LEASES)
-def test_what_moved_on_since_leaves_it_open(line: Line, session: Session, operation: str) -> None:
+def test_message_changed_since_stays_unknown(line: Line, session: Session, operation: str) -> None:
     line.put("a")
     lease = reserve(line, session)
     line.now = lease.until
@@ -166,10 +164,10 @@ def test_what_moved_on_since_leaves_it_open(line: Line, session: Session, operat
 
 
 @pytest.mark.parametrize("operation", ON_LEASES)
-def test_a_lapsed_lease_that_nobody_took_leaves_it_open(
+def test_lapsed_lease_without_a_new_holder_stays_unknown(
     line: Line, session: Session, operation: str
 ) -> None:
-    """The first attempt went by an earlier clock, and may still be carried out."""
+    """The first attempt used an earlier clock reading, and may still be applied."""
     line.put("a")
     lease = reserve(line, session)
     line.now = lease.until
@@ -178,9 +176,7 @@ def test_a_lapsed_lease_that_nobody_took_leaves_it_open(
 
 
 @pytest.mark.parametrize("operation", ON_LEASES)
-def test_one_that_another_has_taken_is_refused(
-    line: Line, session: Session, operation: str
-) -> None:
+def test_lease_taken_over_is_refused(line: Line, session: Session, operation: str) -> None:
     line.put("a")
     lease = reserve(line, session)
     line.now = lease.until
@@ -188,9 +184,7 @@ def test_one_that_another_has_taken_is_refused(
     assert word(ask(line, operation, lease)) == "not_holder"
 
 
-def test_a_later_reservation_of_the_same_session_is_no_extension(
-    line: Line, session: Session
-) -> None:
+def test_later_reservation_of_a_session_is_no_extension(line: Line, session: Session) -> None:
     line.put("a")
     lapsed = reserve(line, session)
     line.now = lapsed.until
@@ -209,7 +203,7 @@ def test_a_repeated_last_retry_is_done(make_line: MakeLine, session: Session) ->
 
 
 @pytest.mark.parametrize("was_done", [True, False])
-def test_an_ack_without_dedupe_stays_open_once_its_mark_is_gone(
+def test_ack_without_a_mark_stays_unknown(
     make_line: MakeLine, session: Session, was_done: bool
 ) -> None:
     line = make_line(dedupe_ms=0)
@@ -217,7 +211,7 @@ def test_an_ack_without_dedupe_stays_open_once_its_mark_is_gone(
     lease = reserve(line, session)
     if was_done:
         assert ask(line, "ack", lease, again=False).done
-        assert ask(line, "ack", lease).done  # its mark is there still
+        assert ask(line, "ack", lease).done  # its mark still exists
         line.now += 60_000
         line.store.purge(now_ms=line.now)
         assert word(ask(line, "ack", lease)) == "unknown"
@@ -243,7 +237,7 @@ def test_held_messages_are_told_apart_by_their_session(line: Line, session: Sess
     assert held(lease.session) == []
 
 
-# Of producers
+# Producers
 
 
 @pytest.mark.parametrize("operation", BY_OWNERS)
@@ -256,21 +250,21 @@ def test_a_change_of_an_owner_is_done(line: Line, operation: str, was_done: bool
     assert ("a" in line) == (operation == "reschedule")
 
 
-def test_a_reschedule_that_may_have_been_overtaken_stays_open(line: Line) -> None:
+def test_overtaken_reschedule_stays_unknown(line: Line) -> None:
     line.put("a")
     line.take()
     assert word(ask(line, "reschedule", again=False)) == "leased"
     assert word(ask(line, "reschedule")) == "unknown"
 
 
-def test_a_cancel_of_what_is_not_there_stays_open(make_line: MakeLine) -> None:
+def test_cancel_of_a_missing_message_stays_unknown(make_line: MakeLine) -> None:
     line = make_line(dedupe_ms=0)
     assert word(ask(line, "cancel", again=False)) == "not_found"
     assert word(ask(line, "cancel")) == "unknown"
 
 
 @pytest.mark.parametrize("operation", [each for each in ON_LEASES if each != "ack"])
-def test_without_a_session_a_change_that_was_done_stays_open(line: Line, operation: str) -> None:
+def test_change_without_a_session_stays_unknown(line: Line, operation: str) -> None:
     line.put("a")
     lease = line.take()
     assert ask(line, operation, lease, again=False).done
@@ -293,7 +287,7 @@ def test_at_once_is_as_soon_as_the_rules_allow(line: Line, operation: str) -> No
 
 
 @pytest.mark.parametrize("delay_ms", [-1, 1 << 62, 1.5, None])
-def test_a_delay_that_is_none_is_refused(line: Line, delay_ms: int) -> None:
+def test_invalid_delay_is_refused(line: Line, delay_ms: int) -> None:
     line.put("a")
     lease = line.take()
     (outcome,) = line.store.release(line.uid, [(lease, After(delay_ms))], now_ms=line.now)

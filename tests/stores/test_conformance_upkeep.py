@@ -1,4 +1,4 @@
-"""Purging removes what nobody needs any more, and nothing else. Closing ends everything."""
+"""A purge removes only unneeded rows. A closed store refuses every call."""
 
 import time
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def test_marks_are_purged_when_their_dedupe_time_is_over(make_line: MakeLine) ->
     assert line.create(new("acked"), new("cancelled")) == ["done", "done"]
 
 
-def test_without_a_dedupe_time_only_young_messages_leave_a_mark(make_line: MakeLine) -> None:
+def test_only_young_messages_leave_marks_without_dedupe_time(make_line: MakeLine) -> None:
     line = make_line(dedupe_ms=0, max_attempts=1)
     old = [f"old {number}" for number in range(4)]
     line.put(*old, "first")
@@ -56,7 +56,7 @@ def test_without_a_dedupe_time_only_young_messages_leave_a_mark(make_line: MakeL
 
 @pytest.mark.parametrize("waited_ms", [0, 2 * SETTLED_AFTER_MS])
 @pytest.mark.parametrize("behind_ms", [0, 70, SETTLED_AFTER_MS])
-def test_without_a_dedupe_time_a_deleted_message_is_not_seen_any_more(
+def test_deleted_message_is_invisible_without_dedupe_time(
     make_line: MakeLine, waited_ms: int, behind_ms: int
 ) -> None:
     line = make_line(dedupe_ms=0)
@@ -134,7 +134,7 @@ def test_dead_letters_of_topics_that_keep_none_are_purged(make_line: MakeLine, b
     assert other.create(new("dead")) == ["done"]
 
 
-def test_what_is_left_of_a_dropped_topic_is_purged_in_steps(make_line: MakeLine) -> None:
+def test_dropped_topic_is_purged_in_steps(make_line: MakeLine) -> None:
     line, other = make_line(max_attempts=1), make_line()
     fill(line)
     line.put(*(f"m{number}" for number in range(20)), body=b"x" * 5_000)
@@ -171,7 +171,7 @@ def test_two_stores_purge_at_once(make_line: MakeLine, other_store: Store) -> No
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001, 1.5, None])
-def test_a_purge_with_a_limit_that_makes_no_sense(make_line: MakeLine, limit: int) -> None:
+def test_purge_with_an_invalid_limit_is_refused(make_line: MakeLine, limit: int) -> None:
     line = make_line(dedupe_ms=DEDUPE)
     line.put("a")
     line.cancel("a")
@@ -224,7 +224,7 @@ def test_every_other_call_on_a_closed_store_is_refused(engine: Engine) -> None:
             ask(line.store)
 
 
-def test_a_store_is_closed_at_the_end_of_its_block(engine: Engine, store: Store) -> None:
+def test_block_closes_its_store(engine: Engine, store: Store) -> None:
     with engine.open() as inner:
         assert isinstance(inner.list_topics(), list)
     with pytest.raises(StoreClosed):
@@ -232,9 +232,7 @@ def test_a_store_is_closed_at_the_end_of_its_block(engine: Engine, store: Store)
     assert store.list_topics() == []
 
 
-def test_what_was_answered_is_there_when_the_store_is_opened_again(
-    engine: Engine, store: Store
-) -> None:
+def test_answered_change_survives_a_reopening(engine: Engine, store: Store) -> None:
     with engine.open() as first:
         line = Line(first, first.create_topic("durable", now_ms=NOW))
         before = line.put("a", body=b"x" * 5_000)
@@ -247,7 +245,7 @@ def test_what_was_answered_is_there_when_the_store_is_opened_again(
         assert [each.body for each in line.reserve().leased] == [b"x" * 5_000]
 
 
-def test_a_server_has_a_clock_and_a_file_has_none(store: Store) -> None:
+def test_only_a_server_has_a_clock(store: Store) -> None:
     before = time.time_ns() // 1_000_000
     found = store.clock_ms()
     if store.capabilities.concurrent_writers:  # a server, on this machine

@@ -1,4 +1,4 @@
-"""Watches: a sleeper hears of what falls due soon, from its own store and from others."""
+"""Watches: notices of messages that fall due soon, from the same store and from others."""
 
 import threading
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from chronoline.stores.contract import NOTICE_HORIZON_MS, Store, Watch
 from tests.stores.line import NOW, Line, MakeLine, new
 
 PATIENCE_S = 30.0
-"""Far longer than any engine needs; a wait ends when something is noticed."""
+"""Far longer than any engine needs; a wait ends at the first notice."""
 
 
 def hears(watch: Watch, line: Line, due: int) -> bool:
-    """Whether the watch tells of a message at `due`, or at least that one must look."""
+    """Returns whether the watch gets a notice for `due` or an empty notice."""
     give_up = threading.Event()
     timer = threading.Timer(PATIENCE_S, give_up.set)
     timer.start()
@@ -29,7 +29,7 @@ def hears(watch: Watch, line: Line, due: int) -> bool:
 
 
 def drain(watch: Watch) -> None:
-    """Takes what was told so far."""
+    """Takes the notices so far."""
     watch.wait(0)
 
 
@@ -77,7 +77,7 @@ def test_a_change_that_falls_due_soon_is_noticed(make_line: MakeLine, change: st
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_another_stores_change_is_noticed(
+def test_change_of_another_store_is_noticed(
     make_line: MakeLine, other_store: Store, change: str
 ) -> None:
     line = prepare(make_line)
@@ -88,7 +88,7 @@ def test_another_stores_change_is_noticed(
         assert hears(watch, line, due)
 
 
-def test_every_watch_is_told(line: Line) -> None:
+def test_every_watch_gets_the_notice(line: Line) -> None:
     with line.store.watch() as one, line.store.watch() as other:
         line.put("a")
         assert hears(one, line, NOW)
@@ -141,7 +141,7 @@ def test_close_ends_a_wait_and_may_be_called_twice(store: Store) -> None:
     watch.close()
 
 
-def test_a_flood_of_notices_stays_bounded_and_is_told_as_look(line: Line) -> None:
+def test_notices_that_pile_up_stay_bounded(line: Line) -> None:
     with line.store.watch() as watch:
         for number in range(0, 1_100, 100):
             line.put(*(f"m{number + each}" for each in range(100)))

@@ -1,4 +1,4 @@
-"""Crashes: whoever is killed while writing, what was answered holds.
+"""Crashes: an answered change survives the death of a writer or of the server.
 
 Writers are killed twenty times on each durable engine, and PostgreSQL's server several times under a
 client that goes on by itself.
@@ -37,7 +37,7 @@ FOREVER = TopicSettings(dedupe_ms=MAX_TIME_MS // 2)
 
 @dataclass
 class Diary:
-    """What writers said they were about to do, and what the store answered."""
+    """The changes that writers announced, and the answers of the store."""
 
     created: set[str] = field(default_factory=set)
     """Their creation was answered."""
@@ -71,22 +71,22 @@ def in_batches(store: Store, uid: int, ids: Iterable[str]) -> Iterator[str]:
 
 
 def write_and_be_killed(url: str, uid: int, run: str, diary: Diary, chance: random.Random) -> None:
-    """Starts a writer, lets it work for a while, and kills it at a moment of its own."""
+    """Starts a writer, and kills it at a random moment."""
     command = [sys.executable, "-m", "tests.stores.writer", url, str(uid), run]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         for _ in range(chance.randrange(2, 60)):
             diary.note(*json.loads(writer.stdout.readline()))
-        time.sleep(chance.uniform(0, 0.003))  # into the midst of whatever comes next
+        time.sleep(chance.uniform(0, 0.003))  # in the middle of the next change
         writer.kill()
-        # What it had said before it died counts; a line that it could not finish does not.
+        # Complete lines count; a line that the writer could not finish does not.
         for line in writer.stdout:
             if line.endswith(b"\n"):
                 diary.note(*json.loads(line))
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
-def test_what_was_answered_survives_the_death_of_the_writer(engine: Engine) -> None:
+def test_answered_change_survives_the_death_of_the_writer(engine: Engine) -> None:
     chance, diary = random.Random(20), Diary()
     with engine.open() as store:
         uid = store.create_topic(f"crashes of {engine.name}", FOREVER, now_ms=NOW).uid
@@ -125,14 +125,14 @@ def drain(store: Store, uid: int) -> set[str]:
 
 
 class Client:
-    """Creates, acks and cancels on one store, whatever happens to the server."""
+    """Creates, acks and cancels on one store while the server is killed."""
 
     def __init__(self, store: Store, uid: int) -> None:
         self.diary = Diary()
         self.answers = 0
         self.errors: list[Exception] = []
         self.broken: Exception | None = None
-        """What it should never have been told."""
+        """An unexpected error."""
         self.changed = threading.Condition()
         self._store, self._uid = store, uid
         self._stopped = threading.Event()
@@ -198,12 +198,12 @@ class Client:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[PostgresServer]:
-    """A server that may be killed: the others share theirs."""
+    """A server of its own, which the test may kill."""
     with PostgresServer(tmp_path / "data") as server:
         yield server
 
 
-def test_what_was_answered_survives_the_death_of_the_server(own_server: PostgresServer) -> None:
+def test_answered_change_survives_the_death_of_the_server(own_server: PostgresServer) -> None:
     with open_store(own_server.create_database("crashes")) as store:
         uid = store.create_topic("t", FOREVER, now_ms=NOW).uid
         with Client(store, uid) as client:
@@ -217,7 +217,7 @@ def test_what_was_answered_survives_the_death_of_the_server(own_server: Postgres
         assert len(client.diary.deleted) > SERVER_KILLS
 
 
-# A store that fails between a change and the look that would name its refusals
+# A store that fails between a change and the read that names its refusals
 
 
 def fail(*_: object, **__: object) -> dict[str, int]:
@@ -229,7 +229,7 @@ def engine_of(line: Line) -> Any:
     return line.store.engine
 
 
-def test_a_create_that_is_partly_done_is_not_called_unchanged(
+def test_partly_done_create_has_an_unknown_outcome(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("taken")
@@ -239,7 +239,7 @@ def test_a_create_that_is_partly_done_is_not_called_unchanged(
     assert "a" in line
 
 
-def test_a_change_that_is_partly_done_is_not_called_unchanged(
+def test_partly_done_change_has_an_unknown_outcome(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("a")
@@ -249,7 +249,7 @@ def test_a_change_that_is_partly_done_is_not_called_unchanged(
     assert "a" not in line
 
 
-def test_a_lease_that_is_partly_granted_is_not_called_unchanged(
+def test_partly_granted_lease_has_an_unknown_outcome(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("a")
@@ -259,7 +259,7 @@ def test_a_lease_that_is_partly_granted_is_not_called_unchanged(
     assert line["a"].lock_consumer == "c"
 
 
-def test_a_second_round_that_fails_does_not_make_the_first_undone(
+def test_failed_second_round_has_an_unknown_outcome(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = iter([engine_of(line).create, fail])
@@ -273,7 +273,7 @@ def test_a_second_round_that_fails_does_not_make_the_first_undone(
     assert "a" in line
 
 
-def test_a_batch_of_which_nothing_was_done_may_be_called_unchanged(
+def test_batch_without_any_change_is_unavailable(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.put("taken")

@@ -19,7 +19,7 @@ FORKED = "StoreError: the store was opened before a fork; open it again in this 
 
 
 def in_a_fork(act: Callable[[], object]) -> str:
-    """What a forked child is told: "done", or the error."""
+    """Returns the result in a forked child: "done", or the error."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # there are threads: that is the point
@@ -34,7 +34,7 @@ def in_a_fork(act: Callable[[], object]) -> str:
 
 
 def _answer(act: Callable[[], object], writer: int) -> NoReturn:
-    """The child's part; it leaves without cleaning up what is the parent's."""
+    """Runs in the child, which exits without the clean-up of the parent."""
     try:
         act()
         answer = "done"

@@ -51,9 +51,9 @@ class Histories(RuleBasedStateMachine):
         self.store = store
         self.now = NOW
         self.latest = NOW
-        """What the clock that is most ahead showed when the clocks last changed."""
+        """The latest reading of any clock before the clocks last changed."""
         self.leases: list[tuple[int, Lease]] = []
-        """All that were ever given, with the uid of their topic."""
+        """Every lease so far, with the uid of its topic."""
 
     @initialize(
         dedupe_ms=st.sampled_from([0, 40]),
@@ -191,7 +191,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(acts=st.lists(st.tuples(waits, picks, ends, lease_operations), min_size=1, max_size=4))
     def holders_act(self, acts: list[tuple[int, int, int, str]]) -> None:
-        """Any of all holders there ever were; the last ones, whose leases may live, more often."""
+        """Holders use leases of the past; recent ones, which may be live, more often."""
         for wait_ms, pick, offset, operation in acts if self.leases else ():
             self.now += wait_ms
             uid, lease = self.leases[-1 - pick % len(self.leases)]
@@ -244,7 +244,7 @@ class Histories(RuleBasedStateMachine):
         self.latest = max(self.latest, self.now)
         self.now = self.latest - behind_ms
 
-    # What they hold
+    # Comparison of the content
 
     @invariant()
     def the_same_messages(self) -> None:

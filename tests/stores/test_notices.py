@@ -12,7 +12,7 @@ from chronoline.stores.notices import LocalWatch
 OWN = Notice(topic_uid=1, due=2)
 
 
-def test_whoever_hears_much_of_its_own_looks_for_the_rest_all_the_same(
+def test_own_notices_do_not_prevent_looks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moments = count(0, 0.004)
@@ -22,13 +22,13 @@ def test_whoever_hears_much_of_its_own_looks_for_the_rest_all_the_same(
     watch = LocalWatch(lambda: bool(next(looks)), look_every_s=0.01)
     heard = []
     for _ in range(20):
-        watch.tell(OWN)  # there is always something to hear
+        watch.tell(OWN)  # there is always a notice
         heard += watch.wait(1)
     assert Notice() in heard
     assert heard.count(OWN) == 20
 
 
-def test_a_watch_looks_no_more_often_than_it_was_told_to() -> None:
+def test_watch_keeps_to_its_look_interval() -> None:
     looks = count()
     watch = LocalWatch(lambda: bool(next(looks)), look_every_s=3_600)
     for _ in range(100):
@@ -37,7 +37,7 @@ def test_a_watch_looks_no_more_often_than_it_was_told_to() -> None:
     assert next(looks) == 0
 
 
-def test_a_watch_that_could_hear_nothing_says_so() -> None:
+def test_wait_raises_the_error_of_its_check() -> None:
     def check() -> None:
         raise RuntimeError("deaf")
 

@@ -59,7 +59,7 @@ ROLES: dict[Operation, tuple[Role, ...]] = {
     Operation.REDRIVE: (Role.SYSTEM,),
     Operation.DISCARD: (Role.SYSTEM,),
 }
-"""Who can be the one that calls: the contract has no way to say that another role does it."""
+"""The roles that can call each operation; the contract has no call for other roles."""
 
 METHODS: dict[str, Operation | None] = {
     "create": Operation.CREATE,
@@ -95,7 +95,7 @@ BESIDE_LEASE: dict[Operation, int | str] = {
     Operation.RETRY: LATER,
     Operation.BURY: "no use",
 }
-"""What a holder says beside its lease."""
+"""The arguments of a holder beside its lease."""
 PAIRS = [(role, operation) for operation, roles in ROLES.items() for role in roles]
 
 
@@ -147,7 +147,7 @@ def meet(line: Line, state: State, *, expires: bool) -> Met:
 
 
 def attempt(met: Met, operation: Operation, actor: Actor) -> Refusal | None:  # noqa: PLR0911
-    """Does it through the store and answers the refusal."""
+    """Makes the change in the store and returns the refusal."""
     store, uid, now = met.line.store, met.line.uid, met.line.now
     match operation, actor:
         case Operation.READ_BODY, _:
@@ -217,9 +217,9 @@ def dead_lettered(met: Met) -> Refusal | None:
 
 
 def purged(met: Met) -> Refusal | None:
-    """A purge names no ids: what it leaves is refused as the table says.
+    """Purges the store, which takes no ids. Returns the refusal of the table for a row that stays.
 
-    What it may remove is a mark, and that when the dedupe time is over.
+    A purge may remove only a mark, after its dedupe time.
     """
     before = met.snapshot()
     assert met.line.purge() == 0
@@ -246,7 +246,7 @@ def test_the_table_on_every_engine(make_line: MakeLine, role: Role, operation: O
 
 
 @pytest.mark.parametrize(("role", "operation"), list(product(Role, Operation)))
-def test_what_cannot_be_said_is_allowed_to_nobody(role: Role, operation: Operation) -> None:
+def test_role_without_a_method_is_denied(role: Role, operation: Operation) -> None:
     if role in ROLES[operation]:
         assert any(verdict is None for verdict in PERMISSIONS[role, operation].values()) or (
             role in (Role.OTHER_PRODUCER, Role.OTHER_CONSUMER)
@@ -260,12 +260,12 @@ def test_the_contract_has_no_other_methods() -> None:
     public = {name for name in vars(Store) if not name.startswith("_") and name != "capabilities"}
     assert public == set(METHODS)
     without_method = set(Operation) - set(METHODS.values())
-    # The system dead-letters inside of a lease; nobody updates a body.
+    # The system makes dead letters while it leases; no method updates a body.
     assert without_method == {Operation.UPDATE_BODY, Operation.DEAD_LETTER}
 
 
 def says_who(method: str) -> set[str]:
-    """In which ways a caller can say who it is."""
+    """Returns the kinds of callers that the parameters of a method name."""
     parameters = signature(getattr(Store, method)).parameters
     ways: dict[str, Callable[[str], bool]] = {
         "producer": lambda name: name in ("producer_group", "messages"),

@@ -1,8 +1,9 @@
-"""Query plans: one index serves each query, whatever the statistics say, and old rows slow nobody.
+"""Query plans: one index serves each query, whatever the statistics say, and old rows slow no query.
 
-Every named query of the two engines, with 0 to 500,000 rows. Not a second is measured here: plans are read,
-and steps of SQLite's machine and pages that PostgreSQL touched are counted, beside the same on a small fresh
-table.
+Every named query of the two engines runs on 0 to 500,000 rows. The tests measure no time: they read plans,
+and compare the steps of SQLite's virtual machine and the pages that PostgreSQL touches with those of a small
+fresh table. They use the private connection of the store, because only its session prepares statements as
+the store does.
 """
 
 import json
@@ -42,10 +43,10 @@ OLD_ROWS = 100_000
 NEW_ROWS = 1_000
 LATEST = NOW + 10 * 3_600_000
 BY_TOPIC = {"purge_dropped", "free_names", "forget_topics", "forget_topic"}
-"""What is left of a topic is found by the beginning of the key."""
+"""The rows of a topic are found by the prefix of the key."""
 
 
-def test_every_query_has_a_sample_and_every_sample_a_query() -> None:
+def test_queries_and_samples_match() -> None:
     assert samples.SQLITE.keys() == SQLITE_QUERIES.keys()
     assert samples.POSTGRES.keys() == POSTGRES_QUERIES.keys()
     assert SQLITE_QUERIES.keys() >= SQLITE_INDEXES.keys()
@@ -141,7 +142,7 @@ def test_sqlite_finds_messages_by_one_index_whatever_it_knows(
 
 
 def sqlite_steps(connection: sqlite3.Connection, name: str) -> int:
-    """How many steps of its machine SQLite takes for a query, over all cells."""
+    """Returns the steps of SQLite's virtual machine for a query, over all cells."""
     steps = 0
 
     def count() -> int:
@@ -160,7 +161,7 @@ def sqlite_steps(connection: sqlite3.Connection, name: str) -> int:
     return steps
 
 
-def test_what_was_leased_and_acked_does_not_slow_the_head_in_sqlite(tmp_path: Path) -> None:
+def test_acked_rows_do_not_slow_sqlite_reads(tmp_path: Path) -> None:
     old = fill_sqlite(str(tmp_path / "old.db"), OLD_ROWS)
     fresh = fill_sqlite(str(tmp_path / "fresh.db"), 0)
     lease = "UPDATE messages SET ts = ts + 60000, lock_consumer = 'c', version = version + 1"
@@ -231,7 +232,7 @@ def postgres_states(growing: PostgresStore) -> dict[str, dict[str, Plan]]:
             connection.execute(f"VACUUM {table}".encode())
             found[f"vacuumed at {size}"] = postgres_plans(growing)
         connection.execute(f"DELETE FROM {table}".encode())
-        # It often cannot give the pages back, since that needs a moment in which nobody reads.
+        # Vacuum often cannot free the pages, since that needs a moment without readers.
         connection.execute(f"VACUUM (ANALYZE, TRUNCATE off) {table}".encode())
         found["emptied"] = postgres_plans(growing)
         insert_postgres(connection, 0, NEW_ROWS)
@@ -298,7 +299,7 @@ def test_a_callers_session_reads_no_whole_table(
 
 
 def pages(connection: Connection, name: str) -> int:
-    """How many pages PostgreSQL touches for a query; what it changes is taken back."""
+    """Returns the pages that PostgreSQL touches for a query; changes are rolled back."""
     late = {"now": LATEST, "horizon": LATEST, "max_ts": LATEST}
     plan = plan_of(connection, name, ", ANALYZE, BUFFERS", **late)
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
@@ -328,7 +329,7 @@ def is_cared_for(connection: Connection) -> bool:
 
 
 @pytest.mark.usefixtures("hasty_autovacuum")
-def test_what_was_leased_and_acked_does_not_slow_the_head_in_postgres(
+def test_acked_rows_do_not_slow_postgres_reads(
     postgres_server: PostgresServer,
 ) -> None:
     lease = (
@@ -344,7 +345,7 @@ def test_what_was_leased_and_acked_does_not_slow_the_head_in_postgres(
             connection.execute("SET synchronous_commit = off")
             connection.execute(f"{lease} WHERE life = 0".encode())
             connection.execute(f"{ack} WHERE life = 0".encode())
-            # From here on the table cares for itself, by the settings that the store gave it.
+            # From here on autovacuum works by the settings that the store gave the table.
             connection.execute("ALTER TABLE chronoline.messages RESET (autovacuum_enabled)")
             while not is_cared_for(connection):
                 pass

@@ -1,4 +1,4 @@
-"""How long a process rests between two rounds of purging."""
+"""The pause of a process between two purge rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Ticks:
         self.pace = PurgePace(1.0, monotonic=lambda: self.now_s)
 
     def rounds(self, seconds: int, removed: int) -> list[int]:
-        """In which of the next seconds it purges."""
+        """Returns the seconds in which it purges."""
         found = []
         for second in range(seconds):
             self.now_s += 1
@@ -30,7 +30,7 @@ def test_rounds_become_rarer_while_there_is_nothing_to_remove() -> None:
     assert ticks.rounds(17, removed=0) == [0, 2, 6, 11, 16]
 
 
-def test_while_there_is_something_each_is_a_round() -> None:
+def test_rounds_follow_each_other_while_rows_remain() -> None:
     ticks = Ticks()
     ticks.rounds(17, removed=0)
     ticks.pace.purged(1)
@@ -38,7 +38,7 @@ def test_while_there_is_something_each_is_a_round() -> None:
 
 
 @pytest.mark.parametrize("rested_s", [0, 17])
-def test_who_hurries_has_the_next_round_at_once(rested_s: int) -> None:
+def test_hurry_starts_the_next_round_at_once(rested_s: int) -> None:
     ticks = Ticks()
     ticks.rounds(rested_s, removed=0)
     ticks.pace.hurry()

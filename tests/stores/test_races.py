@@ -62,7 +62,7 @@ def put_many(line: Line, count: int, due: int = NOW) -> tuple[str, ...]:
 
 
 def created(names: tuple[str, ...]) -> list[Event]:
-    """What `put_many` did, as the beginning of a history."""
+    """Returns the events of `put_many`, as the beginning of a history."""
     return [
         Event(id=each, version=NOW, did=Operation.CREATE, who="-", now=NOW, due=NOW, until=NOW)
         for each in names
@@ -70,7 +70,7 @@ def created(names: tuple[str, ...]) -> list[Event]:
 
 
 def did(events: list[Event], operation: Operation) -> Counter[str]:
-    """How often this was done to each message."""
+    """Returns the number of these operations on each message."""
     return Counter(event.id for event in events if event.did is operation)
 
 
@@ -87,9 +87,7 @@ def test_each_message_is_reserved_by_one_contender(line: Line, race: Race) -> No
     assert {each.version for each in found.values()} == {NOW + 1}
 
 
-def test_each_message_is_leased_by_one_of_those_who_saw_the_same_version(
-    line: Line, race: Race
-) -> None:
+def test_one_contender_leases_each_version(line: Line, race: Race) -> None:
     names = put_many(line, 100)
     events = race.events(LeaseAll(line.topic, tuple((name, NOW) for name in names)))
     assert did(events, Operation.LEASE) == dict.fromkeys(names, 1)
@@ -106,10 +104,10 @@ def test_concurrent_creates_of_an_id_make_one_message(line: Line, race: Race) ->
     assert bodies.found == winners
 
 
-# The rules hold whatever comes together
+# The rules hold under concurrency
 
 
-def test_whatever_many_hands_do_at_once_follows_the_rules(make_line: MakeLine, race: Race) -> None:
+def test_concurrent_operations_follow_the_rules(make_line: MakeLine, race: Race) -> None:
     line = make_line(dedupe_ms=30, max_attempts=1_000_000)
     names = put_many(line, 6)
     events = created(names) + race.events(Brawl(line.topic, names, steps=60))
@@ -124,13 +122,13 @@ def test_whatever_many_hands_do_at_once_follows_the_rules(make_line: MakeLine, r
             assert history[-1].did in (Operation.ACK, Operation.CANCEL)
 
 
-def test_a_request_that_is_said_twice_changes_nothing_more(make_line: MakeLine, race: Race) -> None:
+def test_repeated_request_changes_nothing_more(make_line: MakeLine, race: Race) -> None:
     line = make_line(max_attempts=1_000_000)
     names = put_many(line, 6)
     check(created(names) + race.events(Brawl(line.topic, names, steps=40, twice=True)))
 
 
-def test_an_owner_and_a_consumer_do_not_both_take_a_message(line: Line, race: Race) -> None:
+def test_owner_and_consumer_do_not_both_delete_a_message(line: Line, race: Race) -> None:
     names = put_many(line, 60)
     events = created(names) + race.events(OwnOrConsume(line.topic, names))
     check(events)
@@ -144,7 +142,7 @@ def test_an_owner_and_a_consumer_do_not_both_take_a_message(line: Line, race: Ra
     assert line.store.lookup(line.uid, names) == {}
 
 
-def test_a_reservation_ahead_waits_for_the_end_of_a_lease(line: Line, race: Race) -> None:
+def test_reservation_ahead_waits_for_lease_end(line: Line, race: Race) -> None:
     names = put_many(line, 60)
     for place in range(0, 60, 3):
         line.reserve("before", limit=3, lease_ms=10 + place)
@@ -158,9 +156,7 @@ def test_a_reservation_ahead_waits_for_the_end_of_a_lease(line: Line, race: Race
 # Purging
 
 
-def test_purging_leaves_alone_what_is_created_and_leased_meanwhile(
-    make_line: MakeLine, race: Race
-) -> None:
+def test_purge_leaves_concurrent_creates_and_leases_alone(make_line: MakeLine, race: Race) -> None:
     line = make_line(dedupe_ms=10)
     names = put_many(line, 200)
     line.cancel(*names)
@@ -176,7 +172,7 @@ def test_purging_leaves_alone_what_is_created_and_leased_meanwhile(
     assert {each.id: each.ts for each in found.values() if each.lock_consumer} == leased
 
 
-def test_many_who_purge_at_once_remove_everything_once(make_line: MakeLine, race: Race) -> None:
+def test_concurrent_purges_remove_each_row_once(make_line: MakeLine, race: Race) -> None:
     marks, dead, dropped = (
         make_line(dedupe_ms=10),
         make_line(dead_letters=False, max_attempts=1),
@@ -196,7 +192,7 @@ def test_many_who_purge_at_once_remove_everything_once(make_line: MakeLine, race
     put_many(marks, 400)  # and so are the ids
 
 
-def test_a_stale_holder_does_not_fit_a_message_that_was_purged_and_created_again(
+def test_stale_lease_does_not_fit_a_recreated_message(
     make_line: MakeLine,
 ) -> None:
     line = make_line(dead_letters=False, max_attempts=1, dedupe_ms=0)
@@ -215,7 +211,7 @@ def test_a_stale_holder_does_not_fit_a_message_that_was_purged_and_created_again
     assert line.stale_answers(stale) == {"stale"}
 
 
-def test_whoever_looks_sees_what_was_answered_before(line: Line) -> None:
+def test_reads_see_every_answered_change(line: Line) -> None:
     put_many(line, 300)
     done = threading.Event()
 

@@ -1,7 +1,7 @@
-"""A process that writes until it is killed, and says what it does: `python -m tests.stores.writer`.
+"""A process that writes until it is killed, and reports each change: `python -m tests.stores.writer`.
 
 Before a change it says "try", and when the store has answered "done", each time as one line of JSON that is
-on its way to the parent before it goes on. What was done is what the parent may rely on.
+on its way to the parent before it goes on. The parent relies on the lines with "done".
 """
 
 import json

@@ -45,7 +45,7 @@ class Scenario:
         self._ids: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._letters: dict[tuple[str, str], list[Timer]] = {}
-        # What a node has dealt with and has not told to those that leave.
+        # Timers that a node has settled and not yet reported to leaving nodes.
         self._taken: dict[str, list[tuple[int, int]]] = {}
 
     def run(self, command: str) -> list[str]:
@@ -144,7 +144,7 @@ class Scenario:
             self._letters.setdefault((node, other), []).append(change.timer)
 
     def _do_holders(self, name: str) -> Iterator[str]:
-        """Who would pop it, by level."""
+        """Returns the nodes that would pop it, by level."""
         levels = []
         for node, replica in sorted(self._nodes.items()):
             timer = replica.get(self._ids[name])
@@ -152,7 +152,7 @@ class Scenario:
                 levels.append((timer.replicas.index(node), node))
         yield " ".join(f"{level}:{node}" for level, node in sorted(levels))
 
-    # What is to be seen
+    # Expected lines
 
     def _post(self, sender: str) -> Iterator[str]:
         for to, timers in sorted(self._nodes[sender].take_messages().items()):

@@ -49,7 +49,7 @@ Answering = Callable[[Popped], Awaitable[int | web.Response]]
 
 @dataclass
 class Receiver:
-    """Takes callbacks, and answers as it is told to."""
+    """Receives callbacks, and answers by `answer`."""
 
     port: int = 0
     popped: list[Popped] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Receiver:
         return web.Response(status=answer) if isinstance(answer, int) else answer
 
     async def until(self, enough: Callable[[list[Popped]], bool]) -> list[Popped]:
-        """Waits until so much has come."""
+        """Waits for this number of callbacks."""
         async with self._more:
             await self._more.wait_for(lambda: enough(self.popped))
         return self.popped

@@ -1,4 +1,4 @@
-"""Nodes in made-up time on a network that delays, doubles and loses; disks that keep what was saved.
+"""Simulated nodes on a network that delays, doubles and loses messages; disks keep saved records.
 
 Calls wait for a place at their receiver, and take the time that it takes to answer.
 
@@ -36,13 +36,13 @@ class Pop:
 
 @dataclass
 class SimulatedNode:
-    """A replica, its disk, and what it could not tell."""
+    """A replica, its disk, and its undelivered records."""
 
     replica: Replica
     # How far this node's clock is ahead of the simulation's.
     offset_ms: int
     disk: dict[int, Timer] = field(default_factory=dict)
-    # Who has a timer too, on disk as well.
+    # The other nodes that keep a timer on disk.
     confirmed: dict[int, set[str]] = field(default_factory=dict)
     missed: dict[str, set[int]] = field(default_factory=dict)
     is_up: bool = True
@@ -153,7 +153,7 @@ class Simulation:
     def _offer(
         self, sender: str, timer: Timer, others: Iterable[str]
     ) -> tuple[list[str], Timer | None]:
-        """Tells others at once; answers who took it, or a newer version of somebody's."""
+        """Sends a record to others; returns those that took it, or a newer version."""
         confirmed: list[str] = []
         for other in others:
             if not self.reachable(sender, other):
@@ -294,7 +294,7 @@ class Simulation:
         self.now_ms = max(self.now_ms, to_ms)
 
     def _moments(self, node: SimulatedNode) -> Iterator[int]:
-        """When there is something to do at a node."""
+        """Returns the next time at which a node has work."""
         if (wakes_ms := node.replica.wake_at()) is not None:
             yield wakes_ms - node.offset_ms
         for each in node.calls:

@@ -1,4 +1,7 @@
-"""Timers that wait for a place at their host: in what order they are called, and what becomes of them."""
+"""The queue of calls: the order of the calls to a host, and changes of queued timers.
+
+The tests of a node read its private tasks: no public member shows the calls under way.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.callbacks.caller import CallLimits, Place
+from chronoline.callbacks.caller import CallLimits, Place, place_of
 from chronoline.timers.call_queue import CallQueue
 from tests.timers.scene import HOUR_MS, all_calling, timer
 from tests.waiting import run_scene, until
@@ -28,7 +31,7 @@ def _take_all(queue: CallQueue) -> list[tuple[Place, int]]:
     return taken
 
 
-def test_no_more_are_taken_than_a_host_may_have() -> None:
+def test_calls_of_a_host_are_bounded() -> None:
     queue = _queue()
     for timer_id in range(5):
         queue.put(_ONE, timer_id)
@@ -101,7 +104,7 @@ def test_changed_timer_is_neither_popped_nor_failed(tmp_path: Path, replaced: bo
                     method, body = "PUT", timer(receiver.uri, interval_ms=HOUR_MS)
                 assert (await nodes.ask(method, f"/timers/{each['id']}", body)).status == 200
             answers.set()
-            await until(lambda: not len(node._queue) and not node._tasks)
+            await until(lambda: not node.waiting_at(place_of(receiver.uri)) and not node._tasks)
             assert len(receiver.popped) == 1
             text = node.metrics.text().decode()
             assert "chronoline_timers_pops_total 1.0" in text
@@ -115,21 +118,21 @@ def test_queued_timers_have_no_tasks(tmp_path: Path) -> None:
     async def scene() -> None:
         async with all_calling(tmp_path, 20) as (receiver, nodes, answers):
             node = nodes.node(0)
-            assert (len(node._tasks), len(node._queue)) == (1, 19)
+            assert (len(node._tasks), node.waiting_at(place_of(receiver.uri))) == (1, 19)
             answers.set()
             await receiver.count(20)
 
     run_scene(scene)
 
 
-def test_pops_that_pass_while_a_timer_is_queued_are_counted_as_missed(tmp_path: Path) -> None:
+def test_pops_during_a_queued_call_count_as_missed(tmp_path: Path) -> None:
     async def scene() -> None:
         async with all_calling(tmp_path, 1) as (receiver, nodes, answers):
             node = nodes.node(0)
             body = timer(receiver.uri, interval_ms=20, repeat_for_ms=HOUR_MS, opaque="beat")
             made = await nodes.ask("POST", "/timers", body)
             timer_id = int(made.location.rpartition("/")[2][:16], 16)
-            await until(lambda: len(node._queue) == 1)
+            await until(lambda: node.waiting_at(place_of(receiver.uri)) == 1)
             queued = node.replica.get(timer_id)
             assert queued is not None
             await until(lambda: node.now_ms() > queued.start_ms + 100)

@@ -1,4 +1,4 @@
-"""Whatever network, disks and operators do: nothing is lost, nothing early, nothing comes back."""
+"""Random histories of networks, disks and operators: nothing is lost, early, or revived."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Histories(RuleBasedStateMachine):
         attempts = Attempts(most=10_000, longest_wait_ms=2_000)
         self.cluster = Simulation(_NAMES[:3], attempts=attempts, calls_at_once=1)
         self.cluster.on_call = self._call_begins
-        # What may be in force, by timer: the last change that all keepers took and those after it, which only
-        # some took. None is a deletion. Sides of a split network do not agree on which came last.
+        # The possible states of each timer: the last change that all keepers took and the later ones that
+        # only some took. None is a deletion. Sides of a split network do not agree on which came last.
         self.wanted: dict[int, list[tuple[Plan | None, int]]] = {}
-        # What was replaced or deleted for all: the labels that are to be seen no more.
+        # The labels that were replaced or deleted everywhere and may not pop again.
         self.gone: set[str] = set()
         # By label, the nodes that answered that it was replaced or deleted.
         self.gone_at: dict[str, set[str]] = {}
@@ -214,7 +214,7 @@ class Histories(RuleBasedStateMachine):
         self.cluster.catch_up()
 
     def _holders(self, timer_id: int) -> list[str]:
-        """Who would pop a timer, by level."""
+        """Returns the nodes that would pop a timer, by level."""
         holders = []
         for name, node in self.cluster.nodes.items():
             timer = node.replica.get(timer_id)
@@ -223,7 +223,7 @@ class Histories(RuleBasedStateMachine):
         return [name for _, name in sorted(holders)]
 
     def _one_on_each_level(self) -> None:
-        """While timers move: always somebody who pops it first, and never two."""
+        """Checks that a moving timer always has exactly one node of the first level."""
         self.cluster.deliver_all()
         for timer_id in self.factors:
             levels = []

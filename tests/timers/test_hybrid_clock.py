@@ -1,4 +1,4 @@
-"""The clock behind versions: later changes get higher numbers, and nothing carries it away."""
+"""The clock of versions: later changes get higher numbers, and no record moves it too far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _clock() -> HybridClock:
     return HybridClock("a/life", bound_ms=_BOUND_MS)
 
 
-def test_later_change_has_the_higher_number_though_neither_node_heard_of_the_other() -> None:
+def test_later_change_has_the_higher_number_without_contact() -> None:
     one, other = _clock(), HybridClock("b/life", bound_ms=_BOUND_MS)
     earlier = [one.next(_WALL_MS) for _ in range(500)]
     assert other.next(_WALL_MS + 1) > max(earlier)
@@ -54,7 +54,7 @@ def test_version_beyond_the_bound_is_refused_and_not_followed() -> None:
     assert "days ahead" in (clock.problem(1 << 62, _WALL_MS) or "")
 
 
-def test_clock_set_back_beyond_the_bound_gives_versions_of_now_in_another_name() -> None:
+def test_clock_rollback_beyond_the_bound_changes_the_giver() -> None:
     clock = _clock()
     first = clock.next(_WALL_MS)
     clock.next(_WALL_MS + 2 * _BOUND_MS)
@@ -69,7 +69,7 @@ def test_clock_set_back_within_the_bound_goes_on_counting() -> None:
     assert clock.next(_WALL_MS - _BOUND_MS) == Version(first.number + 1, first.giver)
 
 
-def test_timer_that_is_far_ahead_goes_on_by_itself() -> None:
+def test_version_far_ahead_does_not_move_the_clock() -> None:
     clock = _clock()
     far = 1 << 53
     assert clock.next(_WALL_MS, above=far).number == far + 1

@@ -47,5 +47,5 @@ def test_a_name_is_read_as_it_was_written(name: TimerName) -> None:
         "references",
     ],
 )
-def test_what_is_no_name_is_told(text: str) -> None:
+def test_invalid_name_is_refused(text: str) -> None:
     assert parse_name(text) is None

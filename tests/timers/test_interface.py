@@ -1,4 +1,4 @@
-"""The interface that clients of the original know, asked of a real node."""
+"""The HTTP interface of Metaswitch Chronos, on a real node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import run_scene, until
 _FAR_MS = 3_600_000
 
 
-def test_a_timer_pops_after_its_interval_with_what_it_was_given(tmp_path: Path) -> None:
+def test_timer_pops_after_its_interval_with_its_body(tmp_path: Path) -> None:
     async def scene() -> None:
         async with receiving() as receiver, cluster(tmp_path) as nodes:
             asked_s = asyncio.get_running_loop().time()
@@ -62,10 +62,10 @@ _EVERYTHING = {
         "tag-info": [{"type": "CALL", "count": 2}, {"type": "REG"}, {"type": "X", "count": 0}]
     },
 }
-"""As the original documents it, with all that may be left out."""
+"""The documented request of Metaswitch Chronos, with every optional field."""
 
 
-def test_a_request_with_everything_that_is_documented(tmp_path: Path) -> None:
+def test_request_with_every_documented_field(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:
             made = await nodes.ask("POST", "/timers", _EVERYTHING)
@@ -93,7 +93,7 @@ def test_a_request_with_everything_that_is_documented(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nothing", [{}, {"repeat-for": 0}, {"repeat-for-ms": 0}])
-def test_one_of_no_interval_pops_once_and_at_once(tmp_path: Path, nothing: dict[str, int]) -> None:
+def test_timer_without_interval_pops_once_at_once(tmp_path: Path, nothing: dict[str, int]) -> None:
     async def scene() -> None:
         async with receiving() as receiver, cluster(tmp_path) as nodes:
             body = {**timer(receiver.uri), "timing": {"interval": 0, **nothing}}
@@ -162,7 +162,7 @@ def test_a_client_may_choose_the_id(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_one_that_never_fires_is_taken_and_forgotten(tmp_path: Path) -> None:
+def test_timer_that_never_fires_is_accepted_and_forgotten(tmp_path: Path) -> None:
     async def scene() -> None:
         async with receiving() as receiver, cluster(tmp_path) as nodes:
             body = timer(receiver.uri, interval_ms=20, repeat_for_ms=10)
@@ -274,7 +274,7 @@ _RECORDS = "POST /cluster/records"
         ("GET /%00%1b%ff", None, 404, "nothing"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_invalid_request_gets_a_reason(
     tmp_path: Path, request_line: str, body: Any, status: int, word: str
 ) -> None:
     method, path = request_line.split()
@@ -314,7 +314,7 @@ _HEAD = b"POST /timers HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     ],
     ids=lambda each: str(each[-40:]) if len(each) > 3 else "",
 )
-def test_what_is_no_request_ends_nothing(
+def test_malformed_request_stops_nothing(
     tmp_path: Path, request_bytes: bytes, status: bytes
 ) -> None:
     async def scene() -> None:
@@ -329,7 +329,7 @@ def test_what_is_no_request_ends_nothing(
     run_scene(scene)
 
 
-def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+def test_missing_body_times_out() -> None:
     async def scene() -> None:
         protocol = BaseProtocol(asyncio.get_running_loop())
         protocol.connection_made(asyncio.Transport())
@@ -343,7 +343,7 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     run_scene(scene)
 
 
-def test_a_page_of_a_resync_as_the_original_answers_it(tmp_path: Path) -> None:
+def test_resync_page_matches_metaswitch_chronos(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:
             (other,) = free_addresses(1)
@@ -369,7 +369,7 @@ def test_a_page_of_a_resync_as_the_original_answers_it(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_what_is_too_much_is_refused(tmp_path: Path) -> None:
+def test_timers_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, most_timers=2) as nodes:
             answers: list[Answered] = []
@@ -390,10 +390,8 @@ def test_what_is_too_much_is_refused(tmp_path: Path) -> None:
         ("POST /cluster/known", {"ids": []}),
     ],
 )
-def test_a_node_that_still_reads_its_journal_takes_nothing_in(
-    tmp_path: Path, request_line: str, body: Any
-) -> None:
-    """What is in the journal is older, and would be laid over it."""
+def test_loading_node_refuses_changes(tmp_path: Path, request_line: str, body: Any) -> None:
+    """The journal is older, and would overwrite the change."""
     method, path = request_line.split()
 
     async def scene() -> None:
@@ -408,7 +406,7 @@ def test_a_node_that_still_reads_its_journal_takes_nothing_in(
     run_scene(scene)
 
 
-def test_a_timer_that_is_on_fewer_nodes_than_wanted_is_not_called_stored(tmp_path: Path) -> None:
+def test_timer_with_too_few_copies_is_unavailable(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 2, least_copies=2) as nodes:
             assert (await nodes.ask("POST", "/timers", _OK)).headers["X-Copies"] == "2/2"

@@ -8,7 +8,7 @@ from chronoline.runtime.metrics import gauge
 from chronoline.timers.metrics import TimersMetrics
 
 
-def test_every_family_has_its_type_and_the_labels_of_the_settings() -> None:
+def test_families_have_their_type_and_configured_labels() -> None:
     metrics = TimersMetrics({"cluster": "eu-1"})
     tags = {"a": 1.0, 'odd "tag"': 2.0}
     metrics.watch(

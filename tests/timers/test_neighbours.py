@@ -1,4 +1,4 @@
-"""What nodes and processes know of each other: who is there, who has what, who has the journal."""
+"""Knowledge between nodes and processes: liveness, kept timers, the owner of the journal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from aiohttp import web
 
 from chronoline.core.errors import StoreFull, StoreUnavailable
 from chronoline.node.timer_service import ServiceOptions, TimerService
-from chronoline.timers import peers, replica
-from chronoline.timers import views as looking
+from chronoline.timers import peers, replica, views
 from chronoline.timers.intake import RecordIntake
 from chronoline.timers.node import TimerNode
 from chronoline.timers.peers import Link, Peer
@@ -53,9 +52,7 @@ def test_a_journal_is_for_one_process(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_a_node_that_dies_is_seen_to_be_away_although_it_is_told_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_peer_notices_a_dead_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "_LOOK_AFTER_S", 0.02)
 
     async def scene() -> None:
@@ -71,7 +68,7 @@ def test_a_node_that_dies_is_seen_to_be_away_although_it_is_told_nothing(
     run_scene(scene)
 
 
-def test_one_that_stops_is_told_from_one_that_is_dead(tmp_path: Path) -> None:
+def test_stopped_node_differs_from_a_dead_one(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 2) as nodes:
             await nodes.services[nodes.names[1]].stop()
@@ -91,7 +88,7 @@ def test_one_that_stops_is_told_from_one_that_is_dead(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_a_timer_is_deleted_everywhere_by_a_name_that_knows_of_fewer_copies(tmp_path: Path) -> None:
+def test_name_with_fewer_copies_deletes_everywhere(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
             timer_id = nodes.kept_by(1, 2)
@@ -103,7 +100,7 @@ def test_a_timer_is_deleted_everywhere_by_a_name_that_knows_of_fewer_copies(tmp_
     run_scene(scene)
 
 
-def test_whoever_is_not_confirmed_to_have_a_timer_is_told_by_those_who_have_it(
+def test_unconfirmed_keeper_is_updated_by_the_others(
     tmp_path: Path,
 ) -> None:
     async def scene() -> None:
@@ -119,7 +116,7 @@ def test_whoever_is_not_confirmed_to_have_a_timer_is_told_by_those_who_have_it(
     run_scene(scene)
 
 
-def test_timers_of_a_node_that_is_dead_for_good_have_as_many_copies_again(tmp_path: Path) -> None:
+def test_resync_restores_the_copies_of_a_removed_node(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
             for at in range(30):
@@ -135,7 +132,7 @@ def test_timers_of_a_node_that_is_dead_for_good_have_as_many_copies_again(tmp_pa
     run_scene(scene)
 
 
-def test_a_node_that_refuses_a_record_has_not_taken_it() -> None:
+def test_refused_record_counts_as_not_taken() -> None:
     async def scene() -> None:
         async def refuse(_: Popped) -> int:
             return 401
@@ -161,9 +158,7 @@ def test_a_node_that_refuses_a_record_has_not_taken_it() -> None:
     run_scene(scene)
 
 
-def test_no_timer_is_taken_in_while_little_disk_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nearly_full_disk_refuses_timers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:
             made = await nodes.ask("POST", "/timers", timer(NOWHERE, interval_ms=HOUR_MS))
@@ -181,7 +176,7 @@ def test_no_timer_is_taken_in_while_little_disk_is_left(
     run_scene(scene)
 
 
-def test_a_node_that_stops_does_not_begin_the_calls_that_wait_for_their_turn(
+def test_stopping_node_begins_no_queued_calls(
     tmp_path: Path,
 ) -> None:
     async def scene() -> None:
@@ -198,10 +193,10 @@ def test_a_node_that_stops_does_not_begin_the_calls_that_wait_for_their_turn(
     run_scene(scene)
 
 
-def test_a_page_of_timers_ends_before_it_takes_long_and_none_is_passed_over(
+def test_timer_pages_are_bounded_and_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "_MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(views, "_MOST_LOOKED_AT", 2)
 
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:
@@ -225,7 +220,7 @@ def test_a_page_of_timers_ends_before_it_takes_long_and_none_is_passed_over(
     run_scene(scene)
 
 
-def test_a_node_that_starts_tells_nobody_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starting_node_does_not_announce_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "_LOOK_AFTER_S", 0.01)
 
     async def scene() -> None:
@@ -260,7 +255,7 @@ def test_a_node_that_starts_tells_nobody_that_it_is_there(monkeypatch: pytest.Mo
     run_scene(scene)
 
 
-def test_a_deletion_is_remembered_until_everybody_was_told(
+def test_deletion_is_remembered_until_every_keeper_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """INVARIANT 34: also by those that never knew how long the timer would have lived."""
@@ -293,7 +288,7 @@ def test_a_deletion_is_remembered_until_everybody_was_told(
     run_scene(scene)
 
 
-def test_what_was_taken_in_a_first_try_is_not_called_unchanged_after_a_second(
+def test_change_taken_by_a_first_try_may_pop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """INVARIANT 36."""
@@ -326,8 +321,8 @@ def test_what_was_taken_in_a_first_try_is_not_called_unchanged_after_a_second(
     run_scene(scene)
 
 
-def test_a_node_that_has_too_much_to_write_takes_nothing_in(tmp_path: Path) -> None:
-    """INVARIANT 36: what it says was not changed is not there."""
+def test_node_with_a_full_journal_queue_refuses_timers(tmp_path: Path) -> None:
+    """INVARIANT 36: a refused timer does not exist."""
 
     async def scene() -> None:
         async with cluster(tmp_path) as nodes:
@@ -354,7 +349,7 @@ def test_a_node_that_has_too_much_to_write_takes_nothing_in(tmp_path: Path) -> N
     run_scene(scene)
 
 
-def test_a_client_that_goes_away_amid_its_body_is_nothing_to_log(
+def test_aborted_request_body_is_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene() -> None:

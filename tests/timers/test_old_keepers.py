@@ -1,4 +1,4 @@
-"""Timers that have moved: whoever kept them before, or keeps them now, hears of what becomes of them."""
+"""Timers that have moved: their former and current keepers learn of every change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def _state(nodes: Cluster, timer_id: int, at: int) -> str:
     return str(shown.json["state"]) if shown.status == 200 else "unknown"
 
 
-def test_a_name_of_before_the_cluster_shrank_reaches_all_who_keep_the_timer_now(
+def test_old_name_reaches_the_current_keepers(
     tmp_path: Path,
 ) -> None:
     """INVARIANT 34, asked of a node that knows nothing of the timer."""
@@ -59,7 +59,7 @@ def test_a_name_of_before_the_cluster_shrank_reaches_all_who_keep_the_timer_now(
     run_scene(scene)
 
 
-def test_one_that_kept_it_and_was_down_when_it_was_deleted_hears_of_it(tmp_path: Path) -> None:
+def test_former_keeper_learns_of_a_deletion(tmp_path: Path) -> None:
     """INVARIANT 34, after the timer has got another keeper."""
 
     async def scene() -> None:
@@ -89,8 +89,8 @@ async def _is_deleted(nodes: Cluster, timer_id: int) -> bool:
     return await _state(nodes, timer_id, 0) == "deleted"
 
 
-def test_node_does_not_take_over_what_it_merely_heard_of(tmp_path: Path) -> None:
-    """INVARIANT 34: who remembers a timer that others keep does not hear that it was deleted."""
+def test_former_keeper_does_not_revive_a_deleted_timer(tmp_path: Path) -> None:
+    """INVARIANT 34: a node that only remembers a timer does not learn of its deletion."""
 
     async def scene() -> None:
         stays, joins = names = free_addresses(2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.callbacks.caller import CallLimits
+from chronoline.callbacks.caller import CallLimits, place_of
 from chronoline.timers import queue_balancer
 from chronoline.timers.membership import replicas_of
 from tests.timers.scene import Cluster, Popped, cluster, receiving, timer
@@ -25,7 +25,7 @@ def _ids_led_by_first(nodes: Cluster) -> list[int]:
 
 
 @pytest.mark.parametrize("answers_requests", [True, False])
-def test_node_with_a_long_queue_cedes_calls_that_are_made_once(
+def test_ceded_calls_of_a_long_queue_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers_requests: bool
 ) -> None:
     """A node of an older release knows no such request: then each calls its own."""
@@ -49,11 +49,11 @@ def test_node_with_a_long_queue_cedes_calls_that_are_made_once(
                 assert made.headers["X-Copies"] == "2/2"
             if answers_requests:
                 await receiver.count(2 * _AT_ONCE)
-                await until(lambda: len(second._queue) > 0)
-                assert len(first._queue) < _TIMERS - 2 * _AT_ONCE
+                await until(lambda: second.waiting_at(place_of(receiver.uri)) > 0)
+                assert first.waiting_at(place_of(receiver.uri)) < _TIMERS - 2 * _AT_ONCE
             else:
                 await receiver.count(_AT_ONCE)
-                await until(lambda: len(first._queue) == _TIMERS - _AT_ONCE)
+                await until(lambda: first.waiting_at(place_of(receiver.uri)) == _TIMERS - _AT_ONCE)
             answers.set()
             await receiver.count(_TIMERS)
             await until(lambda: not any(nodes.node(at).replica.tally.waiting for at in (0, 1)))

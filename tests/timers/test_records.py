@@ -117,7 +117,7 @@ def test_change_that_follows_a_journal_of_small_versions_wins() -> None:
     assert replica.receive(change.timer, _NOW_MS).plan is None
 
 
-def test_record_that_follows_the_one_here_is_taken_though_clocks_were_set_back() -> None:
+def test_following_record_is_accepted_after_clock_rollback() -> None:
     replica = Replica("a", Membership(("a",)), life="1")
     held = Reader().timer(_record(version=1 << 52), _NOW_MS)
     replica.put_back(held, _NOW_MS)

@@ -1,4 +1,4 @@
-"""What nodes decide, in made-up time."""
+"""The decisions of replicas, in simulated time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _begun(replica: Replica, now_ms: int) -> Call:
     return call
 
 
-def test_the_first_replica_pops_and_the_others_hear_of_it() -> None:
+def test_first_replica_pops_and_informs_the_others() -> None:
     cluster, nodes, asked_ms = _cluster(_plan(pops=3, factor=3))
     _run(cluster, 60_000, every_ms=10)
     assert [(pop.node, pop.sequence) for pop in cluster.pops] == [(nodes[0], n) for n in (1, 2, 3)]
@@ -61,7 +61,7 @@ def test_the_first_replica_pops_and_the_others_hear_of_it() -> None:
     assert all(cluster.nodes[node].replica.tally.waiting == 0 for node in nodes)
 
 
-def test_a_backup_pops_after_its_skew_if_the_first_is_dead() -> None:
+def test_backup_of_a_dead_replica_pops_after_its_skew() -> None:
     cluster, nodes, asked_ms = _cluster(_plan(pops=2, factor=3))
     cluster.kill(nodes[0])
     _run(cluster, 60_000, every_ms=10)
@@ -78,7 +78,7 @@ def test_a_backup_pops_after_its_skew_if_the_first_is_dead() -> None:
     dead=st.integers(0, 2),
     clocks=st.permutations("abc"),
 )
-def test_it_pops_within_twice_its_interval_whoever_is_dead(
+def test_timer_pops_within_twice_its_interval(
     interval_ms: int, factor: int, dead: int, clocks: list[str]
 ) -> None:
     """INVARIANT 32, for short ones as well, if one of its replicas lives."""
@@ -93,7 +93,7 @@ def test_it_pops_within_twice_its_interval_whoever_is_dead(
     del clocks
 
 
-def test_a_backup_that_stands_still_again_and_again_pops_all_the_same() -> None:
+def test_repeatedly_frozen_backup_still_pops() -> None:
     cluster, nodes, asked_ms = _cluster(_plan())
     cluster.kill(nodes[0])
     backup = cluster.nodes[nodes[1]].replica
@@ -103,7 +103,7 @@ def test_a_backup_that_stands_still_again_and_again_pops_all_the_same() -> None:
     assert [(pop.node, pop.at_ms - asked_ms) for pop in cluster.pops] == [(nodes[1], 12_000)]
 
 
-def test_nobody_waits_for_a_node_that_stops_in_order() -> None:
+def test_backups_do_not_wait_for_a_stopped_node() -> None:
     cluster, nodes, asked_ms = _cluster(_plan(pops=2, factor=3))
     cluster.leave(nodes[0])
     _run(cluster, 15_000, every_ms=10)
@@ -113,7 +113,7 @@ def test_nobody_waits_for_a_node_that_stops_in_order() -> None:
     assert [(pop.node, pop.at_ms - asked_ms) for pop in cluster.pops[1:]] == [(nodes[2], 20_000)]
 
 
-def test_one_that_stopped_in_order_and_is_back_pops_again_and_nobody_else_does() -> None:
+def test_restarted_node_pops_alone_again() -> None:
     cluster, nodes, asked_ms = _cluster(_plan(factor=3))
     cluster.leave(nodes[0])
     _run(cluster, 5_000, every_ms=10)
@@ -122,7 +122,7 @@ def test_one_that_stopped_in_order_and_is_back_pops_again_and_nobody_else_does()
     assert [(pop.node, pop.at_ms - asked_ms) for pop in cluster.pops] == [(nodes[0], 10_000)]
 
 
-def test_one_that_dies_after_it_came_back_is_waited_for_as_any_other() -> None:
+def test_backup_waits_for_a_node_that_died_after_restart() -> None:
     cluster, nodes, asked_ms = _cluster(_plan(factor=2))
     cluster.leave(nodes[0])
     cluster.start(nodes[0])
@@ -131,7 +131,7 @@ def test_one_that_dies_after_it_came_back_is_waited_for_as_any_other() -> None:
     assert [(pop.node, pop.at_ms - asked_ms) for pop in cluster.pops] == [(nodes[1], 12_000)]
 
 
-def test_one_of_no_interval_pops_at_once_and_once() -> None:
+def test_timer_without_interval_pops_once_at_once() -> None:
     cluster, nodes, asked_ms = _cluster(
         Plan(interval_ms=0, repeat_for_ms=0, uri="u", opaque="x", factor=2)
     )
@@ -141,14 +141,14 @@ def test_one_of_no_interval_pops_at_once_and_once() -> None:
     ]
 
 
-def test_one_that_ends_before_it_pops_never_does() -> None:
+def test_timer_that_ends_before_its_pop_never_pops() -> None:
     plan = Plan(interval_ms=5_000, repeat_for_ms=4_999, uri="u", opaque="x", factor=2)
     cluster, _, _ = _cluster(plan)
     _run(cluster, 30_000, every_ms=100)
     assert cluster.pops == []
 
 
-def test_a_replaced_timer_pops_as_the_new_one_says() -> None:
+def test_replaced_timer_pops_by_its_new_plan() -> None:
     cluster, _, asked_ms = _cluster(_plan(label="old"))
     cluster.advance(asked_ms + 4_000)
     assert cluster.change("b", _ID, _plan(20_000, label="new"), factor=2)
@@ -160,9 +160,7 @@ def test_a_replaced_timer_pops_as_the_new_one_says() -> None:
 
 @pytest.mark.parametrize("away_ms", [1_000, 8_000, 15_000, 1_200_000, 8_000_000])
 @pytest.mark.parametrize("place", [0, 1])
-def test_what_was_deleted_while_a_replica_was_down_does_not_come_back(
-    away_ms: int, place: int
-) -> None:
+def test_deletion_during_an_outage_is_final(away_ms: int, place: int) -> None:
     """INVARIANT 34. Also if the others have forgotten it meanwhile: they had confirmed it once."""
     cluster, nodes, _ = _cluster(_plan())
     cluster.kill(nodes[place])
@@ -182,14 +180,14 @@ def _all_down_for(cluster: Simulation, ms: int) -> None:
         cluster.start(node)
 
 
-def test_due_once_while_all_were_down_is_called_once() -> None:
+def test_single_pop_missed_by_all_is_called_once() -> None:
     cluster, _, _ = _cluster(_plan())
     _all_down_for(cluster, 3_600_000)
     _run(cluster, 60_000, every_ms=10)
     assert {pop.sequence for pop in cluster.pops} == {1}
 
 
-def test_due_once_while_all_were_down_is_not_retried_past_its_end() -> None:
+def test_single_pop_missed_by_all_is_not_retried() -> None:
     cluster, nodes, _ = _cluster(_plan())
     _all_down_for(cluster, 3_600_000)
     tried: list[str] = []
@@ -199,7 +197,7 @@ def test_due_once_while_all_were_down_is_not_retried_past_its_end() -> None:
     assert tried == [nodes[0]]
 
 
-def test_repeated_timer_is_over_when_all_were_down_past_its_end() -> None:
+def test_repeated_timer_ends_during_a_full_outage() -> None:
     cluster, nodes, _ = _cluster(_plan(pops=2))
     _all_down_for(cluster, 3_600_000)
     _run(cluster, 60_000, every_ms=10)
@@ -262,7 +260,7 @@ def test_receiver_that_recovers_does_not_get_a_burst() -> None:
     assert all(later - earlier >= 500 for earlier, later in pairwise(at_ms[1:]))
 
 
-def test_a_callback_that_fails_is_tried_again_by_one_node_at_a_time() -> None:
+def test_failing_callback_is_retried_by_one_node() -> None:
     cluster, nodes, asked_ms = _cluster(
         _plan(interval_ms=4_000), attempts=Attempts(first_wait_ms=500)
     )
@@ -277,7 +275,7 @@ def test_a_callback_that_fails_is_tried_again_by_one_node_at_a_time() -> None:
     assert cluster.pops[0].at_ms == asked_ms + 4_000 + 500 + 1_000 + 2_000 + 4_000
 
 
-def test_a_backup_goes_on_with_the_attempts_of_one_that_died() -> None:
+def test_backup_continues_the_attempts_of_a_dead_node() -> None:
     cluster, nodes, _ = _cluster(_plan(), attempts=Attempts(first_wait_ms=500))
     tried: list[tuple[str, int]] = []
     cluster.on_call = lambda node, call: tried.append((node, call.timer.attempts))
@@ -321,7 +319,7 @@ def test_backups_wait_for_a_callback_that_takes_its_time() -> None:
     assert second.tally.waiting == 0
 
 
-def test_a_timer_that_was_deleted_while_it_was_called_stays_deleted() -> None:
+def test_timer_deleted_during_its_call_stays_deleted() -> None:
     cluster, nodes, asked_ms = _cluster(_plan(pops=5))
     first = cluster.nodes[nodes[0]].replica
     now_ms = asked_ms + 10_000 + cluster.nodes[nodes[0]].offset_ms
@@ -332,7 +330,7 @@ def test_a_timer_that_was_deleted_while_it_was_called_stays_deleted() -> None:
     assert cluster.pops == []
 
 
-def test_the_later_of_two_changes_at_two_nodes_wins_everywhere() -> None:
+def test_later_of_two_changes_wins_everywhere() -> None:
     cluster, nodes, _ = _cluster(_plan(label="one"))
     assert cluster.change("c", _ID, _plan(label="two"), factor=2)
     assert cluster.change("b", _ID, _plan(label="three"), factor=2)
@@ -340,7 +338,7 @@ def test_the_later_of_two_changes_at_two_nodes_wins_everywhere() -> None:
     assert held == {"three"}
 
 
-def test_deletion_by_joining_nodes_wins_over_keepers_that_were_away() -> None:
+def test_deletion_by_joining_nodes_wins_over_absent_keepers() -> None:
     """INVARIANT 34."""
     old, new = ("a", "b"), ("c", "d")
     after = tuple(sorted(old + new))
@@ -388,7 +386,7 @@ def test_queued_calls_are_made_once(interval_ms: int) -> None:
     assert _labels(cluster) == sorted(map(str, range(20)))
 
 
-def test_call_under_way_is_waited_for_until_it_is_over() -> None:
+def test_backups_wait_for_a_running_call() -> None:
     cluster = _slow_cluster(4, interval_ms=2_000, takes_ms=9_000)
     _run(cluster, 30_000, every_ms=10)
     assert len(set(_labels(cluster))) == len(cluster.pops)
@@ -416,7 +414,7 @@ def test_deleted_timer_is_not_called_when_its_turn_comes() -> None:
     assert len(begun) <= 3
 
 
-def test_replaced_timer_is_called_as_the_new_one_says() -> None:
+def test_queued_timer_is_called_by_its_new_plan() -> None:
     """INVARIANT 42."""
     cluster = _slow_cluster(12)
     _run(cluster, 10_500, every_ms=10)
@@ -428,7 +426,7 @@ def test_replaced_timer_is_called_as_the_new_one_says() -> None:
     assert _labels(cluster) == sorted([*begun, *(f"new {number}" for number in range(12))])
 
 
-def test_deleted_timer_is_not_tried_again_when_its_turn_comes() -> None:
+def test_deleted_timer_is_not_retried() -> None:
     cluster = _slow_cluster(12)
     cluster.answers = False
     tried: list[str] = []
@@ -441,7 +439,7 @@ def test_deleted_timer_is_not_tried_again_when_its_turn_comes() -> None:
     assert len(tried) == before
 
 
-def test_backups_take_over_what_a_node_had_queued_when_it_died() -> None:
+def test_backups_take_over_the_queue_of_a_dead_node() -> None:
     cluster = _slow_cluster(9, takes_ms=200)
     _run(cluster, 10_100, every_ms=10)
     queued = {name: len(node.queue) for name, node in cluster.nodes.items()}
@@ -452,7 +450,7 @@ def test_backups_take_over_what_a_node_had_queued_when_it_died() -> None:
     assert set(_labels(cluster)) == set(map(str, range(9)))
 
 
-def test_node_that_leaves_hands_over_what_it_had_queued() -> None:
+def test_leaving_node_hands_over_its_queue() -> None:
     cluster = _slow_cluster(12)
     _run(cluster, 12_500, every_ms=10)
     leaves = max(cluster.nodes, key=lambda name: len(cluster.nodes[name].queue))
@@ -509,7 +507,7 @@ def test_ceded_timer_that_is_deleted_is_not_called() -> None:
     assert _labels(cluster) == begun
 
 
-def test_news_of_a_queued_call_is_not_written_to_disk() -> None:
+def test_renewal_of_a_queued_call_is_not_written() -> None:
     cluster, nodes, asked_ms = _cluster(_plan())
     first, second = (cluster.nodes[node].replica for node in nodes)
     now_ms = asked_ms + 10_000 + cluster.nodes[nodes[0]].offset_ms

@@ -1,4 +1,4 @@
-"""What a client may ask for: the original's rules, and clear words for everything else."""
+"""Requests of clients: the rules of Metaswitch Chronos, and a reason for every refusal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_smallest_request() -> None:
     )
 
 
-def test_everything_that_can_be_said() -> None:
+def test_request_with_every_field() -> None:
     plan = read_plan(
         _body(
             {"interval": 10, "repeat-for": 60},
@@ -203,7 +203,7 @@ _JSON = st.recursive(
 
 
 @given(asked=_JSON)
-def test_nothing_else_than_a_refusal_comes_of_nonsense(asked: object) -> None:
+def test_random_requests_are_read_or_refused(asked: object) -> None:
     try:
         plan = read_plan(json.dumps(asked).encode(), factor=None)
     except InvalidInput:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.timers import resync as resyncing
+from chronoline.timers import resync as resync_module
 from chronoline.timers.ids import TimerName
 from chronoline.timers.peers import Peer
 from chronoline.timers.requests import read_plan
@@ -44,7 +44,7 @@ def _waiting(nodes: Cluster) -> list[int]:
     return [nodes.node(at).replica.tally.waiting for at in range(len(nodes.names))]
 
 
-def test_a_node_that_is_starting_offers_nothing_and_says_so(tmp_path: Path) -> None:
+def test_starting_node_refuses_a_resync(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 2) as nodes:
             await _fill(nodes, factor=1)
@@ -62,7 +62,7 @@ def test_a_node_that_is_starting_offers_nothing_and_says_so(tmp_path: Path) -> N
     run_scene(scene)
 
 
-def test_a_journal_that_fails_is_told_and_the_others_are_asked(
+def test_resync_reports_a_failed_journal_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
@@ -77,7 +77,7 @@ def test_a_journal_that_fails_is_told_and_the_others_are_asked(
     run_scene(scene)
 
 
-def test_nobody_is_dismissed_before_the_timer_is_on_another_disk(
+def test_keeper_stays_until_the_timer_is_saved_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
@@ -100,7 +100,7 @@ def test_nobody_is_dismissed_before_the_timer_is_on_another_disk(
     run_scene(scene)
 
 
-def test_a_list_that_changes_meanwhile_is_gone_through_as_well(
+def test_resync_follows_a_changed_node_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
@@ -124,10 +124,10 @@ def test_a_list_that_changes_meanwhile_is_gone_through_as_well(
     run_scene(scene)
 
 
-def test_a_leaving_node_that_is_dead_keeps_nobody_from_being_asked(
+def test_dead_leaving_node_does_not_stop_a_resync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resyncing, "BATCH", 3)
+    monkeypatch.setattr(resync_module, "BATCH", 3)
 
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
@@ -141,7 +141,7 @@ def test_a_leaving_node_that_is_dead_keeps_nobody_from_being_asked(
     run_scene(scene)
 
 
-def test_change_that_was_begun_by_an_old_list_is_kept_by_the_new_one(tmp_path: Path) -> None:
+def test_change_survives_a_changed_node_list(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
             kept = nodes.kept_by(1, 2)

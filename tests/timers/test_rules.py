@@ -1,4 +1,4 @@
-"""What a node may do with a timer that moves, for every pair of places."""
+"""The rules for a timer that moves, for each pair of old and new replicas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
 @pytest.mark.parametrize(
     ("old", "new", "may"),
     [
-        ("CA", "BA", "BA"),  # seed 002: the new first one, and the backup that stays where it is
+        ("CA", "BA", "BA"),  # the new first one, and the backup that stays where it is
         ("AB", "CA", "C"),  # A would move up, and waits until C tells it
         ("AB", "BA", "B"),  # a first one that becomes a backup is told by the new first one
         ("ABC", "ABC", "ABC"),
@@ -19,16 +19,16 @@ from chronoline.timers.rules import known_from, may_take, to_dismiss, to_tell
         ("A", "B", "B"),
     ],
 )
-def test_who_may_take_it(old: str, new: str, may: str) -> None:
+def test_nodes_that_may_take_a_timer(old: str, new: str, may: str) -> None:
     assert [node for node in "ABCD" if may_take(node, old, new)] == sorted(may)
 
 
 @pytest.mark.parametrize(
     ("node", "old", "new", "told"),
     [
-        ("B", "CA", "BA", "A"),  # seed 002
-        ("A", "CA", "BA", ""),  # seed 002: nobody is above it
-        ("C", "AB", "CA", "A"),  # A was level 0 and is told by level 0
+        ("B", "CA", "BA", "A"),
+        ("A", "CA", "BA", ""),  # no node is above it
+        ("C", "AB", "CA", "A"),  # A was level 0 and is informed by level 0
         ("B", "AB", "CBA", ""),  # A was below B's new level: B may not touch it
         ("C", "AB", "CBA", "BA"),
         ("D", "ABC", "DBC", "BC"),
@@ -36,15 +36,15 @@ def test_who_may_take_it(old: str, new: str, may: str) -> None:
         ("X", "ABC", "DBC", ""),
     ],
 )
-def test_whom_it_tells(node: str, old: str, new: str, told: str) -> None:
+def test_nodes_that_a_timer_informs(node: str, old: str, new: str, told: str) -> None:
     assert to_tell(node, old, new) == tuple(told)
 
 
 @pytest.mark.parametrize(
     ("node", "old", "new", "dismissed"),
     [
-        ("B", "CA", "BA", "C"),  # seed 002
-        ("A", "CA", "BA", ""),  # seed 002: C was below it
+        ("B", "CA", "BA", "C"),
+        ("A", "CA", "BA", ""),  # C was below it
         ("D", "ABC", "DBC", "A"),
         ("B", "ABC", "DBC", ""),
         ("C", "ADB", "BC", "D"),  # a new level 1 dismisses the old level 1, not the old level 0
@@ -52,10 +52,10 @@ def test_whom_it_tells(node: str, old: str, new: str, told: str) -> None:
         ("X", "ADB", "BC", ""),
     ],
 )
-def test_whom_it_dismisses(node: str, old: str, new: str, dismissed: str) -> None:
+def test_nodes_that_a_timer_dismisses(node: str, old: str, new: str, dismissed: str) -> None:
     assert to_dismiss(node, old, new) == tuple(dismissed)
 
 
-def test_who_has_dealt_with_it_has_told_all_above() -> None:
+def test_settled_node_has_informed_all_above() -> None:
     assert known_from(0, 3) == {0, 1, 2}
     assert known_from(2, 3) == {2}

@@ -1,4 +1,4 @@
-"""Both worked examples of seed 002, and others, as texts with what is to be seen."""
+"""Scenarios of moving timers, as texts with the expected trace."""
 
 from __future__ import annotations
 

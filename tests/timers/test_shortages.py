@@ -1,4 +1,4 @@
-"""A node that runs short itself: no other node is taken for away, and what it missed it is told."""
+"""A node with a local shortage: no peer counts as away, and peers are updated later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.timers.scene import HOUR_MS, NOWHERE, cluster, timer
 from tests.waiting import run_scene, until
 
 
-def test_a_peer_that_could_not_be_asked_is_not_away_and_is_told_later(
+def test_local_shortage_does_not_mark_a_peer_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -1,4 +1,4 @@
-"""How the number of a tag's timers moved over five minutes."""
+"""Statistics of the number of timers of a tag over five minutes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_peak_within_a_moment_is_high_water() -> None:
     )
 
 
-def test_first_number_after_the_start_has_a_low_water_of_0() -> None:
+def test_low_water_of_the_first_number_is_0() -> None:
     statistics = TagStatistics()
     statistics.add("CALL", 5, _T0)
     assert _figures(statistics, _T0) == TagFigures(5, 5.0, 0.0, 5, 0)

@@ -1,4 +1,4 @@
-"""The wheel gives back what was put in, in time and in order, however often it was moved."""
+"""The heap returns its timers in order of time, after any number of moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of what goes wrong: there and back, and those of a newer broker."""
+"""Error codes: both directions, and codes of a newer broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_error_comes_back_as_itself(code: str) -> None:
     assert str(error) == "why"
 
 
-def test_what_nobody_foresaw_is_in_doubt_and_keeps_its_words_to_itself() -> None:
+def test_unexpected_error_is_unknown_and_hides_its_text() -> None:
     failure = failure_of(ZeroDivisionError("a secret"))
     assert failure.kind == "unknown"
     assert "secret" not in failure.message
@@ -41,9 +41,7 @@ def test_what_nobody_foresaw_is_in_doubt_and_keeps_its_words_to_itself() -> None
         ("of another world", OutcomeUnknown),
     ],
 )
-def test_a_code_of_a_newer_broker_is_known_by_its_kind(
-    kind: str, expected: type[ChronolineError]
-) -> None:
+def test_unknown_code_maps_by_its_kind(kind: str, expected: type[ChronolineError]) -> None:
     assert type(error_of(pb.Failure(code="new", kind=kind, message="m"))) is expected
 
 

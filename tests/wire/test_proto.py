@@ -1,4 +1,4 @@
-"""The wire's Python is what its .proto makes, and says what the core says."""
+"""The generated Python matches the .proto, and the .proto matches the core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROOT = Path(__file__).parents[2]
 _PROTO = Path("chronoline/wire/v1/chronoline.proto")
 
 
-def test_the_python_is_made_from_the_proto(tmp_path: Path) -> None:
+def test_generated_python_matches_the_proto(tmp_path: Path) -> None:
     subprocess.run(
         [
             *(sys.executable, "-m", "grpc_tools.protoc", "-I", "."),

@@ -1,4 +1,4 @@
-"""Every engine of the index, one after the other: a test that asks for `index` runs on all of them.
+"""Fixtures of the index engines: a test that uses `index` runs on every engine.
 
 An engine is one function in `ENGINES`: it makes ready an empty index for a test, and answers how to open it.
 """
@@ -38,7 +38,7 @@ def sqlite(request: pytest.FixtureRequest) -> Open:
 
 
 def postgres(request: pytest.FixtureRequest) -> Open:
-    """One database for the session: to make one for each test would take most of the time."""
+    """One database for the session: a database for each test would take most of the time."""
 
     url: str = request.getfixturevalue("postgres_url")
     with psycopg.connect(url, autocommit=True) as connection:

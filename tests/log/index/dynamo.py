@@ -21,7 +21,7 @@ Call = Callable[[], Any]
 
 @pytest.fixture(scope="session")
 def dynamodb_client(dynamodb_server: DynamoDBServer) -> "Iterator[DynamoDBClient]":
-    """The driver's own, which knows nothing of ours."""
+    """A plain client of the driver."""
     client = boto3.client(
         "dynamodb",
         endpoint_url=dynamodb_server.endpoint,
@@ -54,7 +54,7 @@ def dynamodb(request: pytest.FixtureRequest) -> Callable[[], Index]:
 
 
 class Line:
-    """A client whose next requests fail as it is told, by the name of the operation."""
+    """A client whose next requests fail by the given faults of each operation."""
 
     def __init__(self, client: "DynamoDBClient") -> None:
         self._client = client
@@ -86,7 +86,7 @@ def answer_lost(call: Call) -> Any:
 
 
 def request_lost(call: Call) -> Any:
-    """The request does not arrive, and nobody says so."""
+    """The request is lost without an error."""
     raise ConnectionClosedError(endpoint_url="http://test")
 
 

@@ -1,4 +1,4 @@
-"""Short words for what the tests of the index do again and again."""
+"""Shared steps of the index tests."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 def new_chunks(events: Mapping[int, int], topic_uid: int = TOPIC.uid) -> list[NewChunk]:
-    """So many events for each of these partitions, one chunk behind the other."""
+    """Returns consecutive chunks with this number of events for each partition."""
     return [
         NewChunk(topic_uid, partition, count, 8 + 100 * place, 10 * count)
         for place, (partition, count) in enumerate(events.items())
@@ -32,12 +32,12 @@ def append(
     topic_uid: int = TOPIC.uid,
     now_ms: int = NOW,
 ) -> list[int]:
-    """Commits an object with so many events for each of these partitions."""
+    """Commits an object with this number of events for each partition."""
     return index.commit(name, new_chunks(events, topic_uid), now_ms=now_ms)
 
 
 def fill(index: Index, chunks: int, *, events: int = 1, partition: int = 0) -> list[Chunk]:
-    """Appends objects o0, o1, … with one chunk each, a millisecond apart; answers the chunks."""
+    """Appends objects o0, o1, … with one chunk each, a millisecond apart; returns the chunks."""
     for number in range(chunks):
         append(index, f"o{number}", {partition: events}, now_ms=NOW + number)
     return all_chunks(index, partition)
@@ -53,7 +53,7 @@ def ends(index: Index, topic_uid: int = TOPIC.uid) -> list[tuple[int, int]]:
 
 
 def merge(index: Index, old: Sequence[Chunk], name: str) -> bool:
-    """Puts one chunk of an object in the place of some, as compaction does."""
+    """Replaces some chunks by one chunk of an object, as compaction does."""
     partition, events = old[0].partition, sum(chunk.events for chunk in old)
     new = NewChunk(TOPIC.uid, partition, events, 8, 10 * events)
     return index.replace(TOPIC.uid, partition, old, name, new)
@@ -68,7 +68,7 @@ def take(
     until_ms: int = NOW + 100,
     now_ms: int = NOW,
 ) -> Hold | None:
-    """Takes one partition, if nobody else holds it."""
+    """Takes one partition, if it is free."""
     holds = index.hold(group, TOPIC.uid, [partition], holder, until_ms=until_ms, now_ms=now_ms)
     return holds[0] if holds else None
 
@@ -79,7 +79,7 @@ def held(hold: Hold | None) -> Hold:
 
 
 def at_once(action: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
-    """Does something for all items at the same time, each in a thread; answers in their order."""
+    """Runs an action for all items at once, each in a thread; returns the results in order."""
     start = Barrier(len(items))
 
     def run(item: Item) -> Answer:

@@ -1,4 +1,4 @@
-"""Commits: sequences without gaps, and one answer for each name, whatever has become of it."""
+"""Commits: sequences without gaps, and one lasting answer for each name."""
 
 import pytest
 
@@ -19,14 +19,14 @@ from tests.log.index.steps import (
 )
 
 
-def test_sequences_go_on_in_each_partition_by_itself(index: Index) -> None:
+def test_sequences_count_per_partition(index: Index) -> None:
     assert append(index, "a", {0: 3, 1: 1}) == [0, 0]
     assert append(index, "b", {1: 2, 2: 5}) == [1, 0]
     assert append(index, "c", {0: 1, 1: 1, 2: 1}) == [3, 3, 5]
     assert ends(index) == [(0, 4), (0, 4), (0, 6), (0, 0)]
 
 
-def test_a_commit_is_answered_in_the_order_of_its_chunks(index: Index) -> None:
+def test_answer_follows_the_order_of_the_chunks(index: Index) -> None:
     append(index, "a", {0: 1, 1: 2, 2: 3, 3: 4})
     assert append(index, "b", {2: 1, 0: 1, 3: 1, 1: 1}) == [3, 1, 4, 2]
     assert append(index, "b", {2: 1, 0: 1, 3: 1, 1: 1}) == [3, 1, 4, 2]
@@ -41,7 +41,7 @@ def test_one_commit_appends_to_several_topics(index: Index) -> None:
     assert ends(index)[:2] == [(0, 6), (0, 2)]
 
 
-def test_a_commit_takes_as_many_chunks_as_the_engine_says(index: Index) -> None:
+def test_commit_takes_the_declared_number_of_chunks(index: Index) -> None:
     count = min(index.max_chunks_per_commit, 2_000)
     index.create_topic(LogTopic(uid=1, name="wide", partitions=count))
     for number in range(3):
@@ -50,7 +50,7 @@ def test_a_commit_takes_as_many_chunks_as_the_engine_says(index: Index) -> None:
     assert ends(index, 1) == [(0, 6)] * count
 
 
-def test_what_was_committed_is_seen_by_another_process(index: Index, another: Open) -> None:
+def test_another_process_sees_a_commit(index: Index, another: Open) -> None:
     other = another()
     append(index, "a", {0: 2})
     assert [chunk.object_name for chunk in all_chunks(other)] == ["a"]
@@ -61,7 +61,7 @@ def test_what_was_committed_is_seen_by_another_process(index: Index, another: Op
 # The same name again
 
 
-def test_a_name_that_was_committed_is_answered_as_it_was_then(index: Index, another: Open) -> None:
+def test_repeated_commit_gets_the_first_answer(index: Index, another: Open) -> None:
     append(index, "a", {0: 1, 1: 1})
     assert append(index, "b", {1: 2, 0: 3}) == [1, 1]
     append(index, "c", {0: 1, 1: 1})
@@ -71,7 +71,7 @@ def test_a_name_that_was_committed_is_answered_as_it_was_then(index: Index, anot
     assert (ends(index), all_chunks(index)) == before
 
 
-def test_a_name_is_answered_the_same_after_its_chunks_were_trimmed(index: Index) -> None:
+def test_repeated_commit_after_trim_gets_the_first_answer(index: Index) -> None:
     fill(index, 4, events=3)
     index.trim(TOPIC.uid, 0, before_sequence=12)
     assert append(index, "o2", {0: 3}) == [6]
@@ -79,7 +79,7 @@ def test_a_name_is_answered_the_same_after_its_chunks_were_trimmed(index: Index)
     assert all_chunks(index) == []
 
 
-def test_a_name_is_answered_the_same_after_its_chunks_were_compacted(index: Index) -> None:
+def test_repeated_commit_after_compaction_gets_the_first_answer(index: Index) -> None:
     assert merge(index, fill(index, 4, events=3), "merged")
     assert append(index, "o2", {0: 3}) == [6]
     assert [chunk.object_name for chunk in all_chunks(index)] == ["merged"]
@@ -96,7 +96,7 @@ def test_a_swept_name_is_refused_and_leaves_nothing(index: Index, another: Open)
     assert append(index, "b", {0: 1}) == [0]
 
 
-def test_what_a_collected_name_was_answered_stays_known(index: Index) -> None:
+def test_answer_of_a_collected_name_is_kept(index: Index) -> None:
     fill(index, 3)
     index.trim(TOPIC.uid, 0, before_sequence=3)
     index.forget(index.unreferenced(10))
@@ -107,7 +107,7 @@ def test_what_a_collected_name_was_answered_stays_known(index: Index) -> None:
     assert ends(index)[0] == (3, 3)
 
 
-def test_an_index_is_tied_to_the_first_log_for_good(another: Open) -> None:
+def test_index_stays_tied_to_its_first_log(another: Open) -> None:
     index = another()
     assert index.log_id() is None
     assert index.tie("one") == "one"
@@ -115,7 +115,7 @@ def test_an_index_is_tied_to_the_first_log_for_good(another: Open) -> None:
     assert another().log_id() == "one"
 
 
-# What is not there
+# Missing topics and partitions
 
 UNKNOWN = {
     "topic": NewChunk(99, 0, 1, 108, 10),
@@ -124,7 +124,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("what", UNKNOWN)
-def test_a_commit_to_what_is_not_there_leaves_nothing(index: Index, what: str) -> None:
+def test_commit_to_a_missing_topic_leaves_nothing(index: Index, what: str) -> None:
     chunks = [NewChunk(TOPIC.uid, 0, 1, 8, 10), UNKNOWN[what], NewChunk(TOPIC.uid, 1, 1, 208, 10)]
     for _ in range(2):
         with pytest.raises(TopicNotFound):
@@ -138,7 +138,7 @@ def test_a_commit_to_what_is_not_there_leaves_nothing(index: Index, what: str) -
 # Time
 
 
-def test_the_time_of_a_commit_never_falls_in_a_partition(index: Index) -> None:
+def test_commit_times_never_decrease_in_a_partition(index: Index) -> None:
     for name, now_ms in (("a", NOW + 50), ("b", NOW), ("c", NOW + 49), ("d", NOW + 51)):
         append(index, name, {0: 1}, now_ms=now_ms)
     append(index, "e", {0: 1, 1: 1}, now_ms=NOW)
@@ -147,7 +147,7 @@ def test_the_time_of_a_commit_never_falls_in_a_partition(index: Index) -> None:
     assert [chunk.appended_ms - NOW for chunk in all_chunks(index, 1)] == [0]
 
 
-# Many at once
+# Concurrency
 
 
 def test_many_writers_leave_no_gaps_and_no_duplicates(index: Index, another: Open) -> None:
@@ -184,7 +184,7 @@ def test_many_writers_leave_no_gaps_and_no_duplicates(index: Index, another: Ope
     assert len(all_chunks(index)) == 160
 
 
-def test_those_who_ask_with_one_name_at_once_get_one_answer(index: Index, another: Open) -> None:
+def test_concurrent_commits_of_a_name_get_one_answer(index: Index, another: Open) -> None:
     handles = [index, another()] * 4
     append(index, "before", {0: 5})
     for name in ("a", "b", "c"):

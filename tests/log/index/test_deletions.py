@@ -1,4 +1,4 @@
-"""Deleted topics and groups: at once for everybody, whole in the end, and nothing of them comes back."""
+"""Deleted topics and groups disappear at once, are purged completely, and never come back."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_a_deleted_topic_is_gone_at_once(index: Index, another: Open) -> None:
     assert not index.delete_topic(99)
 
 
-def test_its_name_can_be_used_again_before_it_is_purged(index: Index) -> None:
+def test_name_is_reusable_before_the_purge(index: Index) -> None:
     fill(index, 3)
     take(index, "a")
     index.delete_topic(TOPIC.uid)
@@ -60,7 +60,7 @@ def test_its_name_can_be_used_again_before_it_is_purged(index: Index) -> None:
     assert [each.object_name for each in all_chunks(index, 0, AGAIN.uid)] == ["new"]
 
 
-def test_what_is_left_of_it_is_removed_by_whoever_comes(index: Index, another: Open) -> None:
+def test_any_process_can_finish_a_purge(index: Index, another: Open) -> None:
     fill(index, 5)
     append(index, "wide", {1: 1, 2: 1})
     index.open_group("g", TOPIC.uid, uid=7)
@@ -78,7 +78,7 @@ def test_what_is_left_of_it_is_removed_by_whoever_comes(index: Index, another: O
     assert not index.purge_topic(TOPIC.uid)
 
 
-def test_several_may_purge_at_once(index: Index, another: Open) -> None:
+def test_concurrent_purges_are_safe(index: Index, another: Open) -> None:
     fill(index, 12)
     index.max_chunks_per_commit = 3
     index.delete_topic(TOPIC.uid)
@@ -146,13 +146,13 @@ def test_a_deleted_topic_takes_no_readers(index: Index) -> None:
 # Groups
 
 
-def test_a_group_has_the_uid_of_whoever_came_first(index: Index, another: Open) -> None:
+def test_first_reader_sets_the_group_uid(index: Index, another: Open) -> None:
     assert index.open_group("g", TOPIC.uid, uid=5) == 5
     assert another().open_group("g", TOPIC.uid, uid=6) == 5
     assert index.open_group("h", TOPIC.uid, uid=6) == 6
 
 
-def test_readers_of_a_deleted_group_are_told(index: Index, another: Open) -> None:
+def test_readers_of_a_deleted_group_lose_their_holds(index: Index, another: Open) -> None:
     fill(index, 9)
     index.open_group("g", TOPIC.uid, uid=5)
     times = {"until_ms": NOW + 100, "now_ms": NOW}
@@ -199,9 +199,7 @@ def test_other_groups_stay_as_they_are(index: Index) -> None:
     assert not index.delete_group("never", TOPIC.uid)
 
 
-def test_readers_that_come_while_a_group_is_deleted_leave_no_progress(
-    index: Index, another: Open
-) -> None:
+def test_readers_of_a_group_under_deletion_leave_no_progress(index: Index, another: Open) -> None:
     fill(index, 3)
     other = another()
     for round_number in range(10):

@@ -1,4 +1,4 @@
-"""The index on DynamoDB: what its conformance to the contract does not show."""
+"""The index on DynamoDB: the behaviour that the conformance suite does not cover."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_a_url_names_a_table(url: str, region: str | None, endpoint: str | None)
         ("dynamodb://[table", "cannot be read"),
     ],
 )
-def test_a_url_that_names_none_is_refused(url: str, said: str) -> None:
+def test_url_without_a_table_is_refused(url: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         DynamoDbIndex(url)
 
@@ -77,7 +77,7 @@ def test_a_url_that_names_none_is_refused(url: str, said: str) -> None:
 # The table
 
 
-def test_a_missing_table_says_what_to_do(dynamodb_server: DynamoDBServer, aws: None) -> None:
+def test_missing_table_error_names_the_remedy(dynamodb_server: DynamoDBServer, aws: None) -> None:
     url = dynamodb_server.url("nowhere")
     with pytest.raises(
         StoreError, match=r"no table 'nowhere'.*log init s3:.*--index 'dynamodb://nowhere"
@@ -95,7 +95,7 @@ def test_a_table_is_made_once(dynamodb_server: DynamoDBServer, aws: None) -> Non
     with_topic.close()
 
 
-def test_a_table_from_the_template_can_be_used_at_once(
+def test_table_from_the_template_works(
     dynamodb_server: DynamoDBServer, dynamodb_client: "DynamoDBClient", aws: None
 ) -> None:
     url = dynamodb_server.url("templated")
@@ -143,7 +143,9 @@ def test_a_region_must_be_known(aws: None, monkeypatch: pytest.MonkeyPatch) -> N
         DynamoDbIndex("dynamodb://table")
 
 
-def test_missing_credentials_are_told(dynamodb_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported(
+    dynamodb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
@@ -190,7 +192,7 @@ def test_a_commit_of_more_chunks_than_fit_is_refused(index: Index) -> None:
         index.replace(TOPIC.uid, 0, [fill(index, 1)[0]] * 46, "merged", cast(Any, None))
 
 
-def test_as_many_chunks_as_fit_are_replaced_and_trimmed_at_once(index: Index) -> None:
+def test_replace_and_trim_keep_to_the_transaction_limit(index: Index) -> None:
     chunks = fill(index, 90)
     assert merge(index, chunks[:45], "merged")
     assert len(index.unreferenced(100)) == 45
@@ -203,7 +205,7 @@ def test_as_many_chunks_as_fit_are_replaced_and_trimmed_at_once(index: Index) ->
     assert ends(index)[0] == (90, 90)
 
 
-def test_more_partitions_than_fit_are_held_renewed_and_let_go(index: Index) -> None:
+def test_holds_may_exceed_one_transaction(index: Index) -> None:
     wanted = list(range(WIDE.partitions))
     holds = index.hold("g", WIDE.uid, wanted, "a", until_ms=NOW + 10, now_ms=NOW)
     assert [hold.partition for hold in holds] == wanted
@@ -218,20 +220,20 @@ def test_more_partitions_than_fit_are_held_renewed_and_let_go(index: Index) -> N
     assert {state.holder for state in states} == {None}
 
 
-def test_more_names_than_fit_are_swept(index: Index) -> None:
+def test_sweep_may_exceed_one_transaction(index: Index) -> None:
     append(index, "o120", {0: 1})
     names = [f"o{number}" for number in range(250)]
     assert index.sweep([*names, "o3"], now_ms=NOW) == [*names[:120], *names[121:], "o3"]
 
 
-def test_more_members_than_fit_are_forgotten_bit_by_bit(index: Index) -> None:
+def test_dead_members_are_forgotten_in_parts(index: Index) -> None:
     for number in range(110):
         index.join("g", TOPIC.uid, f"m{number}", until_ms=NOW + 1, now_ms=NOW)
     for _ in range(2):
         assert index.join("g", TOPIC.uid, "a", until_ms=NOW + 9, now_ms=NOW + 2) == ["a"]
 
 
-def test_a_moment_is_found_among_many_chunks(index: Index) -> None:
+def test_sequence_at_a_time_is_found_among_many_chunks(index: Index) -> None:
     fill(index, 40, events=3)  # at NOW, NOW + 1, …
     found = [index.sequence_at(TOPIC.uid, 0, NOW + at) for at in range(41)]
     assert found == [3 * at for at in range(41)]
@@ -240,7 +242,7 @@ def test_a_moment_is_found_among_many_chunks(index: Index) -> None:
 # A table of an earlier version
 
 
-def test_names_that_were_gone_before_there_was_a_list_are_forgotten(
+def test_names_without_a_gone_entry_are_forgotten(
     index: Index, dynamodb_client: "DynamoDBClient"
 ) -> None:
     names = [make_id(NOW, bytes([number] * ID_ENTROPY_BYTES)) for number in range(3)]
@@ -253,7 +255,7 @@ def test_names_that_were_gone_before_there_was_a_list_are_forgotten(
     assert [index.was_committed(name) for name in names] == [None] * 3
 
 
-def test_a_table_of_version_1_is_taken_over_with_its_log(
+def test_table_of_version_1_is_upgraded(
     index: Index, dynamodb_url: str, dynamodb_client: "DynamoDBClient"
 ) -> None:
     index.tie("log")

@@ -51,12 +51,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_module, "_PATIENCE_S", 0.1)
 
 
-# Others in between
+# Concurrent changes
 
 
-def test_an_empty_table_that_another_opens_at_the_same_time_is_ours(
-    dynamodb_url: str, line: Line
-) -> None:
+def test_empty_table_can_be_opened_twice_at_once(dynamodb_url: str, line: Line) -> None:
     def after_another(call: Call) -> Any:
         DynamoDbIndex(dynamodb_url).close()
         return call()
@@ -66,10 +64,8 @@ def test_an_empty_table_that_another_opens_at_the_same_time_is_ours(
     assert index.list_topics() == []
 
 
-def test_progress_noted_while_another_takes_the_partition_is_not_lost(
-    index: Index, line: Line, dynamodb_url: str
-) -> None:
-    """The holder's clock is behind: what is over for the other lives for it."""
+def test_progress_during_a_takeover_is_kept(index: Index, line: Line, dynamodb_url: str) -> None:
+    """The clock of the holder is slow: its hold still lives when the other process sees its end."""
     fill(index, 9)
     slow = held(take(index, "slow", until_ms=NOW + 10))
     other = DynamoDbIndex(dynamodb_url)
@@ -84,7 +80,7 @@ def test_progress_noted_while_another_takes_the_partition_is_not_lost(
     other.close()
 
 
-def test_a_notice_that_ends_while_events_are_made_untold_does_not_cover_them(
+def test_notice_end_does_not_cover_concurrently_untold_events(
     index: Index, line: Line, dynamodb_url: str
 ) -> None:
     append(index, "a", {0: 5})
@@ -110,9 +106,7 @@ def test_a_notice_that_ends_while_events_are_made_untold_does_not_cover_them(
 
 @pytest.mark.parametrize("fault", [answer_lost, request_lost])
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_commit_that_was_not_answered_is_settled(
-    index: Index, line: Line, fault: Fault, times: int
-) -> None:
+def test_unanswered_commit_is_settled(index: Index, line: Line, fault: Fault, times: int) -> None:
     append(index, "before", {0: 3})
     line.faults[TRANSACTION] = [fault] * times
     assert append(index, "a", {0: 2, 1: 1}) == [3, 0]
@@ -123,7 +117,7 @@ def test_a_commit_that_was_not_answered_is_settled(
 
 @pytest.mark.parametrize(("fault", "first"), [(answer_lost, 0), (request_lost, 1)])
 @pytest.mark.usefixtures("impatient")
-def test_a_commit_that_is_never_answered_is_settled_by_its_name(
+def test_never_answered_commit_is_settled_by_its_name(
     index: Index, line: Line, fault: Fault, first: int
 ) -> None:
     line.faults[TRANSACTION] = [fault] * ALWAYS
@@ -136,7 +130,7 @@ def test_a_commit_that_is_never_answered_is_settled_by_its_name(
     assert ends(index)[0] == (0, 2)
 
 
-def test_a_commit_that_was_overtaken_by_itself_is_in_doubt(index: Index, line: Line) -> None:
+def test_commit_overtaken_by_itself_is_unknown(index: Index, line: Line) -> None:
     line.faults[TRANSACTION] = [answer_lost, cancelled("ConditionalCheckFailed")]
     with pytest.raises(OutcomeUnknown):
         append(index, "a", {0: 1})
@@ -144,7 +138,7 @@ def test_a_commit_that_was_overtaken_by_itself_is_in_doubt(index: Index, line: L
     assert ends(index)[0] == (0, 1)
 
 
-def test_a_server_that_failed_may_have_done_it(index: Index, line: Line) -> None:
+def test_server_error_after_a_commit_is_settled(index: Index, line: Line) -> None:
     def failed(call: Call) -> Any:
         call()
         refused("InternalServerError", status=500)(call)
@@ -166,7 +160,7 @@ def test_progress_that_was_not_answered_is_noted_once(index: Index, line: Line) 
     assert [(state.holder, state.sequence) for state in index.groups(TOPIC.uid)] == [(None, 3)]
 
 
-def test_a_notice_that_was_not_answered_is_in_doubt_and_lapses(index: Index, line: Line) -> None:
+def test_unanswered_notice_is_unknown_and_lapses(index: Index, line: Line) -> None:
     def begin(now_ms: int) -> Notice | int | None:
         return index.begin_notice(TOPIC.uid, 0, max_latency_ms=100, now_ms=now_ms)
 
@@ -197,13 +191,13 @@ def test_upkeep_that_was_not_answered_is_done_once(index: Index, line: Line) -> 
     assert index.unreferenced(10) == ["o0", "o2"]
 
 
-# Others who write, and a server that has too much to do
+# Conflicts and throttling
 
 
 @pytest.mark.parametrize(
     "reason", ["TransactionConflict", "ConditionalCheckFailed", "ThrottlingError"]
 )
-def test_whoever_was_overtaken_reads_again(index: Index, line: Line, reason: str) -> None:
+def test_overtaken_change_reads_again(index: Index, line: Line, reason: str) -> None:
     line.faults[TRANSACTION] = [cancelled(reason)] * 3
     assert append(index, "a", {0: 1}) == [0]
     line.faults[TRANSACTION] = [cancelled(reason)]
@@ -211,9 +205,7 @@ def test_whoever_was_overtaken_reads_again(index: Index, line: Line, reason: str
 
 
 @pytest.mark.usefixtures("impatient")
-def test_whoever_is_always_overtaken_is_told_that_nothing_was_changed(
-    index: Index, line: Line
-) -> None:
+def test_always_overtaken_change_is_busy(index: Index, line: Line) -> None:
     line.faults[TRANSACTION] = [cancelled("TransactionConflict")] * ALWAYS
     with pytest.raises(StoreBusy, match="others change the same items"):
         append(index, "a", {0: 1})
@@ -223,7 +215,7 @@ def test_whoever_is_always_overtaken_is_told_that_nothing_was_changed(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_has_too_much_to_do(index: Index, line: Line) -> None:
+def test_throttled_request_is_retried(index: Index, line: Line) -> None:
     busy = refused("ThrottlingException")
     line.faults = {"query": [busy] * 2, "batch_get_item": [busy], TRANSACTION: [busy]}
     assert index.list_topics() == [TOPIC]
@@ -236,7 +228,7 @@ def test_a_server_that_has_too_much_to_do(index: Index, line: Line) -> None:
         index.list_topics()
 
 
-def test_what_the_server_left_out_is_asked_for_again(index: Index, line: Line) -> None:
+def test_unprocessed_items_are_requested_again(index: Index, line: Line) -> None:
     fill(index, 1)
     append(index, "a", {1: 5, 2: 7})
 
@@ -253,7 +245,7 @@ def test_what_the_server_left_out_is_asked_for_again(index: Index, line: Line) -
     assert append(index, "b", {0: 1, 1: 1, 2: 1}) == [1, 5, 7]
 
 
-def test_what_is_refused_for_good_is_not_tried_again(index: Index, line: Line) -> None:
+def test_permanent_refusal_is_not_retried(index: Index, line: Line) -> None:
     line.faults = {
         "query": [refused("AccessDeniedException")],
         TRANSACTION: [cancelled("ValidationError")],
@@ -265,10 +257,10 @@ def test_what_is_refused_for_good_is_not_tried_again(index: Index, line: Line) -
     assert append(index, "a", {0: 1}) == [0]
 
 
-# Servers that are gone
+# Unreachable servers
 
 
-def test_an_endpoint_that_nobody_serves_is_told_at_once(aws: None) -> None:
+def test_unreachable_endpoint_fails_at_once(aws: None) -> None:
     url = "dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:1"
     start = time.monotonic()
     for action in (DynamoDbIndex, create_table):
@@ -316,7 +308,7 @@ def test_a_server_that_hangs_or_is_gone(
 
 
 class Hidden:
-    """Takes an item away, as if it were not written yet, and brings it back."""
+    """Hides an item, as if it were not written yet, and restores it."""
 
     def __init__(self, client: "DynamoDBClient", first_sequence: int) -> None:
         self._client = client
@@ -333,7 +325,7 @@ def firsts(index: Index, from_sequence: int, limit: int = 10) -> list[int]:
     return [chunk.first_sequence for chunk in chunks]
 
 
-def test_chunks_end_where_one_is_not_seen_yet(
+def test_chunks_end_before_an_invisible_one(
     index: Index, dynamodb_client: "DynamoDBClient"
 ) -> None:
     fill(index, 4, events=2)
@@ -343,7 +335,7 @@ def test_chunks_end_where_one_is_not_seen_yet(
 
 
 @pytest.mark.parametrize("from_sequence", [0, 2, 3])
-def test_a_chunk_that_is_not_seen_yet_is_not_passed_over(
+def test_invisible_chunk_is_not_skipped(
     index: Index, line: Line, dynamodb_client: "DynamoDBClient", from_sequence: int
 ) -> None:
     fill(index, 4, events=2)
@@ -359,7 +351,7 @@ def test_a_chunk_that_is_not_seen_yet_is_not_passed_over(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_nothing_is_dropped_beyond_what_is_not_seen_yet(
+def test_trim_stops_before_an_invisible_chunk(
     index: Index, dynamodb_client: "DynamoDBClient"
 ) -> None:
     fill(index, 4, events=2)
@@ -373,7 +365,7 @@ def test_nothing_is_dropped_beyond_what_is_not_seen_yet(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_was_replaced_and_is_still_seen_is_left_out(
+def test_replaced_chunk_that_is_still_visible_is_omitted(
     index: Index, dynamodb_client: "DynamoDBClient"
 ) -> None:
     chunks = fill(index, 4, events=2)

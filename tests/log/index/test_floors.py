@@ -74,7 +74,7 @@ def test_a_forgotten_name_is_refused_for_good(index: Index, another: Open) -> No
     assert append(index, FLOOR, {0: 1}) == [1]
 
 
-def test_a_known_name_below_the_floor_is_answered_as_it_was(index: Index) -> None:
+def test_known_name_below_the_floor_keeps_its_answer(index: Index) -> None:
     commit_all(index, OLD[:3])
     index.sweep([OLD[3]], now_ms=NOW)
     index.raise_floor(FLOOR)

@@ -1,4 +1,4 @@
-"""Groups: who is there, who holds what, and progress that only the holder can write, never backwards."""
+"""Groups: members, holds, and progress that only the holder writes and that never decreases."""
 
 from chronoline.log.contract import GroupState, Hold, Index
 from tests.log.index.conftest import Open
@@ -12,21 +12,21 @@ def join(
 
 
 def states(index: Index) -> list[tuple[str | None, int]]:
-    """Who holds each partition that the groups have, and their progress."""
+    """Returns the holder and the progress of each partition of the groups."""
     return [(state.holder, state.sequence) for state in index.groups(TOPIC.uid)]
 
 
 # Members
 
 
-def test_whoever_joins_is_told_who_is_there_by_name(index: Index, another: Open) -> None:
+def test_join_returns_the_members_by_name(index: Index, another: Open) -> None:
     assert join(index, "b") == ["b"]
     assert join(another(), "c") == ["b", "c"]
     assert join(index, "a") == ["a", "b", "c"]
     assert join(index, "b") == ["a", "b", "c"]
 
 
-def test_whoever_leaves_is_gone(index: Index) -> None:
+def test_leave_removes_the_member(index: Index) -> None:
     join(index, "a")
     join(index, "b")
     index.leave("g", TOPIC.uid, "a")
@@ -34,7 +34,7 @@ def test_whoever_leaves_is_gone(index: Index) -> None:
     assert join(index, "b") == ["b"]
 
 
-def test_a_member_is_gone_at_its_moment_unless_it_came_again(index: Index) -> None:
+def test_member_lapses_unless_it_joins_again(index: Index) -> None:
     join(index, "a", until_ms=NOW + 10)
     join(index, "b", until_ms=NOW + 10)
     assert join(index, "c", now_ms=NOW + 9) == ["a", "b", "c"]
@@ -57,7 +57,7 @@ def test_many_may_join_at_once(index: Index, another: Open) -> None:
     names = [f"m{number:02}" for number in range(16)]
     for name in names:
         join(index, name, until_ms=NOW + 1)
-    # All of them are gone, and come again together.
+    # All members lapse, and join again together.
     at_once(lambda n: join(handles[n], names[n], until_ms=NOW + 50, now_ms=NOW + 1), range(16))
     assert join(index, "m00", now_ms=NOW + 2) == names
 
@@ -77,14 +77,14 @@ def test_a_hold_says_everything(index: Index) -> None:
     ]
 
 
-def test_a_new_group_begins_at_the_first_event_that_there_is(index: Index) -> None:
+def test_new_group_begins_at_the_first_event(index: Index) -> None:
     fill(index, 5, events=2)
     index.trim(TOPIC.uid, 0, before_sequence=4)
     holds = index.hold("g", TOPIC.uid, [0, 1], "a", until_ms=NOW + 100, now_ms=NOW)
     assert [hold.sequence for hold in holds] == [4, 0]
 
 
-def test_those_that_another_holds_are_left_out(index: Index, another: Open) -> None:
+def test_partitions_of_another_holder_are_omitted(index: Index, another: Open) -> None:
     index.hold("g", TOPIC.uid, [1, 3], "a", until_ms=NOW + 100, now_ms=NOW)
     other = another()
     holds = other.hold("g", TOPIC.uid, [0, 1, 2, 3], "b", until_ms=NOW + 100, now_ms=NOW)
@@ -92,7 +92,7 @@ def test_those_that_another_holds_are_left_out(index: Index, another: Open) -> N
     assert [state.holder for state in index.groups(TOPIC.uid)] == ["b", "a", "b", "a"]
 
 
-def test_what_is_not_there_cannot_be_held(index: Index) -> None:
+def test_missing_partition_cannot_be_held(index: Index) -> None:
     holds = index.hold("g", TOPIC.uid, [3, 4], "a", until_ms=NOW + 100, now_ms=NOW)
     assert [hold.partition for hold in holds] == [3]
     assert index.hold("g", 99, [0], "a", until_ms=NOW + 100, now_ms=NOW) == []
@@ -113,7 +113,7 @@ def test_groups_hold_the_same_partition_independently(index: Index) -> None:
     ]
 
 
-def test_a_hold_is_free_at_its_moment_and_not_before(index: Index) -> None:
+def test_hold_is_free_from_its_end_on(index: Index) -> None:
     first = held(take(index, "a", until_ms=NOW + 10))
     assert take(index, "b", now_ms=NOW + 9) is None
     second = held(take(index, "b", now_ms=NOW + 10))
@@ -147,7 +147,7 @@ def test_contenders_for_many_partitions_share_them(index: Index, another: Open) 
     assert sorted(taken) == [0, 1, 2, 3]
 
 
-# Renewing and letting go
+# Renewal and release
 
 
 def test_a_live_hold_is_renewed(index: Index) -> None:
@@ -161,14 +161,14 @@ def test_a_live_hold_is_renewed(index: Index) -> None:
     assert take(index, "b", now_ms=NOW + 50) is not None
 
 
-def test_a_hold_that_is_over_cannot_be_renewed_though_nobody_took_it(index: Index) -> None:
+def test_lapsed_hold_cannot_be_renewed(index: Index) -> None:
     hold = held(take(index, "a", until_ms=NOW + 10))
     assert index.renew([hold], until_ms=NOW + 50, now_ms=NOW + 10) == []
     assert index.progress(hold, 0, now_ms=NOW + 10) is None
     assert take(index, "b", now_ms=NOW + 10) is not None
 
 
-def test_those_holds_of_a_batch_that_live_are_renewed_in_their_order(index: Index) -> None:
+def test_live_holds_of_a_batch_are_renewed_in_order(index: Index) -> None:
     wanted = [3, 0, 2, 1]
     holds = index.hold("g", TOPIC.uid, wanted, "a", until_ms=NOW + 10, now_ms=NOW)
     other = held(take(index, "a", group="h", until_ms=NOW + 10))
@@ -180,7 +180,7 @@ def test_those_holds_of_a_batch_that_live_are_renewed_in_their_order(index: Inde
     assert index.renew([], until_ms=NOW + 50, now_ms=NOW) == []
 
 
-def test_what_is_let_go_is_free_and_keeps_its_progress(index: Index) -> None:
+def test_released_hold_is_free_and_keeps_its_progress(index: Index) -> None:
     fill(index, 5)
     holds = index.hold("g", TOPIC.uid, [0, 1], "a", until_ms=NOW + 100, now_ms=NOW)
     index.progress(holds[0], 3, now_ms=NOW)
@@ -225,14 +225,14 @@ def test_progress_of_several_partitions_is_each_by_itself(index: Index, another:
     assert index.progress_all([], now_ms=NOW) == []
 
 
-def test_progress_answers_until_when_the_hold_lives(index: Index) -> None:
+def test_progress_returns_the_end_of_the_hold(index: Index) -> None:
     fill(index, 3)
     hold = held(take(index, "a", until_ms=NOW + 10))
     index.renew([hold], until_ms=NOW + 50, now_ms=NOW)
     assert index.progress(hold, 1, now_ms=NOW + 20) == hold._replace(until_ms=NOW + 50, sequence=1)
 
 
-def test_a_reader_that_was_frozen_past_its_end_writes_nothing(index: Index, another: Open) -> None:
+def test_frozen_reader_cannot_write_after_its_hold(index: Index, another: Open) -> None:
     fill(index, 9)
     frozen = held(take(index, "a", until_ms=NOW + 10))
     taken = held(take(another(), "b", now_ms=NOW + 10))

@@ -1,4 +1,4 @@
-"""Notices: one of those who see new events tells of them, and nothing appended meanwhile is forgotten."""
+"""Notices: one claimant notifies of new events, and no concurrent append is forgotten."""
 
 from chronoline.log.contract import Index, Notice
 from tests.log.index.conftest import Open
@@ -17,34 +17,32 @@ def begun(index: Index, now_ms: int = NOW, partition: int = 0) -> Notice:
     return notice
 
 
-def test_where_nothing_is_new_there_is_nothing_to_tell(index: Index) -> None:
+def test_no_notice_without_new_events(index: Index) -> None:
     assert begin(index) is None
     assert index.untold(TOPIC.uid) == []
     assert index.untold(99) == []
     assert index.begin_notice(99, 0, max_latency_ms=1, now_ms=NOW) is None
 
 
-def test_whoever_comes_first_tells(index: Index) -> None:
+def test_first_claimant_notifies(index: Index) -> None:
     append(index, "a", {0: 3})
     assert begin(index) == Notice(TOPIC.uid, 0, 3, NOW)
 
 
-def test_whoever_comes_second_hears_when_the_wait_of_the_first_ends(
-    index: Index, another: Open
-) -> None:
+def test_second_claimant_learns_when_the_notice_ends(index: Index, another: Open) -> None:
     append(index, "a", {0: 3})
     begin(index)
     assert begin(another(), NOW + 40) == NOW + LATENCY_MS
     assert begin(index, NOW + LATENCY_MS - 1) == NOW + LATENCY_MS
 
 
-def test_a_teller_that_died_is_replaced(index: Index) -> None:
+def test_dead_notifier_is_replaced(index: Index) -> None:
     append(index, "a", {0: 3})
     dead = begun(index)
     append(index, "b", {0: 1})
     notice = begun(index, NOW + LATENCY_MS)
     assert notice == Notice(TOPIC.uid, 0, 4, NOW + LATENCY_MS)
-    # It was only frozen, and comes back: that ends nothing of the other's.
+    # The first claimant was only frozen: its end does not end the other notice.
     assert index.end_notice(dead, now_ms=NOW + LATENCY_MS + 1) is None
     assert begin(index, NOW + LATENCY_MS + 2) == NOW + 2 * LATENCY_MS
     assert index.untold(TOPIC.uid) == [0]
@@ -52,14 +50,14 @@ def test_a_teller_that_died_is_replaced(index: Index) -> None:
     assert index.untold(TOPIC.uid) == []
 
 
-def test_what_was_told_is_not_told_again(index: Index) -> None:
+def test_told_events_are_not_told_again(index: Index) -> None:
     append(index, "a", {0: 3})
     assert index.end_notice(begun(index), now_ms=NOW + 1) is None
     assert begin(index, NOW + 2) is None
     assert begin(index, NOW + 10 * LATENCY_MS) is None
 
 
-def test_what_is_appended_before_the_end_is_the_next_notice(index: Index) -> None:
+def test_append_before_the_end_continues_the_notice(index: Index) -> None:
     append(index, "a", {0: 3})
     notice = begun(index)
     append(index, "b", {0: 2})
@@ -71,7 +69,7 @@ def test_what_is_appended_before_the_end_is_the_next_notice(index: Index) -> Non
     assert index.untold(TOPIC.uid) == []
 
 
-def test_what_is_appended_after_the_end_begins_a_notice_of_its_own(index: Index) -> None:
+def test_append_after_the_end_begins_a_new_notice(index: Index) -> None:
     append(index, "a", {0: 3})
     index.end_notice(begun(index), now_ms=NOW + 1)
     append(index, "b", {0: 1})
@@ -91,12 +89,12 @@ def test_a_notice_ends_once(index: Index) -> None:
     assert index.untold(TOPIC.uid) == []
 
 
-def test_a_clock_near_its_beginning_keeps_nobody_waiting(index: Index) -> None:
+def test_clock_near_zero_delays_no_notice(index: Index) -> None:
     append(index, "a", {0: 1})
     assert begun(index, now_ms=1) == Notice(TOPIC.uid, 0, 1, 1)
 
 
-def test_partitions_are_told_of_apart(index: Index) -> None:
+def test_partitions_have_separate_notices(index: Index) -> None:
     append(index, "a", {3: 1, 0: 1, 1: 1})
     index.end_notice(begun(index, partition=1), now_ms=NOW)
     notice = begun(index, partition=3)
@@ -107,7 +105,7 @@ def test_partitions_are_told_of_apart(index: Index) -> None:
     assert index.untold(TOPIC.uid) == [0]
 
 
-def test_what_is_made_untold_can_be_told_again(index: Index) -> None:
+def test_untold_events_can_be_told_again(index: Index) -> None:
     append(index, "a", {0: 5, 1: 1})
     index.end_notice(begun(index), now_ms=NOW)
     index.untell(TOPIC.uid, 0, sequence=3)
@@ -118,20 +116,20 @@ def test_what_is_made_untold_can_be_told_again(index: Index) -> None:
     assert index.untold(TOPIC.uid) == [0, 1]
 
 
-def test_what_is_made_untold_is_covered_by_no_wait_that_has_begun(index: Index) -> None:
+def test_running_notice_does_not_cover_untold_events(index: Index) -> None:
     append(index, "a", {0: 5})
-    notice = begun(index)  # who is told of it stops before the end
+    notice = begun(index)  # its reader stops before the end
     index.untell(TOPIC.uid, 0, sequence=3)
     assert index.end_notice(notice, now_ms=NOW + 1) is None
     assert index.untold(TOPIC.uid) == [0]
     second = begun(index, NOW + 2)
-    index.untell(TOPIC.uid, 0, sequence=5)  # and the next comes to the end of what there was
+    index.untell(TOPIC.uid, 0, sequence=5)  # and the next reader reaches the end
     append(index, "b", {0: 1})
     assert index.end_notice(second, now_ms=NOW + 3) is None
     assert index.untold(TOPIC.uid) == [0]
 
 
-def test_what_was_never_told_is_not_told_by_being_made_untold(index: Index) -> None:
+def test_untell_of_untold_events_changes_nothing(index: Index) -> None:
     append(index, "a", {0: 5})
     index.untell(TOPIC.uid, 0, sequence=4)
     assert begun(index) == Notice(TOPIC.uid, 0, 5, NOW)
@@ -139,14 +137,14 @@ def test_what_was_never_told_is_not_told_by_being_made_untold(index: Index) -> N
     assert index.untold(TOPIC.uid) == [0]
 
 
-def test_trimming_leaves_what_was_told_as_it_is(index: Index) -> None:
+def test_trim_keeps_the_told_position(index: Index) -> None:
     append(index, "a", {0: 3})
     index.trim(TOPIC.uid, 0, before_sequence=3)
     assert index.end_notice(begun(index), now_ms=NOW) is None
     assert index.untold(TOPIC.uid) == []
 
 
-def test_one_of_many_claimants_tells(index: Index, another: Open) -> None:
+def test_one_of_many_claimants_notifies(index: Index, another: Open) -> None:
     handles = [index, another()] * 4
     for number in range(5):
         append(index, f"o{number}", {0: 1})

@@ -1,4 +1,4 @@
-"""The schema of the SQL engines: made by whoever comes first, and refused if it is newer than we know."""
+"""The schema of the SQL engines: the first process makes it; a newer version is refused."""
 
 import sqlite3
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_a_newer_database_is_refused_and_left_alone(postgres_server: PostgresSer
         assert left == found
 
 
-def test_those_who_open_a_new_database_at_once_all_succeed(postgres_server: PostgresServer) -> None:
+def test_new_database_can_be_opened_concurrently(postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database("new index")
     handles = at_once(PostgresIndex, [url] * 8)
     handles[0].create_topic(TOPIC)

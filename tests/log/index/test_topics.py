@@ -23,7 +23,7 @@ def test_topics_are_listed_by_name(index: Index) -> None:
     assert index.list_topics() == [capital, OTHER, TOPIC, umlaut]
 
 
-def test_nothing_is_there_at_first(empty_index: Index) -> None:
+def test_new_index_is_empty(empty_index: Index) -> None:
     assert empty_index.list_topics() == []
     assert empty_index.find_topic("t") is None
     assert empty_index.heads(TOPIC.uid) == []
@@ -54,7 +54,7 @@ def test_another_process_sees_a_topic_at_once(index: Index, another: Open) -> No
     assert len(other.heads(OTHER.uid)) == OTHER.partitions
 
 
-def test_of_those_who_create_a_name_at_once_one_succeeds(empty_index: Index, another: Open) -> None:
+def test_one_concurrent_create_of_a_name_succeeds(empty_index: Index, another: Open) -> None:
     handles = [empty_index, another()] * 4
 
     def create(number: int) -> bool:
@@ -71,7 +71,7 @@ def test_of_those_who_create_a_name_at_once_one_succeeds(empty_index: Index, ano
     assert [len(empty_index.heads(uid)) for uid in range(1, 9)] == [2 * each for each in made]
 
 
-def test_what_is_there_stays_when_it_is_closed(index: Index, another: Open) -> None:
+def test_content_survives_a_close(index: Index, another: Open) -> None:
     append(index, "o", {1: 2})
     index.close()
     index.close()

@@ -25,23 +25,23 @@ def trim(index: Index, before_sequence: int, partition: int = 0) -> int:
 # Sweeping
 
 
-def test_sweeping_answers_those_that_no_commit_refers_to(index: Index, another: Open) -> None:
+def test_sweep_returns_uncommitted_objects(index: Index, another: Open) -> None:
     append(index, "b", {0: 1})
     names = ["c", "a", "b"]
     assert sorted(index.sweep(names, now_ms=NOW)) == ["a", "c"]
-    # Whoever swept may have died before it deleted them.
+    # The first sweeper may have died before it deleted them.
     assert sorted(another().sweep(names, now_ms=NOW + 1)) == ["a", "c"]
     assert index.sweep([], now_ms=NOW) == []
 
 
-def test_sweeping_leaves_alone_what_was_committed_once(index: Index) -> None:
+def test_sweep_leaves_committed_objects_alone(index: Index) -> None:
     fill(index, 2)
     trim(index, 2)
     assert index.sweep(["o0", "o1"], now_ms=NOW) == []
     assert sorted(index.unreferenced(10)) == ["o0", "o1"]
 
 
-def test_two_may_sweep_the_same_at_once(index: Index, another: Open) -> None:
+def test_concurrent_sweeps_are_safe(index: Index, another: Open) -> None:
     names = [f"o{number}" for number in range(50)]
     append(index, "o7", {0: 1})
     swept = at_once(
@@ -81,7 +81,7 @@ def test_one_trim_takes_the_oldest_up_to_a_limit(index: Index) -> None:
     assert ends(index)[0] == (12, 14)
 
 
-def test_what_is_not_there_is_not_trimmed(index: Index) -> None:
+def test_trim_of_a_missing_partition_does_nothing(index: Index) -> None:
     assert trim(index, 10) == 0
     assert trim(index, 10, partition=9) == 0
     assert index.trim(99, 0, before_sequence=10) == 0
@@ -90,7 +90,7 @@ def test_what_is_not_there_is_not_trimmed(index: Index) -> None:
 # Objects, counted by reference
 
 
-def test_an_object_is_unreferenced_when_its_last_chunk_is_gone(index: Index) -> None:
+def test_object_without_chunks_is_unreferenced(index: Index) -> None:
     append(index, "shared", {0: 2, 1: 2, 2: 2})
     append(index, "own", {0: 1})
     trim(index, 2, partition=0)
@@ -111,7 +111,7 @@ def test_unreferenced_objects_are_answered_up_to_a_limit(index: Index) -> None:
     assert index.unreferenced(3) == []
 
 
-def test_what_is_referred_to_is_not_forgotten(index: Index) -> None:
+def test_referenced_object_is_not_forgotten(index: Index) -> None:
     fill(index, 2)
     trim(index, 1)
     index.forget(["o0", "o1", "never"])
@@ -140,7 +140,7 @@ def test_one_chunk_takes_the_place_of_neighbours(index: Index) -> None:
     assert append(index, "next", {0: 1}) == [10]
 
 
-def test_what_was_merged_can_be_merged_again_and_trimmed(index: Index) -> None:
+def test_merged_chunk_can_be_merged_and_trimmed(index: Index) -> None:
     chunks = fill(index, 4)
     assert merge(index, chunks[:2], "left")
     assert merge(index, chunks[2:], "right")
@@ -196,7 +196,7 @@ def test_a_replacement_goes_on_beside_appends(index: Index) -> None:
     assert [chunk.object_name for chunk in all_chunks(index)] == ["merged", "later"]
 
 
-def test_of_two_who_compact_the_same_one_succeeds(index: Index, another: Open) -> None:
+def test_one_of_two_concurrent_compactions_succeeds(index: Index, another: Open) -> None:
     handles = [index, another()] * 4
     chunks = fill(index, 6)
     done = at_once(lambda number: merge(handles[number], chunks, f"m{number}"), range(8))

@@ -35,7 +35,7 @@ def test_a_url_is_taken_apart() -> None:
     prefix=st.lists(parts, max_size=4).map("/".join),
     endpoint=st.none() | st.just("http://host:9000") | st.just("https://h/a%20b"),
 )
-def test_what_is_written_is_read_back(scheme: str, prefix: str, endpoint: str | None) -> None:
+def test_written_url_is_read_back(scheme: str, prefix: str, endpoint: str | None) -> None:
     address = BucketAddress(scheme=scheme, bucket="bucket", prefix=prefix, endpoint=endpoint)
     assert BucketAddress.parse(address.url) == address
     assert re.fullmatch(r"[!-~]+", address.url)
@@ -70,7 +70,7 @@ def test_what_is_written_is_read_back(scheme: str, prefix: str, endpoint: str | 
         ("gs://bucket?region=a", "no option of gs:// is region; known: endpoint"),
     ],
 )
-def test_what_is_wrong_is_said(url: str, said: str) -> None:
+def test_invalid_url_is_refused_with_a_reason(url: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         BucketAddress.parse(url)
 

@@ -48,7 +48,7 @@ def test_either_variable_names_the_region(
     assert open_session("us-west-2").region_name == "us-west-2"
 
 
-def test_who_may_not_is_told_so(s3: S3Server, address: BucketAddress) -> None:
+def test_missing_permission_is_reported(s3: S3Server, address: BucketAddress) -> None:
     s3.check_credentials(True)
     try:
         with pytest.raises(StoreUnavailable, match=r"'made' cannot be made.*check the credentials"):
@@ -81,13 +81,13 @@ def test_without_credentials_it_says_what_to_set(
         ("AccessDenied", StoreUnavailable, "check the credentials"),
     ],
 )
-def test_what_only_amazon_answers_is_said(
+def test_answers_of_amazon_are_explained(
     address: BucketAddress, code: str, kind: type[ChronolineError], said: str
 ) -> None:
     with pytest.raises(kind, match=said), aws._translating(address):
         raise ClientError({"Error": {"Code": code}}, "CreateBucket")
 
 
-def test_another_that_was_faster_did_the_same(address: BucketAddress) -> None:
+def test_concurrent_creation_counts_as_done(address: BucketAddress) -> None:
     with aws._translating(address):
         raise ClientError({"Error": {"Code": "BucketAlreadyOwnedByYou"}}, "CreateBucket")

@@ -1,4 +1,4 @@
-"""What every engine of objects does."""
+"""The contract of objects, on every engine."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ def names(objects: Objects) -> set[str]:
     return {stored.name for stored in objects.list()}
 
 
-def test_what_was_put_is_got_whole_and_in_parts(objects: Objects) -> None:
+def test_object_is_read_whole_and_in_parts(objects: Objects) -> None:
     data = bytes(range(256)) * 4
     objects.put(name(1), data)
     assert objects.get(name(1), 0, len(data)) == data
@@ -32,7 +32,7 @@ def test_what_was_put_is_got_whole_and_in_parts(objects: Objects) -> None:
     ("offset", "length", "part"),
     [(8, 10, b"89"), (9, 1, b"9"), (10, 1, b""), (1_000, 5, b""), (3, 0, b"")],
 )
-def test_beyond_its_end_there_is_nothing_more(
+def test_read_ends_at_the_end_of_the_object(
     objects: Objects, offset: int, length: int, part: bytes
 ) -> None:
     objects.put(name(1), b"0123456789")
@@ -45,7 +45,7 @@ def test_an_empty_object_is_one(objects: Objects) -> None:
     assert [stored.size_bytes for stored in objects.list()] == [0]
 
 
-def test_what_is_not_there_is_missing(objects: Objects) -> None:
+def test_missing_object_is_reported(objects: Objects) -> None:
     with pytest.raises(ObjectMissing, match=name(1)):
         objects.get(name(1), 0, 1)
     objects.put(name(2), b"x")
@@ -53,7 +53,7 @@ def test_what_is_not_there_is_missing(objects: Objects) -> None:
         objects.get(name(1), 0, 1)
 
 
-def test_the_same_put_again_finds_its_own(objects: Objects) -> None:
+def test_repeated_put_succeeds(objects: Objects) -> None:
     objects.put(name(1), b"events")
     objects.put(name(1), b"events")
     assert objects.get(name(1), 0, 10) == b"events"
@@ -79,7 +79,7 @@ def test_the_list_has_names_sizes_and_times(objects: Objects) -> None:
     assert all(abs(each.modified_ms - before_ms) < 60_000 for each in listed.values())
 
 
-def test_deleting_takes_those_that_are_there(objects: Objects) -> None:
+def test_delete_ignores_missing_objects(objects: Objects) -> None:
     for number in range(4):
         objects.put(name(number), b"x")
     objects.delete([name(9), name(0), name(8), name(2), name(7)])

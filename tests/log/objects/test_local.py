@@ -1,4 +1,4 @@
-"""What is particular to files: flushing, folders, disks that fail."""
+"""Objects in files: flushes, folders, and failing disks."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ NAME = "01KDVDN00000000000000000AA"
 
 
 class Stopped(BaseException):
-    """In the place of the end of the process."""
+    """Raised instead of the end of the process."""
 
 
 def stop(error: BaseException) -> NoReturn:
@@ -32,7 +32,7 @@ def objects(tmp_path: Path) -> LocalObjects:
 
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What is flushed, in order."""
+    """The flushed paths, in order."""
     paths: list[Path] = []
     fsync = os.fsync
 
@@ -48,9 +48,7 @@ def path_in(folder: Path) -> Path:
     return folder / NAME[:5] / f"{NAME}.events"
 
 
-def test_a_file_and_the_folders_that_lead_to_it_are_flushed(
-    tmp_path: Path, flushed: list[Path]
-) -> None:
+def test_file_and_its_folders_are_flushed(tmp_path: Path, flushed: list[Path]) -> None:
     root = tmp_path / "deep" / "objects"
     LocalObjects(root).put(NAME, b"events")
     assert flushed == [tmp_path, root.parent, root, path_in(root), path_in(root).parent]
@@ -110,7 +108,7 @@ def test_a_write_that_fails_leaves_nothing(
     ("number", "kind", "said"),
     [(errno.ENOSPC, StoreFull, "no room"), (errno.EACCES, StoreUnavailable, "Permission denied")],
 )
-def test_a_mark_that_cannot_be_left_says_why_and_leaves_nothing(
+def test_failed_mark_says_why_and_leaves_nothing(
     objects: LocalObjects,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -130,7 +128,7 @@ def test_a_mark_that_cannot_be_left_says_why_and_leaves_nothing(
     assert objects.mark("mine") == "mine"
 
 
-def test_nobody_sees_a_mark_before_it_is_whole(
+def test_mark_is_visible_only_when_complete(
     objects: LocalObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
@@ -149,7 +147,7 @@ def test_nobody_sees_a_mark_before_it_is_whole(
     ]
 
 
-def test_an_empty_mark_is_none(objects: LocalObjects) -> None:
+def test_empty_mark_counts_as_missing(objects: LocalObjects) -> None:
     objects.put(MARK, b"")
     assert objects.marked() is None
     with pytest.raises(StoreError, match="exists already"):
@@ -163,9 +161,7 @@ def test_a_second_put_does_not_harm_the_first(objects: LocalObjects) -> None:
     assert objects.get(NAME, 0, 100) == b"events"
 
 
-def test_what_cannot_be_read_or_deleted_is_unavailable(
-    objects: LocalObjects, tmp_path: Path
-) -> None:
+def test_failed_read_or_delete_is_unavailable(objects: LocalObjects, tmp_path: Path) -> None:
     path_in(tmp_path / "deep" / "objects").mkdir(parents=True)
     with pytest.raises(StoreUnavailable, match="cannot be read"):
         objects.get(NAME, 0, 1)

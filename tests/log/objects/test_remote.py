@@ -1,4 +1,4 @@
-"""What can go wrong with a bucket, and what is said of it."""
+"""Failures of buckets, and their errors."""
 
 import os
 import socket
@@ -61,7 +61,7 @@ def at(endpoint: str, bucket: str = "events", *, answer_s: float = 10) -> Remote
     return RemoteObjects(f"s3://{bucket}/p?endpoint={quote(endpoint, safe='')}", answer_s=answer_s)
 
 
-# Answers that are lost
+# Lost answers
 
 
 @pytest.mark.parametrize("fault", ["close", "reset", "not sent", "500", "503", "429"])
@@ -97,9 +97,7 @@ def test_a_put_that_failed_is_not_reported_as_done(
         behind.get(NAME, 0, 1)
 
 
-def test_half_an_answer_is_not_taken_for_a_short_object(
-    behind: RemoteObjects, faulty: FaultyServer
-) -> None:
+def test_truncated_answer_is_read_again(behind: RemoteObjects, faulty: FaultyServer) -> None:
     data = os.urandom(100_000)
     behind.put(NAME, data)
     faulty.faults.append("cut")
@@ -107,7 +105,7 @@ def test_half_an_answer_is_not_taken_for_a_short_object(
 
 
 @pytest.mark.parametrize("fault", ["close", "reset", "503"])
-def test_looking_and_deleting_are_tried_again(
+def test_reads_and_deletes_are_retried(
     behind: RemoteObjects, faulty: FaultyServer, fault: str
 ) -> None:
     behind.put(NAME, b"events")
@@ -120,22 +118,20 @@ def test_looking_and_deleting_are_tried_again(
     assert list(behind.list()) == []
 
 
-def test_no_room_is_said_as_such(behind: RemoteObjects, faulty: FaultyServer) -> None:
+def test_full_storage_is_reported(behind: RemoteObjects, faulty: FaultyServer) -> None:
     faulty.faults.extend(["507"] * 20)
     with pytest.raises(StoreFull, match="'events' has no room left"):
         behind.put(NAME, b"events")
 
 
 @pytest.mark.parametrize("call", ["get", "delete"])
-def test_a_server_that_knows_nothing_is_not_believed(
-    behind: RemoteObjects, faulty: FaultyServer, call: str
-) -> None:
+def test_bare_404_is_unavailable(behind: RemoteObjects, faulty: FaultyServer, call: str) -> None:
     faulty.faults.append("404")
     with pytest.raises(StoreUnavailable, match="answered 404"):
         CALLS[call](behind)
 
 
-# Stores that are not there
+# Unavailable servers
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -145,7 +141,7 @@ def test_an_unknown_bucket_is_named_with_what_to_do(s3: S3Server, call: str) -> 
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_wrong_credentials_are_said_as_such(s3: S3Server, s3_url: str, call: str) -> None:
+def test_wrong_credentials_are_reported(s3: S3Server, s3_url: str, call: str) -> None:
     objects = RemoteObjects(s3_url)
     s3.check_credentials(True)
     try:
@@ -182,7 +178,7 @@ def test_a_server_that_hangs_is_given_up_soon(s3: S3Server, s3_url: str, call: s
     assert objects.get("01KDVDN00000000000000000BB", 0, 10) == b"before"
 
 
-def test_a_line_that_takes_no_connections_is_given_up_soon(s3: S3Server) -> None:
+def test_full_connection_backlog_times_out_soon(s3: S3Server) -> None:
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -242,7 +238,7 @@ def test_credentials_of_a_profile_are_found(
 
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-def test_an_endpoint_of_the_environment_is_used_unless_the_url_names_one(
+def test_url_endpoint_wins_over_the_environment(
     s3: S3Server, s3_url: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, s3.endpoint)
@@ -265,7 +261,7 @@ def test_azure_needs_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
             RemoteObjects(f"az://container/p?endpoint={endpoint}").get(NAME, 0, 1)
 
 
-def test_a_fork_is_told_that_it_cannot(s3: S3Server, s3_url: str) -> None:
+def test_use_in_a_fork_is_refused(s3: S3Server, s3_url: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORKING, s3_url],
         check=True,
@@ -277,7 +273,7 @@ def test_a_fork_is_told_that_it_cannot(s3: S3Server, s3_url: str) -> None:
     assert done.stdout.endswith("b'events'\n")
 
 
-def test_what_others_keep_beside_is_passed_over(s3_url: str) -> None:
+def test_foreign_objects_are_ignored(s3_url: str) -> None:
     objects = RemoteObjects(s3_url)
     objects.put(NAME, b"events")
     inner = RemoteObjects(s3_url.replace("?", "/inner?"))

@@ -1,4 +1,4 @@
-"""What became of records that were published."""
+"""The confirmations of published records."""
 
 import threading
 from collections import Counter
@@ -7,7 +7,7 @@ from chronoline.pipe.outputs.contract import Confirm
 
 
 class Confirmations:
-    """Hands out a confirmation by name for each record, and keeps what they are told."""
+    """Gives each record a confirmation by name, and keeps the results."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -26,7 +26,7 @@ class Confirmations:
         return confirm
 
     def wait(self, timeout_s: float = 60) -> dict[object, BaseException | None]:
-        """What each was told, once all were; that none was told twice."""
+        """Waits for all confirmations and returns them; fails if one came twice."""
         with self._changed:
             done = self._changed.wait_for(lambda: len(self._told) >= self._expected, timeout_s)
             assert done, f"{len(self._told)} of {self._expected} were confirmed"

@@ -66,7 +66,7 @@ def test_every_byte_comes_out(
     assert [as_published(message) for message in consume(kafka_server, topic)] == batch
 
 
-def test_no_empty_and_every_kind_of_header_are_told_apart(
+def test_null_and_empty_values_and_headers_differ(
     kafka_server: KafkaServer, new_topic: NewKafkaTopic, open_output: OpenOutput
 ) -> None:
     headers = (
@@ -86,7 +86,7 @@ def test_no_empty_and_every_kind_of_header_are_told_apart(
     assert [as_published(message) for message in consume(kafka_server, topic)] == batch
 
 
-def test_keys_land_where_the_java_client_puts_them_and_others_are_spread(
+def test_keys_follow_the_java_partitioner(
     kafka_server: KafkaServer, new_topic: NewKafkaTopic, open_output: OpenOutput
 ) -> None:
     keys = [b"", b"\0", *(f"key-{n}".encode() for n in range(200)), bytes(range(256))]
@@ -110,7 +110,7 @@ def test_keys_land_where_the_java_client_puts_them_and_others_are_spread(
     assert without_key == set(range(7))
 
 
-def test_a_record_larger_than_the_topic_allows_is_refused_alone(
+def test_oversized_record_is_refused_alone(
     kafka_server: KafkaServer, new_topic: NewKafkaTopic, open_output: OpenOutput
 ) -> None:
     """Together, the small ones are larger than that too."""
@@ -125,7 +125,7 @@ def test_a_record_larger_than_the_topic_allows_is_refused_alone(
     assert len(consume(kafka_server, topic)) == 20
 
 
-def test_a_record_that_the_topic_cannot_keep_is_refused_alone(
+def test_unkeyed_record_of_a_compacted_topic_is_refused(
     kafka_server: KafkaServer, new_topic: NewKafkaTopic, open_output: OpenOutput
 ) -> None:
     topic, confirmations = new_topic(cleanup_policy="compact"), Confirmations()
@@ -148,7 +148,7 @@ def test_a_record_that_the_topic_cannot_keep_is_refused_alone(
     ],
     ids=["larger than the producer allows", "a NUL in a header's name", "a name that is no UTF-8"],
 )
-def test_what_the_producer_itself_cannot_take_is_refused_at_once(
+def test_invalid_record_is_refused_at_once(
     new_topic: NewKafkaTopic, open_output: OpenOutput, bad: OutRecord
 ) -> None:
     confirmations = Confirmations()
@@ -159,7 +159,7 @@ def test_what_the_producer_itself_cannot_take_is_refused_at_once(
         assert confirmations.wait_for("good") is None
 
 
-def test_a_record_larger_than_the_whole_queue_does_not_wait_for_ever(
+def test_record_larger_than_the_queue_is_refused(
     new_topic: NewKafkaTopic, open_output: OpenOutput
 ) -> None:
     confirmations = Confirmations()
@@ -168,7 +168,7 @@ def test_a_record_larger_than_the_whole_queue_does_not_wait_for_ever(
         assert isinstance(confirmations.wait_for("large", 0), Unpublishable)
 
 
-def test_publish_waits_while_the_queue_is_full_and_loses_nothing(
+def test_publish_waits_while_the_queue_is_full(
     kafka_server: KafkaServer, new_topic: NewKafkaTopic, open_output: OpenOutput
 ) -> None:
     topic, confirmations = new_topic(), Confirmations()
@@ -209,7 +209,7 @@ def test_closing_flushes_and_a_closed_output_answers(
     assert len(consume(kafka_server, topic)) == 100
 
 
-def test_a_topic_that_is_not_there_is_the_outputs_failure_until_it_is(
+def test_missing_topic_is_unavailable_until_created(
     kafka_server: KafkaServer, open_output: OpenOutput
 ) -> None:
     confirmations = Confirmations()
@@ -229,7 +229,7 @@ def own_server(tmp_path: Path) -> Iterator[KafkaServer]:
     yield from running(KafkaServer(tmp_path / "kafka"))
 
 
-def test_a_broker_that_dies_and_comes_back_loses_no_confirmation(own_server: KafkaServer) -> None:
+def test_broker_restart_loses_no_confirmation(own_server: KafkaServer) -> None:
     own_server.create_topic("t", 2)
     confirmations = Confirmations()
     with KafkaOutput(
@@ -263,7 +263,7 @@ def test_a_broker_that_dies_and_comes_back_loses_no_confirmation(own_server: Kaf
     assert len(kept) == len(set(kept))
 
 
-def test_a_server_that_is_nowhere_is_the_outputs_failure() -> None:
+def test_unreachable_server_is_unavailable() -> None:
     confirmations = Confirmations()
     with KafkaOutput("t", {"bootstrap.servers": "127.0.0.1:1"}, delivery_timeout_ms=300) as output:
         output.publish(record(b"v"), confirmations.of("v"))
@@ -291,7 +291,7 @@ class BrokenProducer:
         return 0
 
 
-def test_a_producer_that_broke_for_good_is_replaced_but_not_again_and_again(
+def test_broken_producer_is_replaced_at_a_bounded_rate(
     monkeypatch: pytest.MonkeyPatch, new_topic: NewKafkaTopic, open_output: OpenOutput
 ) -> None:
     confirmations = Confirmations()

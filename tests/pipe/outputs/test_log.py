@@ -51,7 +51,7 @@ def test_every_byte_comes_out(log: Log, batch: list[OutRecord]) -> None:
     assert published(log)[before:] == batch
 
 
-def test_a_record_that_the_log_cannot_hold_is_refused_alone(log: Log) -> None:
+def test_oversized_record_is_refused_alone(log: Log) -> None:
     confirmations = Confirmations()
     with LogOutput(log, "t") as output:
         output.publish(RECORD._replace(value=bytes(MAX_VALUE_BYTES + 1)), confirmations.of("large"))
@@ -62,7 +62,7 @@ def test_a_record_that_the_log_cannot_hold_is_refused_alone(log: Log) -> None:
 
 
 class SlowLog:
-    """Answers when it is told to, and is full with one on its way."""
+    """A log that answers on demand, and is full with one append under way."""
 
     def __init__(self) -> None:
         self.on_its_way: list[Future[Any]] = []
@@ -102,7 +102,7 @@ def test_publish_waits_while_the_log_is_full(slow: Any) -> None:
 
 
 @pytest.mark.parametrize("error", [OutcomeUnknown(), OSError("no disk")])
-def test_a_log_that_fails_is_the_outputs_failure(slow: Any, error: Exception) -> None:
+def test_failing_log_is_unavailable(slow: Any, error: Exception) -> None:
     confirmations = Confirmations()
     output = LogOutput(slow, "t")
     output.publish(RECORD, confirmations.of("v"))
@@ -111,7 +111,7 @@ def test_a_log_that_fails_is_the_outputs_failure(slow: Any, error: Exception) ->
     assert output.flush(0) == 0
 
 
-def test_a_log_that_stays_full_is_the_outputs_failure(slow: Any) -> None:
+def test_full_log_is_unavailable(slow: Any) -> None:
     confirmations = Confirmations()
     output = LogOutput(slow, "t", room_timeout_s=0)
     output.publish(RECORD, confirmations.of("first"))
@@ -133,6 +133,6 @@ def test_closing_flushes_and_a_closed_output_answers(log: Log) -> None:
     assert len(published(log)) == 100
 
 
-def test_a_topic_that_is_not_there_is_found_out_at_once(log: Log) -> None:
+def test_missing_topic_is_refused_at_once(log: Log) -> None:
     with pytest.raises(TopicNotFound, match="create it first"):
         LogOutput(log, "nowhere")

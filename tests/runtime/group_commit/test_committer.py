@@ -1,4 +1,4 @@
-"""Group commit of several kinds at once: one commit, and each answers for itself."""
+"""Group commit of several kinds: one commit, with its own answers for each kind."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +58,7 @@ class Joint:
         return self.committer.submit(self.queues[queue], kind, write, items)
 
     def gather(self, *asked: tuple[int, str, int]) -> list[Future[list[int]]]:
-        """What is asked while a first commit is under way, which then ends."""
+        """Submits calls while a first commit runs, and lets it end."""
         first = self.submit(0, "first", 0)
         assert self.entered.acquire(timeout=PATIENCE_S)
         waiting = [self.submit(*each) for each in asked]
@@ -90,7 +90,7 @@ def test_an_error_reaches_its_own_calls_and_no_others(joint: Joint) -> None:
     assert (also.result(PATIENCE_S), good.result(PATIENCE_S)) == ([1], [2])
 
 
-def test_a_commit_that_fails_fails_for_all_of_them_and_the_lane_goes_on(joint: Joint) -> None:
+def test_failed_commit_fails_all_its_calls(joint: Joint) -> None:
     joint.error = StoreUnavailable("gone")
     for each in joint.gather((0, "ack", 1), (1, "create", 2)):
         with pytest.raises(StoreUnavailable, match="gone"):

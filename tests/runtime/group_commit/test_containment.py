@@ -1,4 +1,4 @@
-"""A committer in which something fails that nobody foresaw: its calls hear of it, and it goes on."""
+"""Unexpected failures in a committer: the calls get an error, and the committer continues."""
 
 import logging
 import threading
@@ -28,7 +28,7 @@ class Counter:
         committer = Committer(
             "test",
             ManualClock(),
-            commit_ms=60_000,  # what waits at the gate is no slow work
+            commit_ms=60_000,  # waits at the gate do not count as slow work
             most_items=MOST_ITEMS,
             most_places=None if joint else 3,
             together=_one_by_one if joint else None,
@@ -42,7 +42,7 @@ class Counter:
         return list(items)
 
     def occupy(self, submit: Callable[[Any], Future[Any]]) -> Future[Any]:
-        """A commit that waits at the gate, so that what is asked next has to gather."""
+        """Starts a commit that waits at the gate, so that later calls gather."""
         first = submit(0)
         assert self.entered.acquire(timeout=PATIENCE_S)
         return first
@@ -69,7 +69,7 @@ def counter() -> Iterator[Counter]:
 
 
 @pytest.mark.parametrize("joint", [False, True], ids=["one kind", "several kinds"])
-def test_after_a_failure_behind_a_commit_its_calls_are_unknown_and_the_lane_goes_on(
+def test_failure_after_a_commit_leaves_its_calls_unknown(
     counter: Counter,
     joint: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -94,7 +94,7 @@ def test_after_a_failure_behind_a_commit_its_calls_are_unknown_and_the_lane_goes
     assert submit(4).result(PATIENCE_S) == [4]
 
 
-def test_calls_that_a_write_did_not_answer_are_unknown_and_not_written_again(
+def test_unanswered_calls_are_unknown_and_not_repeated(
     counter: Counter,
 ) -> None:
     committer = counter.open_committer(joint=True)
@@ -112,7 +112,7 @@ def test_calls_that_a_write_did_not_answer_are_unknown_and_not_written_again(
     assert written == ["a", "a", "b", "b"]
 
 
-def test_what_cannot_be_taken_from_a_queue_fails_with_all_that_waits(counter: Counter) -> None:
+def test_broken_queue_fails_all_waiting_calls(counter: Counter) -> None:
     committer = counter.open_committer()
     queue = committer.open_queue()
 

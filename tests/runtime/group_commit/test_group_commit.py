@@ -1,4 +1,4 @@
-"""Group commit by itself: how much waits, how much a commit takes, and how both are learnt."""
+"""Group commit alone: the bounds of the queue and of a commit."""
 
 import os
 import threading
@@ -36,7 +36,7 @@ class Desk:
         self.committer = Committer(
             "test",
             self.clock,
-            commit_ms=60_000,  # what waits at the gate is no slow work
+            commit_ms=60_000,  # waits at the gate do not count as slow work
             most_items=100_000,
             linger_ms=linger_ms,
             most_bytes=MOST_BYTES,
@@ -70,7 +70,7 @@ class Desk:
         )
 
     def occupy(self) -> Future[list[int]]:
-        """A commit that waits at the gate, so that what is asked next has to gather."""
+        """Starts a commit that waits at the gate, so that later calls gather."""
         first = self.submit(0)
         assert self.entered.acquire(timeout=PATIENCE_S)
         return first
@@ -100,7 +100,7 @@ def desk() -> Iterator[Desk]:
 # Bounds by bytes
 
 
-def test_what_waits_never_has_more_bytes_than_the_bound(desk: Desk) -> None:
+def test_waiting_bytes_stay_within_the_bound(desk: Desk) -> None:
     first = desk.occupy()
     waiting = desk.fill(150)
     assert len(waiting) == MOST_BYTES // 150
@@ -110,7 +110,7 @@ def test_what_waits_never_has_more_bytes_than_the_bound(desk: Desk) -> None:
     assert max(map(sum, desk.commits)) <= COMMIT_BYTES
 
 
-def test_a_refused_call_changes_nothing_and_can_be_made_again(desk: Desk) -> None:
+def test_refused_call_can_be_repeated(desk: Desk) -> None:
     desk.occupy()
     last = desk.fill(150)[-1]
     with pytest.raises(
@@ -124,7 +124,7 @@ def test_a_refused_call_changes_nothing_and_can_be_made_again(desk: Desk) -> Non
     assert sum(commit.count(101) for commit in desk.commits) == 1
 
 
-def test_an_empty_queue_takes_what_is_larger_than_the_bound(desk: Desk) -> None:
+def test_empty_queue_takes_one_oversized_call(desk: Desk) -> None:
     desk.occupy()
     large = desk.submit(5 * MOST_BYTES, 1)
     with pytest.raises(StoreBusy):
@@ -149,7 +149,7 @@ def test_a_failed_call_gives_its_bytes_back(desk: Desk) -> None:
     assert len(desk.fill(100)) == MOST_BYTES // 100
 
 
-def test_a_commit_is_cut_by_bytes_and_a_call_is_answered_as_a_whole(desk: Desk) -> None:
+def test_call_cut_by_bytes_is_answered_whole(desk: Desk) -> None:
     desk.occupy()
     calls = [desk.submit(100), desk.submit(150, 50, 100, 0), desk.submit(299), desk.submit(1)]
     desk.gate.set()
@@ -165,7 +165,7 @@ def test_a_call_of_nothing_is_answered(desk: Desk) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 400), max_size=6), max_size=12))
-def test_whatever_is_taken_is_answered_once_in_commits_within_the_bound(
+def test_accepted_calls_are_answered_once(
     asked: list[list[int]],
 ) -> None:
     desk = Desk()
@@ -201,7 +201,7 @@ def whole_desk() -> Iterator[Desk]:
     opened.close()
 
 
-def test_a_call_that_does_not_fit_into_a_commit_comes_with_the_next(whole_desk: Desk) -> None:
+def test_call_that_does_not_fit_waits_for_next_commit(whole_desk: Desk) -> None:
     whole_desk.occupy()
     calls = [whole_desk.submit(100), whole_desk.submit(150, 50, 100), whole_desk.submit(0)]
     whole_desk.gate.set()
@@ -209,7 +209,7 @@ def test_a_call_that_does_not_fit_into_a_commit_comes_with_the_next(whole_desk: 
     assert whole_desk.commits == [[0], [100], [150, 50, 100], [0]]
 
 
-def test_a_commit_goes_to_so_many_places_and_cuts_no_call_for_that(whole_desk: Desk) -> None:
+def test_place_limit_does_not_cut_a_call(whole_desk: Desk) -> None:
     whole_desk.occupy()
     calls = [whole_desk.submit(1, 2), whole_desk.submit(2, 3), whole_desk.submit(1, 4, 4)]
     wide = whole_desk.submit(1, 2, 3, 4)
@@ -217,11 +217,11 @@ def test_a_commit_goes_to_so_many_places_and_cuts_no_call_for_that(whole_desk: D
     whole_desk.gate.set()
     assert [call.result(PATIENCE_S) for call in calls] == [[1, 2], [2, 3], [1, 4, 4]]
     assert (wide.result(PATIENCE_S), last.result(PATIENCE_S)) == ([1, 2, 3, 4], [1])
-    # What goes to more places than a commit takes is alone: to cut it is its writer's matter.
+    # A call with more places than a commit takes is alone: its writer cuts it.
     assert whole_desk.commits == [[0], [1, 2, 2, 3], [1, 4, 4], [1, 2, 3, 4], [1]]
 
 
-def test_a_call_is_whole_also_where_nothing_is_learnt_of_the_pace(whole_desk: Desk) -> None:
+def test_first_call_is_not_cut(whole_desk: Desk) -> None:
     whole_desk.gate.set()
     whole_desk.submit(*[0] * MOST_ROWS).result(PATIENCE_S)
     assert [len(commit) for commit in whole_desk.commits] == [MOST_ROWS]
@@ -240,7 +240,7 @@ def test_a_call_is_whole_whatever_the_pace_is(whole_desk: Desk) -> None:
     assert sizes == [1, FEWEST_ROWS - 10, 20, MOST_ROWS, MOST_ROWS, 1]
 
 
-def test_what_is_larger_than_a_commit_is_cut_and_the_rest_has_company(whole_desk: Desk) -> None:
+def test_rest_of_an_oversized_call_shares_its_commit(whole_desk: Desk) -> None:
     whole_desk.occupy()
     calls = [whole_desk.submit(200, 200, 50), whole_desk.submit(50), whole_desk.submit(200)]
     whole_desk.gate.set()
@@ -249,7 +249,7 @@ def test_what_is_larger_than_a_commit_is_cut_and_the_rest_has_company(whole_desk
 
 
 @given(st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=6), max_size=12))
-def test_every_call_that_fits_into_a_commit_is_in_one(asked: list[list[int]]) -> None:
+def test_call_that_fits_a_commit_is_not_cut(asked: list[list[int]]) -> None:
     desk = Desk(most_places=3)
     try:
         desk.occupy()
@@ -278,7 +278,7 @@ def test_every_call_that_fits_into_a_commit_is_in_one(asked: list[list[int]]) ->
 @pytest.mark.parametrize(
     "sizes", [[0] * MOST_ROWS, [COMMIT_BYTES - 1, 1]], ids=["by rows", "by bytes"]
 )
-def test_who_lingers_goes_when_there_is_enough_for_a_commit(sizes: list[int]) -> None:
+def test_linger_ends_with_a_full_commit(sizes: list[int]) -> None:
     desk = Desk(linger_ms=1_000_000)
     desk.gate.set()
     try:
@@ -292,12 +292,12 @@ def test_who_lingers_goes_when_there_is_enough_for_a_commit(sizes: list[int]) ->
     assert rest.result(PATIENCE_S) == sizes[1:]
 
 
-# Who comes back
+# Returning callers
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Committers wait for those who were answered together for as long as it takes."""
+    """Committers wait without limit for callers that were answered together."""
     monkeypatch.setattr(lane_module, "_RETURN_SHARE", 1e9)
     monkeypatch.setattr(lane_module, "_RETURN_FROM_S", 0)
 
@@ -316,7 +316,7 @@ def answer_together(desk: Desk, *sizes: int) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_who_was_answered_together_is_waited_for(desk: Desk) -> None:
+def test_commit_waits_for_callers_answered_together(desk: Desk) -> None:
     answer_together(desk, 1, 2, 3)
     again = [desk.submit(4), desk.submit(5)]
     assert not begins(desk)
@@ -326,14 +326,14 @@ def test_who_was_answered_together_is_waited_for(desk: Desk) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_who_was_answered_alone_is_not_waited_for(desk: Desk) -> None:
+def test_commit_does_not_wait_for_a_lone_caller(desk: Desk) -> None:
     desk.gate.set()
     for size in (1, 2):
         assert desk.submit(size).result(PATIENCE_S) == [size]
 
 
 @pytest.mark.usefixtures("patient")
-def test_other_work_and_the_end_do_not_wait_for_anybody(desk: Desk) -> None:
+def test_other_work_and_close_end_the_wait(desk: Desk) -> None:
     other = desk.committer.open_queue()
     answer_together(desk, 1, 2)
     late = desk.submit(3)
@@ -349,7 +349,7 @@ def test_other_work_and_the_end_do_not_wait_for_anybody(desk: Desk) -> None:
     assert last.result(PATIENCE_S) == [7]
 
 
-def test_who_does_not_come_back_holds_nobody_up(desk: Desk) -> None:
+def test_missing_caller_delays_no_commit(desk: Desk) -> None:
     answer_together(desk, 1, 2)
     assert desk.submit(3).result(PATIENCE_S) == [3]
 
@@ -360,9 +360,7 @@ def test_who_does_not_come_back_holds_nobody_up(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "error", [StoreUnavailable("nothing was changed"), StoreError("refused"), InvalidInput("wrong")]
 )
-def test_after_a_part_is_done_no_error_says_that_nothing_was_changed(
-    desk: Desk, error: Exception
-) -> None:
+def test_error_after_a_part_leaves_the_outcome_unknown(desk: Desk, error: Exception) -> None:
     def write(sizes: Sequence[int], now_ms: int) -> list[int]:
         if sizes == [2]:
             raise error
@@ -379,7 +377,7 @@ def test_after_a_part_is_done_no_error_says_that_nothing_was_changed(
         alone.result(PATIENCE_S)
 
 
-def test_what_cannot_be_cut_fails_alone_and_the_lane_goes_on(desk: Desk) -> None:
+def test_call_that_cannot_be_cut_fails_alone(desk: Desk) -> None:
     desk.occupy()
     good = desk.submit(1)
     wrong = desk.committer.submit(desk.queue, "write", desk.write, cast(Sequence[int], {2, 3}))
@@ -391,7 +389,7 @@ def test_what_cannot_be_cut_fails_alone_and_the_lane_goes_on(desk: Desk) -> None
     assert desk.submit(5).result(PATIENCE_S) == [5]
 
 
-def test_a_kind_that_cannot_be_one_takes_no_room(desk: Desk) -> None:
+def test_invalid_kind_takes_no_room(desk: Desk) -> None:
     desk.occupy()
     with pytest.raises(TypeError):
         desk.committer.submit(
@@ -400,7 +398,7 @@ def test_a_kind_that_cannot_be_one_takes_no_room(desk: Desk) -> None:
     assert len(desk.fill(100)) == MOST_BYTES // 100
 
 
-def test_in_a_failed_commit_only_what_has_more_waiting_is_looked_for(
+def test_failed_commit_does_not_search_complete_calls(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped: list[object] = []
@@ -415,7 +413,7 @@ def test_in_a_failed_commit_only_what_has_more_waiting_is_looked_for(
     assert dropped == []
 
 
-def test_in_a_fork_it_refuses_and_closing_does_nothing(
+def test_fork_refuses_calls_and_close_does_nothing(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.occupy()
@@ -431,7 +429,7 @@ def test_in_a_fork_it_refuses_and_closing_does_nothing(
 # The clock
 
 
-def test_a_clock_that_is_put_back_does_not_hold_up_who_lingers() -> None:
+def test_clock_rollback_does_not_extend_the_linger() -> None:
     desk = Desk(linger_ms=1)
     desk.gate.set()
     try:

@@ -1,4 +1,4 @@
-"""How many rows a commit should have, as it is learnt from those before."""
+"""The number of rows of a commit, learnt from earlier commits."""
 
 from statistics import median
 
@@ -22,7 +22,7 @@ def test_a_commit_has_about_commit_ms_of_rows() -> None:
 
 
 @pytest.mark.parametrize(("row_ms", "rows"), [(1, FEWEST_ROWS), (0.0001, MOST_ROWS)])
-def test_a_commit_has_neither_too_few_nor_too_many_rows(row_ms: float, rows: int) -> None:
+def test_rows_of_a_commit_are_bounded(row_ms: float, rows: int) -> None:
     assert pace_of(flush_ms=0.5, row_ms=row_ms).rows() == rows
 
 
@@ -33,7 +33,7 @@ def test_a_slow_flush_is_shared_by_more_rows() -> None:
     assert slower == pytest.approx(2_000, rel=0.05)
 
 
-def test_lone_callers_do_not_make_rows_look_dear() -> None:
+def test_lone_callers_do_not_raise_the_row_cost() -> None:
     pace = pace_of(flush_ms=1, row_ms=0.01)
     before = pace.rows()
     for _ in range(100):
@@ -41,7 +41,7 @@ def test_lone_callers_do_not_make_rows_look_dear() -> None:
     assert pace.rows() == pytest.approx(before, rel=0.01)
 
 
-def test_a_flush_that_changes_in_the_midst_of_a_rush_is_noticed() -> None:
+def test_pace_follows_a_changed_flush_time() -> None:
     pace = Pace(5)
     for flush_ms, expected in ((1, 500), (50, 5_000), (20, 2_000), (1, 500), (50, 5_000)):
         rows = []
@@ -51,7 +51,7 @@ def test_a_flush_that_changes_in_the_midst_of_a_rush_is_noticed() -> None:
         assert median(rows[-50:]) == pytest.approx(expected, rel=0.05)
 
 
-def test_one_commit_that_was_stuck_is_soon_forgotten() -> None:
+def test_pace_soon_forgets_a_stuck_commit() -> None:
     pace = pace_of(flush_ms=1, row_ms=0.01)
     pace.learn(1, 60_000)
     for _ in range(100):

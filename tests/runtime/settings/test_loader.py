@@ -29,12 +29,12 @@ def test_the_last_source_wins_setting_by_setting(tmp_path: Path) -> None:
     assert found.origins[("t", "y")] == Origin("variable", "APP_T__Y")
 
 
-def test_origins_in_words() -> None:
+def test_origins_are_described() -> None:
     words = [str(Origin(kind, "n")) for kind in ("file", "variable", "flag")]
     assert words == ["n", "n", "flag n"]
 
 
-def test_each_kind_of_settings_has_its_own_prefix_and_file_variable(tmp_path: Path) -> None:
+def test_sources_have_their_own_prefix_and_file_variable(tmp_path: Path) -> None:
     path = write(tmp_path, "a = 1\n")
     other = Sources(prefix="OTHER_")
     environ = {"APP_CONFIG": str(path), "OTHER_A": "2"}
@@ -43,7 +43,7 @@ def test_each_kind_of_settings_has_its_own_prefix_and_file_variable(tmp_path: Pa
     assert other.gather(None, environ, {}).table == {"a": "2"}
 
 
-def test_tables_of_properties_have_dotted_names_and_others_do_not() -> None:
+def test_only_property_tables_have_dotted_names() -> None:
     plain = Sources(prefix="APP_")
     environ = {"APP_KAFKA__CLIENT_ID": "me"}
     assert SOURCES.gather(None, environ, {}).table == {"kafka": {"client.id": "me"}}
@@ -51,7 +51,7 @@ def test_tables_of_properties_have_dotted_names_and_others_do_not() -> None:
     assert plain.gather(None, {}, {"t.a-b": 1}).table == {"t": {"a_b": 1}}
 
 
-def test_a_whole_table_in_a_variable_is_laid_setting_by_setting() -> None:
+def test_table_in_a_variable_merges_setting_by_setting() -> None:
     found = SOURCES.gather(None, {"APP_T": '{x = 1, y = "b"}'}, {"t.x": 2})
     assert found.table == {"t": {"x": 2, "y": "b"}}
 
@@ -59,7 +59,7 @@ def test_a_whole_table_in_a_variable_is_laid_setting_by_setting() -> None:
 @pytest.mark.parametrize(
     ("content", "words"), [(b"a = ", "are no TOML"), (b"\xff", "are not text in UTF-8")]
 )
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, content: bytes, words: str) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "app.toml"
     with pytest.raises(InvalidInput, match="cannot be read: No such file"):
         SOURCES.gather(path, {}, {})
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, content: bytes, word
         SOURCES.gather(path, {}, {})
 
 
-def test_as_variables_they_give_the_same(tmp_path: Path) -> None:
+def test_settings_round_trip_as_variables(tmp_path: Path) -> None:
     path = write(tmp_path, 'a = ["x", "y"]\nb = true\n[t]\nN_1 = "a\\"ä"\n"x.y" = [1]\nz = 5\n')
     found = SOURCES.gather(path, {"APP_C": "2"}, {"t.z": 6})
     variables = SOURCES.variables(found)

@@ -20,6 +20,6 @@ def test_sizes(text: object, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "many", "12 parsecs", "-1", True, 1.5, None])
-def test_what_is_no_size_is_said(text: object) -> None:
+def test_invalid_size_is_refused(text: object) -> None:
     with pytest.raises(ValidationError, match="is not a size; write 4096, 64KiB or 16MiB"):
         SIZE.validate_python(text)

@@ -17,8 +17,7 @@ from chronoline.core.errors import MissingExtra
 from chronoline.log import Log
 from chronoline.spark import register
 from tests.conftest import miss
-from tests.spark.changing import setting
-from tests.spark.environment import environment, python_of_workers
+from tests.spark.environment import environment, python_of_workers, setting
 from tests.spark.formats import jobs
 from tests.spark.formats.timelines import Timeline
 
@@ -51,7 +50,7 @@ def run(job: str, folder: Path, log_url: str, *timelines: Timeline, server: str 
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_task_that_is_lost_half_way_adds_nothing_twice(
+def test_lost_task_adds_nothing_twice(
     spark: SparkSession, timeline: Timeline, log_url: str, tmp_path: Path
 ) -> None:
     register(spark)
@@ -72,7 +71,7 @@ def test_a_task_that_is_lost_half_way_adds_nothing_twice(
     assert len(values) == len(set(values)) == 1_000
 
 
-def test_executors_reach_a_server_and_are_refused_a_file_or_a_folder(
+def test_executors_need_a_server_and_not_a_file(
     timeline: Timeline, spark_postgres_timeline: Timeline, log_url: str, tmp_path: Path
 ) -> None:
     with Log(log_url) as log:

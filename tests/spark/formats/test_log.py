@@ -17,6 +17,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from chronoline.core.errors import ChronolineError
 from chronoline.log import Event, Log, NewEvent
 from chronoline.spark.log import LogSource
+from tests.log.internals import index_of, objects_of
 
 EVERY_BYTE = bytes(range(256))
 HEADERS = (("b", b"1"), ("a", EVERY_BYTE), ("b", None), ("", b""), ("ä", b"2"))
@@ -84,9 +85,7 @@ def run(frame: DataFrame, url: str, checkpoint: Path, **options: object) -> list
 # Reading a batch
 
 
-def test_events_come_byte_for_byte_in_the_columns_of_kafka(
-    session: SparkSession, log: Log, url: str
-) -> None:
+def test_events_have_the_columns_of_kafka(session: SparkSession, log: Log, url: str) -> None:
     log.append("in", key=EVERY_BYTE, value=EVERY_BYTE, headers=HEADERS, partition=1, ts=1_234_567)
     log.append("in", key=None, value=None, partition=1, ts=7)
     frame = read(session, url)
@@ -144,13 +143,11 @@ def test_only_the_columns_that_are_asked_for(session: SparkSession, log: Log, ur
         wrong.option("log", url).option("topic", "in").load().collect()
 
 
-def test_what_retention_dropped_is_an_error_or_skipped(
-    session: SparkSession, log: Log, url: str
-) -> None:
+def test_dropped_events_fail_or_are_skipped(session: SparkSession, log: Log, url: str) -> None:
     for n in range(4):
         fill(log, 3, first=3 * n)
     for partition in range(3):
-        log._index.trim(log.topic("in").uid, partition, before_sequence=2)
+        index_of(log).trim(log.topic("in").uid, partition, before_sequence=2)
     assert numbers(read(session, url).collect()) == list(range(6, 12))
     start = json.dumps({"0": 0, "1": 2, "2": 2})
     with pytest.raises(
@@ -192,7 +189,7 @@ def test_bad_options_are_refused(
 # Writing a batch
 
 
-def test_what_is_written_comes_out_byte_for_byte(session: SparkSession, log: Log, url: str) -> None:
+def test_written_events_round_trip(session: SparkSession, log: Log, url: str) -> None:
     log.append("in", key=EVERY_BYTE, value=EVERY_BYTE, headers=HEADERS, partition=2, ts=1_234_567)
     log.append("in", key=b"k", value=None, ts=8)
     frame = read(session, url).drop("topic", "offset")
@@ -234,7 +231,7 @@ def test_text_is_written_and_keys_decide_the_partition(
         ("'a' value, 9 partition", "append", "partition 9 is not one of 0 to 2"),
     ],
 )
-def test_what_cannot_be_written_is_refused(  # noqa: PLR0917 - fixtures, and what is tried
+def test_invalid_columns_or_mode_are_refused(  # noqa: PLR0917 - fixtures, and what is tried
     session: SparkSession, log: Log, url: str, columns: str, mode: str, problem: str
 ) -> None:
     with pytest.raises(PySparkException, match=problem):
@@ -299,7 +296,7 @@ def test_a_stream_that_lost_events_fails_or_goes_on(
     run(read_stream(session, url).select("value"), url, tmp_path / "checkpoint")
     fill(log, 3, first=3)
     fill(log, 3, first=6)
-    log._index.trim(log.topic("in").uid, 0, before_sequence=2)
+    index_of(log).trim(log.topic("in").uid, 0, before_sequence=2)
     with pytest.raises(PySparkException, match="events 1 to 1 of topic 'in', partition 0, were"):
         run(read_stream(session, url).select("value"), url, tmp_path / "checkpoint")
     frame = read_stream(session, url, failOnDataLoss="false").select("value")
@@ -378,7 +375,7 @@ def test_a_large_batch_that_runs_again_adds_nothing(
         written = len(out(log))
         objects = {
             chunk.object_name
-            for chunk in log._index.chunks(log.topic("out").uid, 0, from_sequence=0, limit=99)
+            for chunk in index_of(log).chunks(log.topic("out").uid, 0, from_sequence=0, limit=99)
         }
         cut_commit(tmp_path / "checkpoint")
         run(frame, url, tmp_path / "checkpoint")
@@ -399,7 +396,7 @@ def test_without_its_checkpoint_a_query_is_another_one(
     assert numbers(out(log)) == sorted([*range(10), *range(10)])
 
 
-def test_another_batch_under_the_same_number_is_told(
+def test_other_batch_of_the_same_number_is_refused(
     session: SparkSession, log: Log, url: str, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
@@ -419,7 +416,7 @@ def test_another_batch_under_the_same_number_is_told(
     assert numbers(out(log)) == list(range(20))
 
 
-def test_a_query_that_dies_in_its_commit_is_finished_by_the_next(
+def test_next_query_finishes_an_interrupted_commit(
     session: SparkSession, log: Log, url: str, tmp_path: Path
 ) -> None:
     """Its object is there, and its commit is not."""
@@ -430,10 +427,10 @@ def test_a_query_that_dies_in_its_commit_is_finished_by_the_next(
         index.execute(
             "CREATE TRIGGER stop BEFORE INSERT ON chunks BEGIN SELECT RAISE(ABORT, 'not today'); END"
         )
-        before = len(list(log._objects.list()))
+        before = len(list(objects_of(log).list()))
         with pytest.raises(PySparkException, match="not today"):
             run(frame, url, tmp_path / "checkpoint")
-        assert len(list(log._objects.list())) == before + 1
+        assert len(list(objects_of(log).list())) == before + 1
         index.execute("DROP TRIGGER stop")
     assert out(log) == []
     run(frame, url, tmp_path / "checkpoint")

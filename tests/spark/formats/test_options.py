@@ -1,4 +1,4 @@
-"""Options: what is read from them, and what is said of those that will not do."""
+"""Options: their values, and the errors for invalid ones."""
 
 import pytest
 

@@ -103,7 +103,7 @@ def test_which_buckets(condition: Filter, found: tuple[BucketRange, ...]) -> Non
         EqualTo(("ts",), None),
     ],
 )
-def test_conditions_that_say_nothing_here(condition: Filter) -> None:
+def test_conditions_without_effect(condition: Filter) -> None:
     assert narrow(ALL, condition, NOW) == ALL
 
 
@@ -126,7 +126,7 @@ moments_us = st.integers(-3_000, 12_000)
 
 
 def holds(condition: Filter, value: object) -> bool:
-    """What Spark makes of the condition."""
+    """Returns whether Spark evaluates the condition to true."""
     match condition:
         case EqualTo(_, other):
             return bool(value == other)
@@ -141,7 +141,7 @@ def holds(condition: Filter, value: object) -> bool:
 
 
 @given(kind=orders, column=st.sampled_from(["ts", "due"]), us=moments_us, now_ms=st.integers(0, 9))
-def test_no_row_is_left_out_that_the_condition_is_true_of(
+def test_filter_keeps_every_matching_row(
     kind: type[EqualTo], column: str, us: int, now_ms: int
 ) -> None:
     condition = kind((column,), at(us))
@@ -154,7 +154,7 @@ def test_no_row_is_left_out_that_the_condition_is_true_of(
 
 
 @given(ts=st.integers(0, 9), locked=st.booleans(), now_ms=st.integers(0, 9))
-def test_no_row_is_left_out_whose_status_is_wanted(ts: int, locked: bool, now_ms: int) -> None:
+def test_filter_keeps_every_row_of_the_status(ts: int, locked: bool, now_ms: int) -> None:
     status = status_of(ts, locked, now_ms)
     for wanted in ([status], [status, Status.WAITING], [status, Status.AVAILABLE]):
         narrowed = ALL.having(wanted, now_ms)

@@ -78,7 +78,7 @@ contents = st.tuples(
 
 
 @given(rows=st.lists(contents, max_size=8), order=st.randoms())
-def test_made_ids_differ_and_do_not_depend_on_the_order(rows: list[Any], order: Any) -> None:
+def test_generated_ids_differ_and_ignore_the_order(rows: list[Any], order: Any) -> None:
     first, second = MadeIds("w/0"), MadeIds("w/0")
     ids = [first.make(*row) for row in rows]
     assert len(set(ids)) == len(rows)

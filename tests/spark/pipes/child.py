@@ -21,7 +21,7 @@ from tests.spark.pipes.scene import until
 
 
 class Child(Closing):
-    """`chronoline pipe …` as a process. What it says goes to a file."""
+    """`chronoline pipe …` as a process. Its output goes to a file."""
 
     def __init__(self, folder: Path, *arguments: str, cwd: Path | None = None, **env: str) -> None:
         self._words = folder / f"child-{next(numbers)}.log"
@@ -44,7 +44,7 @@ class Child(Closing):
         return self._words.read_text(errors="replace")
 
     def wait_running(self) -> str:
-        """Until it runs; answers its node id."""
+        """Waits until the pipe runs; returns its node id."""
         until(lambda: "running as node" in self.words or self._is_over(), "the pipe runs")
         found = re.search(r"running as node ([0-9a-f-]+)", self.words)
         assert found, self.words[-3_000:]
@@ -72,7 +72,7 @@ class Child(Closing):
         return self.wait()
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Waits for the end; returns the exit code."""
         return self._process.wait(PATIENCE_S)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ numbers = itertools.count()
 
 
 class Record(NamedTuple):
-    """What is published, and what comes out."""
+    """A record at the input or at the output."""
 
     headers: tuple[Header, ...] = ()
     key: bytes | None = None
@@ -38,7 +38,7 @@ class Reader(Closing):
 
     @abstractmethod
     def poll(self) -> list[Record]:
-        """What came since the last time; waits for a moment if there is nothing."""
+        """Returns the new records; waits a moment if there are none."""
 
 
 class Place(Closing):

@@ -45,7 +45,7 @@ def rfc_3339(moment_ms: int) -> bytes:
 
 
 def until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Waits until something holds, of which nobody tells; a store that was away is asked again."""
+    """Polls until a condition holds; an unavailable store is asked again."""
     give_up_s = time.monotonic() + patience_s
     while True:
         with suppress(StoreUnavailable):
@@ -60,7 +60,7 @@ def tag_of(headers: Sequence[Header]) -> str:
 
 
 class Scene(Closing):
-    """What surrounds one pipe, whatever processes it has."""
+    """The topics, the store and the records of one pipe."""
 
     def __init__(
         self, place: Place, *, partitions: int = 2, output: dict[str, str] | None = None
@@ -106,7 +106,7 @@ class Scene(Closing):
     # Publishing
 
     def send(self, id: str | None = None, due_ms: int | None = None, **more: Any) -> str:
-        """Publishes a record, and answers its tag. What is not given is not there."""
+        """Publishes a record, and answers its tag. Missing arguments leave out their headers."""
         return self.send_all([self.record(id, due_ms, **more)])[0]
 
     def record(
@@ -140,7 +140,7 @@ class Scene(Closing):
         self.place.publish(self.input, list(tagged.values()))
         return list(tagged)
 
-    # Looking
+    # Reads
 
     @property
     def topic(self) -> Topic:
@@ -167,7 +167,7 @@ class Scene(Closing):
         return {tag_of(each.headers): each.id for each in page.messages}
 
     def held(self) -> int:
-        """Messages that somebody has reserved."""
+        """Returns the number of reserved messages."""
         topic = self.topic
         return self.store.count(
             topic.uid, topic.all_buckets, start=0, end=MAX_TIME_MS, now_ms=now_ms()
@@ -215,7 +215,7 @@ class Scene(Closing):
         Answers how often more than once each was fired.
         """
         self.wait_taken_in()
-        # What was fired by one that was killed is deleted by the next.
+        # The next pipe deletes the messages that a killed pipe fired.
         until(lambda: self.out().keys().isdisjoint(self.waiting()), "what was fired is deleted")
         fired = self.out()
         dead = {*self.relayed(), *(tag_of(each.message.headers) for each in self.letters())}

@@ -32,7 +32,7 @@ class SecuredKafkaServer(KafkaServer):
         return self.data_dir / "ca.pem"
 
     def properties(self, user: str, password: str | None = None) -> dict[str, Any]:
-        """What the Java client of a user is given."""
+        """Returns the properties of a user's Java client."""
         secret = USERS[user] if password is None else password
         return {
             "bootstrap.servers": self.secured_bootstrap,

@@ -1,4 +1,7 @@
-"""A pipe with other settings than the contract's, and one that cannot do as it should."""
+"""Pipes with other settings than those of the contract, and pipes that are frozen, busy or fail to start.
+
+The tests set private members of a pipe: no setting makes it look frozen or busy.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,7 @@ pytestmark = pytest.mark.timeout(300)
 DELAY_MS = 1_500
 
 
-def test_a_plain_delay_other_headers_and_ids_that_stay_taken(
-    place: Place, spark: SparkSession
-) -> None:
+def test_delay_header_names_and_dedupe_settings(place: Place, spark: SparkSession) -> None:
     with Scene(place, partitions=1) as scene:
         settings = scene.settings(
             delay=f"{DELAY_MS}ms",
@@ -75,7 +76,7 @@ def test_a_plain_delay_other_headers_and_ids_that_stay_taken(
         assert scene.status().nodes == ()
 
 
-def test_a_pipe_that_stands_still_leaves_its_input_to_others_and_hears_of_a_stop(
+def test_frozen_pipe_releases_its_input_and_can_stop(
     embedded: Embedded, spark: SparkSession
 ) -> None:
     with Scene(embedded) as scene:
@@ -92,7 +93,7 @@ def test_a_pipe_that_stands_still_leaves_its_input_to_others_and_hears_of_a_stop
         assert pipe.failed is None
 
 
-def test_a_busy_supervisor_keeps_its_input_and_a_dropped_timeline_ends_it(
+def test_busy_supervisor_keeps_its_input(
     embedded: Embedded,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
@@ -121,7 +122,7 @@ def test_a_busy_supervisor_keeps_its_input_and_a_dropped_timeline_ends_it(
         assert busy.wait(PATIENCE_S)
         until(lambda: all(lane.done > lane._seen for lane in pipe._lanes), "lanes move unseen")
         for lane in pipe._lanes:
-            lane._moved_s -= 1_000  # as if it had been busy for so long
+            lane._moved_s -= 1_000  # as if it had been busy for that time
         beat_ms = alive_until_ms()
         until(lambda: alive_until_ms() > beat_ms, "it shows life", patience_s=20)
         seen = {lane: lane._seen for lane in pipe._lanes}
@@ -135,7 +136,7 @@ def test_a_busy_supervisor_keeps_its_input_and_a_dropped_timeline_ends_it(
         assert pipe.failed == f"its timeline {scene.name!r} was dropped"
 
 
-def test_a_pipe_that_gets_no_thread_leaves_nothing_behind(
+def test_pipe_without_a_thread_leaves_nothing_behind(
     embedded: Embedded, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start

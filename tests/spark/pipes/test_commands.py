@@ -112,7 +112,7 @@ def test_the_embedded_example_runs_as_it_is(
     ],
 )
 @pytest.mark.parametrize("command", ["run", "check", "status"])
-def test_bad_settings_are_said_before_anything_starts(
+def test_bad_settings_are_reported_before_the_start(
     command: str, settings: list[str], said: str
 ) -> None:
     answer = pipe(command, *settings)
@@ -120,7 +120,7 @@ def test_bad_settings_are_said_before_anything_starts(
     assert said in str(answer.exception)
 
 
-def test_a_pipe_is_stopped_by_its_name_and_store_alone(tmp_path: Path) -> None:
+def test_stop_needs_only_name_and_store(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/pipe.db"
     with open_store(url) as store:
         topic = store.create_topic("p", now_ms=now_ms())
@@ -130,7 +130,7 @@ def test_a_pipe_is_stopped_by_its_name_and_store_alone(tmp_path: Path) -> None:
         assert [each.stopping for each in store.members(pipe_group(topic))] == [True]
 
 
-def test_a_check_says_everything_that_is_wrong_and_what_to_do(
+def test_check_reports_every_problem_with_advice(
     tmp_path: Path, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(KafkaTopic.__init__, "__kwdefaults__", {"timeout_s": 1.0})
@@ -244,7 +244,7 @@ def test_the_kafka_example_runs_on_a_standalone_cluster(
 
 
 def _checked(*config: str, **env: str) -> str:
-    """What a check prints, in the session of the tests: the pipe takes all that the cluster has."""
+    """Returns the output of a check in the session of the tests: the pipe uses the whole cluster."""
     answer = pipe("check", *config, **env | {"CHRONOLINE_PIPE_SPARK__MASTER": ""})
     assert answer.exit_code == 0, answer.output
     return answer.stdout

@@ -1,4 +1,4 @@
-"""What a pipe promises about single records, on one running pipe for each place."""
+"""The contract for single records, on one running pipe for each place."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_key_value_and_headers_come_out_byte_for_byte(running: Running) -> None:
         assert (out.key, out.value) == (given_record.key, given_record.value)
 
 
-def test_an_id_that_waits_is_ignored_and_one_that_has_fired_is_new(running: Running) -> None:
+def test_waiting_id_is_ignored_and_fired_id_is_new(running: Running) -> None:
     scene = running.scene
     before = scene.tally.ignored
     first, twin, overdue_twin = scene.send_all(
@@ -125,7 +125,7 @@ def test_an_id_that_waits_is_ignored_and_one_that_has_fired_is_new(running: Runn
     assert scene.ignored.isdisjoint(scene.out())
 
 
-def test_what_is_overdue_fires_at_once_and_nothing_is_early(running: Running) -> None:
+def test_overdue_message_fires_at_once(running: Running) -> None:
     scene = running.scene
     due_ms = now_ms() + 2_000
     soon = scene.send("soon", due_ms)
@@ -135,7 +135,7 @@ def test_what_is_overdue_fires_at_once_and_nothing_is_early(running: Running) ->
     assert now_ms() >= due_ms
 
 
-def test_what_cannot_be_read_or_published_goes_to_the_dead_letter_topic(running: Running) -> None:
+def test_malformed_records_go_to_the_dead_letter_topic(running: Running) -> None:
     scene = running.scene
     wrong = {
         scene.send("no-deadline", key=b"k", headers=[("x", None)], partition=1): (
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_or_published_goes_to_the_dead_letter_topic(running:
             "header chronosAction is 'explode'; write cancel or reschedule, or leave it out"
         ),
     }
-    if isinstance(scene.place, OnServers):  # a log does not take so many
+    if isinstance(scene.place, OnServers):  # a log does not take that many
         many = scene.send("many", now_ms(), headers=[("x", b"")] * 256)
         wrong[many] = "there are 257 headers; at most 256 are allowed"
         _check_poison(scene)
@@ -181,7 +181,7 @@ def test_the_longest_ids_of_the_contract_come_through(running: Running) -> None:
     scene.wait_out([scene.send(letter * 128, now_ms()) for letter in ("x", "é", "😀")])
 
 
-def test_headers_cancel_and_reschedule_what_waits(running: Running) -> None:
+def test_headers_cancel_and_reschedule_waiting_messages(running: Running) -> None:
     scene = running.scene
     before = scene.tally
     hour_ms = now_ms() + HOUR_MS
@@ -248,7 +248,7 @@ def test_receipts_are_parquet_and_name_the_node(running: Running, spark: SparkSe
     assert not redelivered
 
 
-def test_what_waits_is_what_was_sent_and_is_not_due(running: Running) -> None:
+def test_only_messages_not_yet_due_wait(running: Running) -> None:
     """1,000 a second come and go, and leave nothing behind; what is due much later stays."""
     scene = running.scene
     scene.account()
@@ -286,7 +286,7 @@ def test_metrics_and_status_agree_with_what_was_sent(running: Running) -> None:
     assert status.total.restarts == 0
 
 
-def test_in_the_end_everything_is_accounted_for_and_nothing_came_twice(running: Running) -> None:
-    """The last of this file: over all that the others sent."""
+def test_every_message_is_accounted_for_once(running: Running) -> None:
+    """The last test of this module: it checks the records of all the others."""
     assert not running.scene.account()
     assert running.scene.held() == 0

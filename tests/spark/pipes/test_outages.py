@@ -34,7 +34,7 @@ def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresS
         yield server
 
 
-def test_servers_that_are_away_for_longer_than_the_hold_time(
+def test_outage_beyond_the_hold_time_loses_nothing(
     own_kafka: KafkaServer, own_postgres: PostgresServer, spark: SparkSession
 ) -> None:
     with OnServers(own_kafka, own_postgres) as place, Scene(place) as scene:
@@ -63,7 +63,7 @@ def _be_away(server: Server) -> None:
     server.start()
 
 
-def test_python_workers_that_are_killed_while_they_fire(place: Place, spark: SparkSession) -> None:
+def test_killed_python_workers_lose_nothing(place: Place, spark: SparkSession) -> None:
     with Scene(place) as scene:
         settings = scene.settings(hold_ms=HOLD_MS, reserve_ahead_ms=400)
         with Pipe(settings, spark) as pipe:

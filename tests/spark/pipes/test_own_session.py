@@ -27,7 +27,7 @@ def scene(embedded: Embedded) -> Iterator[Scene]:
 
 @pytest.fixture(scope="module")
 def seen(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a process of its own saw: here all tests share one session."""
+    """The report of a separate process: here all tests share one session."""
     folder: Path = tmp_path_factory.mktemp("own-session")
     # Between two of its looks there is time to stop the session: that leaves another state than stopping.
     flags = json.dumps(scene.flags(failure_detection_interval_ms=2_500))
@@ -45,9 +45,7 @@ def seen(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     return found
 
 
-def test_a_pipe_whose_session_is_stopped_by_its_maker_says_so_and_ends(
-    seen: dict[str, Any], scene: Scene
-) -> None:
+def test_pipe_ends_with_its_stopped_session(seen: dict[str, Any], scene: Scene) -> None:
     assert (seen["stopped"], seen["failed"]) == (True, "Spark was stopped")
     assert scene.status().nodes == ()
     assert scene.holders() <= {None}
@@ -57,7 +55,7 @@ def test_no_pipe_begins_on_a_session_that_was_stopped(seen: dict[str, Any]) -> N
     assert seen["again"] == "Spark cannot serve this pipe: its session was stopped"
 
 
-def test_there_is_a_slot_for_every_lane_for_the_input_and_one_to_spare(
+def test_session_has_slots_for_lanes_and_input(
     seen: dict[str, Any],
 ) -> None:
     assert seen["slots"] == 4
@@ -67,5 +65,5 @@ def test_signals_are_handled_as_before(seen: dict[str, Any]) -> None:
     assert seen["signals"] == [signal.SIGINT, signal.SIGTERM]
 
 
-def test_spark_remembers_what_ended_while_nobody_looked(seen: dict[str, Any]) -> None:
+def test_session_remembers_ended_queries(seen: dict[str, Any]) -> None:
     assert seen["remembered"] >= 100

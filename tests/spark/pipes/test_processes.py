@@ -16,9 +16,7 @@ from tests.spark.pipes.scene import HOUR_MS, ID, Scene, now_ms, over, spread, un
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_pipes_share_the_work_and_take_over_from_those_that_are_killed(
-    servers: OnServers, tmp_path: Path
-) -> None:
+def test_pipes_share_work_and_replace_killed_ones(servers: OnServers, tmp_path: Path) -> None:
     with Scene(servers, partitions=4) as scene, ExitStack() as exits:
 
         def start() -> Child:

@@ -46,7 +46,7 @@ def enqueueing(
         query.stop()
 
 
-def test_a_checkpoint_cut_back_or_lost_adds_nothing_after_firing(
+def test_lost_checkpoint_adds_nothing_after_firing(
     spark: SparkSession, place: Place, tmp_path: Path
 ) -> None:
     register(spark)
@@ -80,7 +80,7 @@ def test_a_checkpoint_cut_back_or_lost_adds_nothing_after_firing(
 
 
 def _fire_all(scene: Scene) -> None:
-    """What the lanes of a pipe do, without an output."""
+    """Fires messages as the lanes of a pipe do, without an output."""
     topic = scene.topic
     leased = scene.store.reserve(
         topic.uid, topic.all_buckets, consumer="test", limit=100, lease_ms=60_000, now_ms=now_ms()
@@ -106,7 +106,7 @@ def _check_nothing_is_added(
     with enqueueing(spark, scene, claims, checkpoint) as query:
         (marker,) = scene.send_all([scene.record(f"marker-{now_ms()}", now_ms() + HOUR_MS)])
         scene.wait_taken_in()
-        # What is read again is counted by Spark, and not by the store.
+        # Spark counts records that it reads again; the store does not.
         until(lambda: query.lastProgress is not None, "it has said what it read")
         read = sum(progress.numInputRows for progress in query.recentProgress)
     assert read > 1
@@ -117,7 +117,7 @@ def _check_nothing_is_added(
     assert len(scene.waiting()) == after.accepted - 40
 
 
-def test_what_retention_deleted_is_passed_over_and_said(
+def test_deleted_records_are_skipped_and_logged(
     spark: SparkSession, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Between two runs of a pipe, and while it runs, between two of its batches."""

@@ -53,7 +53,7 @@ def problems(found: PipeSettings) -> dict[str, str]:
     }
 
 
-def test_what_goes_in_comes_out_and_what_is_malformed_is_relayed(
+def test_records_pass_and_malformed_ones_are_relayed(
     kafka: SecuredKafkaServer, scene: Scene, spark: SparkSession
 ) -> None:
     found = settings(scene, kafka.properties("pipe"))
@@ -67,7 +67,7 @@ def test_what_goes_in_comes_out_and_what_is_malformed_is_relayed(
         assert not scene.account()
 
 
-def test_a_user_without_rights_is_told_which(kafka: SecuredKafkaServer, scene: Scene) -> None:
+def test_missing_rights_are_named(kafka: SecuredKafkaServer, scene: Scene) -> None:
     kafka.grant("other", ResourceType.TOPIC, scene.input, AclOperation.DESCRIBE)
     kafka.grant("other", ResourceType.TOPIC, scene.output, AclOperation.DESCRIBE)
     said = problems(settings(scene, kafka.properties("other")))
@@ -76,7 +76,7 @@ def test_a_user_without_rights_is_told_which(kafka: SecuredKafkaServer, scene: S
     assert "denies this user" in said["dead letters"]
 
 
-def test_who_is_not_known_or_trusted_is_told_so_without_the_password(
+def test_failed_authentication_is_reported_without_the_password(
     kafka: SecuredKafkaServer, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = problems(settings(scene, kafka.properties("pipe", password="guessed")))

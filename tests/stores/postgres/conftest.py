@@ -32,6 +32,6 @@ def pg_line(pg: PostgresStore) -> Line:
 
 @pytest.fixture(scope="module")
 def mortal_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """A server that may be killed: the others share theirs."""
+    """A server of its own, which the test may kill."""
     with PostgresServer(tmp_path_factory.mktemp("mortal") / "data") as server:
         yield server

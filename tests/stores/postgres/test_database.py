@@ -20,7 +20,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases import postgres as database
-from chronoline.databases import postgres_listener as postgres_listening
+from chronoline.databases import postgres_listener
 from chronoline.stores.contract import Notice, Watch
 from chronoline.stores.postgres import PostgresStore
 from chronoline.stores.postgres.listener import parse_notice
@@ -32,7 +32,7 @@ PATIENCE_S = 30
 
 
 class Child:
-    """Another process on the database."""
+    """Starts another process on the database."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -77,7 +77,7 @@ def test_a_newer_schema_is_refused_and_left_alone(new_url: str) -> None:
         assert left == found
 
 
-def test_processes_that_open_a_new_database_at_the_same_time_all_succeed(new_url: str) -> None:
+def test_processes_can_open_a_new_database_together(new_url: str) -> None:
     with ExitStack() as stack:
         others = [stack.enter_context(child(new_url)) for _ in range(4)]
         assert [other.hear() for other in others] == ["ready"] * 4
@@ -89,7 +89,7 @@ def test_processes_that_open_a_new_database_at_the_same_time_all_succeed(new_url
     assert len(rows) == 1
 
 
-def test_threads_that_open_a_new_database_at_the_same_time_all_succeed(new_url: str) -> None:
+def test_threads_can_open_a_new_database_together(new_url: str) -> None:
     start = threading.Barrier(8)
 
     def open_one() -> None:
@@ -101,14 +101,14 @@ def test_threads_that_open_a_new_database_at_the_same_time_all_succeed(new_url: 
     assert [each.exception() for each in opened] == [None] * 8
 
 
-# What a database and a session are set to
+# Settings of databases and sessions
 
 
 @pytest.mark.parametrize(
     ("of_the_database", "of_the_store"),
     [("off", "on"), ("on", "on"), ("local", "local"), ("remote_apply", "remote_apply")],
 )
-def test_an_answered_change_is_on_disk_whatever_the_database_is_set_to(
+def test_synchronous_commit_is_on_whatever_the_database_default(
     new_url: str, of_the_database: str, of_the_store: str
 ) -> None:
     with psycopg.connect(new_url, autocommit=True) as connection:
@@ -120,7 +120,7 @@ def test_an_answered_change_is_on_disk_whatever_the_database_is_set_to(
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-def test_a_database_that_is_not_encoded_as_utf8_is_refused_and_left_alone(
+def test_database_without_utf8_is_refused_and_left_alone(
     postgres_server: PostgresServer, encoding: str
 ) -> None:
     with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
@@ -136,7 +136,7 @@ def test_a_database_that_is_not_encoded_as_utf8_is_refused_and_left_alone(
 
 
 @pytest.mark.parametrize("limit", ["lock_timeout", "statement_timeout"])
-def test_what_waits_too_long_is_busy_and_changed_nothing(
+def test_call_that_waits_too_long_is_busy(
     pg_line: Line, postgres_url: str, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     before = pg_line.put("a")
@@ -155,7 +155,7 @@ def test_what_waits_too_long_is_busy_and_changed_nothing(
 # A lost server
 
 
-def test_a_server_that_is_not_there_is_named(mortal_server: PostgresServer) -> None:
+def test_unreachable_server_is_named(mortal_server: PostgresServer) -> None:
     mortal_server.kill()
     try:
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -164,14 +164,14 @@ def test_a_server_that_is_not_there_is_named(mortal_server: PostgresServer) -> N
         mortal_server.start()
 
 
-def test_a_lost_server_is_never_taken_for_done_and_comes_back(
+def test_lost_server_leaves_the_outcome_unknown_and_recovers(
     mortal_server: PostgresServer,
 ) -> None:
     with PostgresStore(mortal_server.create_database("lost")) as store:
         topic = store.create_topic("t", now_ms=NOW)
         store.create(topic.uid, [new("before")], now_ms=NOW)
         mortal_server.kill()
-        # The connection was there, so the request may have reached the server: nobody knows.
+        # The connection was open, so the request may have reached the server: the outcome is unknown.
         with pytest.raises(OutcomeUnknown):
             store.create(topic.uid, [new("a")], now_ms=NOW)
         mortal_server.start()
@@ -181,7 +181,7 @@ def test_a_lost_server_is_never_taken_for_done_and_comes_back(
 
 
 def wait_until_back(store: PostgresStore, uid: int) -> None:
-    """Asks the same store again until it answers; a look that fails changes nothing."""
+    """Repeats a read until the store answers."""
     for _ in range(100):
         try:
             store.get_topic(uid)
@@ -191,7 +191,7 @@ def wait_until_back(store: PostgresStore, uid: int) -> None:
     pytest.fail("the store did not come back")
 
 
-def test_a_server_that_says_nothing_is_given_up(
+def test_silent_server_times_out(
     mortal_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with PostgresStore(mortal_server.create_database("frozen")) as store:
@@ -206,11 +206,11 @@ def test_a_server_that_says_nothing_is_given_up(
             mortal_server.resume()
         monkeypatch.undo()
         wait_until_back(store, topic.uid)
-        store.create(topic.uid, [new("a")], now_ms=NOW)  # done, or it was all along
+        store.create(topic.uid, [new("a")], now_ms=NOW)  # done now or by the first attempt
         assert store.lookup(topic.uid, ["a"]).keys() == {"a"}
 
 
-def test_a_look_at_a_lost_server_is_unavailable(mortal_server: PostgresServer) -> None:
+def test_read_from_a_lost_server_is_unavailable(mortal_server: PostgresServer) -> None:
     with PostgresStore(mortal_server.create_database("looking")) as store:
         topic = store.create_topic("t", now_ms=NOW)
         mortal_server.kill()
@@ -222,11 +222,11 @@ def test_a_look_at_a_lost_server_is_unavailable(mortal_server: PostgresServer) -
         wait_until_back(store, topic.uid)
 
 
-# Waking
+# Watches
 
 
 def hear_of(watch: Watch, wanted: Notice) -> None:
-    """Waits until this was noticed; other notices may come before it."""
+    """Waits for this notice; others may come before it."""
     for _ in range(100):
         notices = watch.wait(PATIENCE_S)
         assert notices, f"{wanted} was not noticed"
@@ -235,7 +235,7 @@ def hear_of(watch: Watch, wanted: Notice) -> None:
     pytest.fail(f"{wanted} was not among a hundred notices")
 
 
-def test_what_another_process_creates_is_noticed(
+def test_create_of_another_process_is_noticed(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     with child(postgres_url) as other, pg.watch() as watch:
@@ -246,7 +246,7 @@ def test_what_another_process_creates_is_noticed(
         hear_of(watch, Notice(topic_uid=pg_line.uid, due=message.due))
 
 
-def test_watches_look_again_after_a_reconnection(mortal_server: PostgresServer) -> None:
+def test_reconnection_wakes_all_watches(mortal_server: PostgresServer) -> None:
     with PostgresStore(mortal_server.create_database("waking")) as store, store.watch() as watch:
         hear_of(watch, Notice())
         assert watch.wait(0.05) == []
@@ -260,11 +260,11 @@ MALFORMED += [f"returned:{told}" for told in ("", "5", "[]", '["1", 2, "s", "c"]
 
 
 @pytest.mark.parametrize("payload", MALFORMED)
-def test_a_notice_that_cannot_be_read_says_look(payload: str) -> None:
+def test_malformed_notice_becomes_an_empty_one(payload: str) -> None:
     assert parse_notice(payload) == Notice()
 
 
-def test_a_notice_that_cannot_be_read_does_not_end_the_listening(
+def test_malformed_notice_does_not_stop_the_listener(
     pg: PostgresStore, pg_line: Line, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as other, pg.watch() as watch:
@@ -278,7 +278,7 @@ def test_a_notice_that_cannot_be_read_does_not_end_the_listening(
 
 
 class Failures(logging.Handler):
-    """Waits until the listener says that it failed."""
+    """Signals when the listener logs a failure."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -289,22 +289,22 @@ class Failures(logging.Handler):
             self.heard.set()
 
 
-def test_a_line_that_went_dead_without_a_word_is_noticed_and_replaced(
+def test_silently_dead_connection_is_replaced(
     mortal_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = Failures()
-    postgres_listening.logger.addHandler(failures)
-    monkeypatch.setattr(postgres_listening, "_CHECK_S", 0.05)
-    monkeypatch.setattr(postgres_listening, "_PATIENCE_S", 0.2)
+    postgres_listener.logger.addHandler(failures)
+    monkeypatch.setattr(postgres_listener, "_CHECK_S", 0.05)
+    monkeypatch.setattr(postgres_listener, "_PATIENCE_S", 0.2)
     with PostgresStore(mortal_server.create_database("silent")) as store, store.watch() as watch:
         hear_of(watch, Notice())
-        mortal_server.pause()  # nothing comes, and nothing says that nothing will
+        mortal_server.pause()  # the connection stays open and silent
         try:
             assert failures.heard.wait(PATIENCE_S)
         finally:
             mortal_server.resume()
             monkeypatch.undo()
-            postgres_listening.logger.removeHandler(failures)
+            postgres_listener.logger.removeHandler(failures)
         assert store.engine._listener is not None
         while not store.engine._listener.connected:
             assert watch.wait(PATIENCE_S), "nobody said that the line is back"
@@ -313,15 +313,15 @@ def test_a_line_that_went_dead_without_a_word_is_noticed_and_replaced(
         hear_of(watch, Notice(topic_uid=topic.uid, due=NOW))
 
 
-# Transactions that cannot both go on
+# Deadlocks
 
 
 def deadlocks(server: PostgresServer) -> int:
-    """How many the server has found."""
+    """Returns the number of deadlocks that the server found."""
     return server.log_path.read_text().count("deadlock detected")
 
 
-def test_batches_in_opposite_order_do_not_wait_for_each_other(
+def test_batches_in_opposite_order_do_not_deadlock(
     postgres_server: PostgresServer, pg_line: Line
 ) -> None:
     before = deadlocks(postgres_server)
@@ -345,7 +345,7 @@ def test_batches_in_opposite_order_do_not_wait_for_each_other(
     assert deadlocks(postgres_server) == before
 
 
-def test_a_statement_that_the_server_gave_up_is_tried_again(
+def test_statement_aborted_by_a_deadlock_is_retried(
     postgres_server: PostgresServer,
     postgres_url: str,
     pg_line: Line,
@@ -355,20 +355,20 @@ def test_a_statement_that_the_server_gave_up_is_tried_again(
     first, second = sorted(
         (pg_line.put(each) for each in "ab"), key=lambda message: (message.bucket, message.id)
     )
-    # The server looks for deadlocks when somebody has waited for a second.
+    # The server looks for deadlocks when a statement has waited for a second.
     monkeypatch.setitem(database._SESSION_SETTINGS, "lock_timeout", "0")
     with (
         PostgresStore(postgres_url) as store,
         psycopg.connect(postgres_url) as foreign,
         ThreadPoolExecutor(1) as threads,
     ):
-        # Whoever waits for this long finds the deadlock and is given up: not the foreign one.
+        # The transaction with this time-out finds the deadlock and is aborted, not the foreign one.
         foreign.execute("SET deadlock_timeout = '1h'")
         lock = "SELECT 1 FROM chronoline.messages WHERE topic = %s AND id = %s FOR UPDATE"
         foreign.execute(lock, [pg_line.uid, second.id])
         answer = threads.submit(Line(store, pg_line.topic).cancel, "a", "b")
         wait_until_blocked(postgres_url)  # it holds the first, and waits for the second
-        foreign.execute(lock, [pg_line.uid, first.id])  # got when the other was given up
+        foreign.execute(lock, [pg_line.uid, first.id])  # granted when the other was aborted
         assert not answer.done()
         foreign.commit()
         assert answer.result(PATIENCE_S) == ["done", "done"]
@@ -392,7 +392,7 @@ def wait_until_blocked(url: str) -> None:
 # Inside the caller's own transaction
 
 
-def test_what_is_created_in_a_transaction_exists_if_it_commits(
+def test_create_in_a_transaction_exists_after_commit(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     message = new("a", NOW + 5, body=b"x", key=b"k", headers=(("h", b"v"), ("h", None)))
@@ -404,7 +404,7 @@ def test_what_is_created_in_a_transaction_exists_if_it_commits(
     assert pg_line["a"].version == NOW
 
 
-def test_what_is_created_in_a_transaction_does_not_exist_if_it_is_rolled_back(
+def test_create_in_a_transaction_is_undone_by_rollback(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     with psycopg.connect(postgres_url) as caller:
@@ -414,7 +414,7 @@ def test_what_is_created_in_a_transaction_does_not_exist_if_it_is_rolled_back(
     assert pg_line.create(new("a")) == ["done"]
 
 
-def test_refusals_in_a_transaction_are_named_and_leave_it_usable(
+def test_refusals_leave_a_transaction_usable(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     pg_line.put("taken")
@@ -430,7 +430,7 @@ def test_refusals_in_a_transaction_are_named_and_leave_it_usable(
     assert "a" in pg_line
 
 
-def test_a_commit_of_the_callers_wakes_a_watch(
+def test_commit_of_the_caller_wakes_a_watch(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     with psycopg.connect(postgres_url) as caller, pg.watch() as watch:

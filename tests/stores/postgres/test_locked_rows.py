@@ -1,4 +1,4 @@
-"""Rows that another transaction holds: they are set aside, and all others are done."""
+"""Rows that another transaction locks are set aside; all other rows are written."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ PATIENCE_S = 30
 
 @pytest.fixture
 def caller(postgres_url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """A transaction of a user's own, which stays open."""
+    """A transaction of a user, which stays open."""
     with psycopg.connect(postgres_url) as connection:
         yield connection
         connection.rollback()
@@ -40,7 +40,7 @@ def send(caller: psycopg.Connection[tuple[Any, ...]], line: Line, message_id: st
 # In PostgreSQL
 
 
-def test_creates_beside_an_id_that_an_open_transaction_made_are_done(
+def test_creates_beside_a_locked_id_are_done(
     pg: PostgresStore, pg_line: Line, caller: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     send(caller, pg_line, "m7")
@@ -54,18 +54,18 @@ def test_creates_beside_an_id_that_an_open_transaction_made_are_done(
     assert pg_line.create(new("m7")) == ["done"]
 
 
-def test_a_create_of_nothing_but_held_ids_is_busy(
+def test_create_of_only_locked_ids_is_busy(
     pg: PostgresStore, pg_line: Line, caller: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     send(caller, pg_line, "a")
-    for _ in range(2):  # a second time it is known as held
+    for _ in range(2):  # the second time the row is known to be locked
         with pytest.raises(StoreBusy, match="nothing was changed"):
             pg.create(pg_line.uid, [new("a")], now_ms=NOW)
     caller.commit()
     assert pg_line.create(new("a")) == ["exists"]
 
 
-def test_changes_beside_a_row_that_another_holds_are_done(
+def test_changes_beside_a_locked_row_are_done(
     pg: PostgresStore, pg_line: Line, caller: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     pg_line.create(*map(new, IDS))
@@ -79,7 +79,7 @@ def test_changes_beside_a_row_that_another_holds_are_done(
     assert pg_line.ack(next(each for each in leases if each.id == "m7")) == ["done"]
 
 
-def test_a_repeated_send_of_a_leased_message_does_not_lock_it(
+def test_repeated_send_does_not_lock_a_leased_message(
     pg_line: Line, caller: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     pg_line.put("a")
@@ -88,7 +88,7 @@ def test_a_repeated_send_of_a_leased_message_does_not_lock_it(
     assert pg_line.ack(held) == ["done"]
 
 
-def test_a_repeated_create_in_a_callers_transaction_does_not_lock_the_message(
+def test_repeated_create_in_does_not_lock_a_leased_message(
     pg: PostgresStore, pg_line: Line, caller: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     pg_line.put("a")
@@ -101,7 +101,7 @@ def test_a_repeated_create_in_a_callers_transaction_does_not_lock_the_message(
     assert "b" in pg_line
 
 
-def test_a_call_that_takes_several_commits_is_answered_whole(
+def test_call_of_several_commits_is_answered_whole(
     pg: PostgresStore, pg_line: Line, caller: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     send(caller, pg_line, "m0")
@@ -115,7 +115,7 @@ def test_a_call_that_takes_several_commits_is_answered_whole(
     assert {each.id for each in answered if not each.done} == {"m0"}
 
 
-def test_only_the_call_with_a_held_message_fails_in_a_lane(
+def test_only_the_call_with_a_locked_message_fails(
     pg: PostgresStore, pg_line: Line, caller: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     send(caller, pg_line, "m7")
@@ -133,7 +133,7 @@ def test_only_the_call_with_a_held_message_fails_in_a_lane(
 
 
 class Table:
-    """Notes what is tried; some ids are held."""
+    """Records every attempt; some ids are locked."""
 
     def __init__(self, *held: str) -> None:
         self.held = set(held)
@@ -157,20 +157,20 @@ def run(rows: LockedRows, table: Table, ids: Sequence[str]) -> frozenset[str]:
     return held
 
 
-def test_a_batch_without_held_rows_is_one_statement() -> None:
+def test_batch_without_locked_rows_is_one_statement() -> None:
     table = Table()
     assert run(LockedRows(), table, IDS) == frozenset()
     assert table.tried == [(IDS, PATIENT_MS)]
 
 
 @pytest.mark.parametrize("held", [["m0"], ["m39"], ["m3", "m4", "m30"], IDS])
-def test_exactly_the_held_rows_are_set_aside(held: list[str]) -> None:
+def test_exactly_the_locked_rows_are_set_aside(held: list[str]) -> None:
     table = Table(*held)
     assert run(LockedRows(), table, IDS) == set(held)
     assert sorted(table.done) == sorted(set(IDS) - set(held))
 
 
-def test_a_row_that_was_held_does_not_delay_the_next_batch() -> None:
+def test_known_locked_row_does_not_delay_the_next_batch() -> None:
     rows, table = LockedRows(), Table("m3")
     run(rows, table, IDS)
     table.tried.clear()
@@ -186,7 +186,7 @@ def test_a_row_that_was_held_does_not_delay_the_next_batch() -> None:
     assert [ids for ids, _ in table.tried] == [IDS]
 
 
-def test_waits_are_short_after_a_held_row_and_grow_again() -> None:
+def test_lock_wait_shrinks_after_a_locked_row_and_recovers() -> None:
     rows, table = LockedRows(), Table("m3")
     run(rows, table, IDS)
     table.held.clear()
@@ -199,14 +199,14 @@ def test_waits_are_short_after_a_held_row_and_grow_again() -> None:
     assert waits_ms[-1] == PATIENT_MS
 
 
-def test_a_batch_whose_time_is_over_sets_the_rest_aside() -> None:
+def test_batch_out_of_time_sets_the_rest_aside() -> None:
     table = Table()
     found, held = LockedRows().run(IDS, lambda each: each, table, within_ms=0)
     assert (found, held) == ([], frozenset(IDS))
     assert table.tried == []
 
 
-def test_a_store_that_fails_after_a_part_leaves_an_unknown_outcome() -> None:
+def test_failure_after_a_part_leaves_the_outcome_unknown() -> None:
     table = Table("m39")
     table.error = StoreUnavailable("gone")
     with pytest.raises(OutcomeUnknown, match="a part of the batch is done"):

@@ -1,4 +1,4 @@
-"""NOTIFY is optional: without it sleepers look by themselves, and the server is not asked for it."""
+"""NOTIFY is optional: without it, watches poll and no notification is sent."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ MARKER = "nothing was announced before this"
 
 @pytest.fixture
 def quiet(postgres_url: str) -> Iterator[PostgresStore]:
-    """An empty store that does without NOTIFY."""
+    """An empty store without NOTIFY."""
     with open_store(f"{postgres_url}?notify=off") as store:
         assert isinstance(store, PostgresStore)
         empty(store)
@@ -31,14 +31,14 @@ def quiet(postgres_url: str) -> Iterator[PostgresStore]:
 
 @pytest.fixture
 def ear(postgres_url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """Hears whatever is announced in the database."""
+    """Listens to all notifications of the database."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("LISTEN chronoline")
         yield connection
 
 
 def heard(ear: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
-    """What was announced so far: notices come in the order of their commits."""
+    """Returns the notifications so far, in the order of their commits."""
     ear.execute("SELECT pg_notify('chronoline', %s)", [MARKER])
     payloads: list[str] = []
     for notify in ear.notifies(timeout=PATIENCE_S):
@@ -48,7 +48,7 @@ def heard(ear: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
     pytest.fail("not even the marker was heard")
 
 
-def test_whatever_is_changed_nothing_is_announced(
+def test_quiet_store_announces_no_change(
     quiet: PostgresStore, ear: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     for act, _ in CHANGES.values():
@@ -57,7 +57,7 @@ def test_whatever_is_changed_nothing_is_announced(
     assert heard(ear) == []
 
 
-def test_nobody_listens(quiet: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_store_does_not_listen(quiet: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
     monkeypatch.setattr(PostgresListener, "__init__", lambda *_, **__: made.append(1))
     with quiet.watch() as watch:
@@ -65,11 +65,11 @@ def test_nobody_listens(quiet: PostgresStore, monkeypatch: pytest.MonkeyPatch) -
     assert made == []
 
 
-# Waking all the same
+# Watches without NOTIFY
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_its_own_is_noticed(quiet: PostgresStore, change: str) -> None:
+def test_own_change_is_noticed(quiet: PostgresStore, change: str) -> None:
     line = prepare(MakeLine(quiet))
     act, due = CHANGES[change]
     with quiet.watch() as watch:
@@ -79,7 +79,7 @@ def test_a_change_of_its_own_is_noticed(quiet: PostgresStore, change: str) -> No
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_another_stores_change_is_noticed(
+def test_change_of_another_store_is_noticed(
     quiet: PostgresStore, postgres_store: Store, change: str
 ) -> None:
     line = prepare(MakeLine(postgres_store))
@@ -90,7 +90,7 @@ def test_another_stores_change_is_noticed(
         assert hears(watch, line, due)
 
 
-def test_what_another_process_creates_is_noticed(quiet: PostgresStore, postgres_url: str) -> None:
+def test_create_of_another_process_is_noticed(quiet: PostgresStore, postgres_url: str) -> None:
     line = MakeLine(quiet)()
     with child(postgres_url) as other, quiet.watch() as watch:
         assert other.hear() == "ready"
@@ -122,7 +122,7 @@ def test_create_in_announces_as_its_store_does(
 
 
 @pytest.mark.parametrize(("setting", "announced"), [(None, 1), ("on", 1), ("off", 0)])
-def test_send_announces_unless_its_session_is_told_not_to(
+def test_send_announces_unless_the_session_disables_it(
     pg_line: Line,
     postgres_url: str,
     ear: psycopg.Connection[tuple[Any, ...]],
@@ -153,9 +153,7 @@ def test_send_announces_unless_its_session_is_told_not_to(
         ("?notify=off&options=-cchronoline.probe%3D7", False),
     ],
 )
-def test_the_driver_is_given_the_other_parameters_as_they_are(
-    postgres_url: str, query: str, notify: bool
-) -> None:
+def test_other_url_parameters_reach_the_driver(postgres_url: str, query: str, notify: bool) -> None:
     with open_store(postgres_url + query) as store:
         assert isinstance(store, PostgresStore)
         assert store.engine._notify == notify
@@ -164,7 +162,7 @@ def test_the_driver_is_given_the_other_parameters_as_they_are(
 
 
 @pytest.mark.parametrize("query", ["?notify=no", "?notify=", "?notify=off&notify=maybe"])
-def test_a_parameter_that_makes_no_sense_is_named_and_the_url_is_not(query: str) -> None:
+def test_invalid_parameter_is_named_without_the_url(query: str) -> None:
     with pytest.raises(InvalidInput, match="notify is either on or off") as raised:
         open_store(f"postgresql://me:secret@nowhere/db{query}")
     assert "secret" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""A store behind PgBouncer: sessions that are lost between two transactions cost neither safety nor plans."""
+"""A store behind PgBouncer: changing sessions between transactions costs neither safety nor plans."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -69,7 +69,7 @@ def test_every_transaction_has_the_settings_of_the_store(
             lambda connection: connection.execute("SELECT current_setting(%s)", [name]).fetchone()
         )
         assert inside == (value,)
-    # Nothing of it stays with a session that another client may get.
+    # No setting stays in a session that another client may get.
     with psycopg.connect(by_transaction.url("pooled"), autocommit=True) as other:
         for _ in range(5):
             row = other.execute("SELECT current_setting('enable_seqscan')").fetchone()
@@ -81,7 +81,7 @@ def make_line(pooled: PostgresStore) -> MakeLine:
     return MakeLine(pooled)
 
 
-def test_a_line_works_behind_a_pooler(make_line: MakeLine) -> None:
+def test_timeline_works_behind_a_pooler(make_line: MakeLine) -> None:
     line = make_line()
     ids = [f"m{number}" for number in range(20)]
     for _ in range(8):  # more often than the driver takes to prepare a statement
@@ -92,7 +92,7 @@ def test_a_line_works_behind_a_pooler(make_line: MakeLine) -> None:
         line.now += line.topic.settings.dedupe_ms
 
 
-def test_a_held_id_is_set_aside_behind_a_pooler(
+def test_locked_id_is_set_aside_behind_a_pooler(
     pooled: PostgresStore, make_line: MakeLine, by_transaction: PgBouncerServer
 ) -> None:
     line = make_line()
@@ -112,7 +112,7 @@ def test_a_pooler_that_loses_listen_is_refused(
         open_it(by_transaction.url(name))
 
 
-def test_a_pooler_that_keeps_sessions_is_taken_as_the_server_itself(
+def test_session_pooler_is_accepted_with_notices(
     postgres_server: PostgresServer, by_session: PgBouncerServer
 ) -> None:
     name = urlsplit(postgres_server.create_database("by_session")).path[1:]

@@ -20,7 +20,7 @@ LATE = (
 
 
 class CountedStore(PostgresStore):
-    """Counts its statements."""
+    """A store that counts its statements."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -39,7 +39,7 @@ class CountedStore(PostgresStore):
         return self._read(query, values)
 
     def purge_statements(self, now_ms: int) -> int:
-        """How many statements one purge takes."""
+        """Returns the number of statements of one purge."""
         before = self.statements
         self.purge(now_ms=now_ms)
         return self.statements - before
@@ -63,7 +63,7 @@ def test_dropped_topics_are_emptied_and_forgotten_together(counted: CountedStore
     assert topics(counted) == []
 
 
-def test_topics_without_dead_letters_cost_nothing_while_there_are_none(
+def test_purge_of_discarding_topics_is_free_without_dead_letters(
     counted: CountedStore,
 ) -> None:
     make_line = MakeLine(counted)
@@ -88,7 +88,7 @@ def test_late_messages_go_with_their_topic(counted: CountedStore) -> None:
     assert line.purge() == 0
     line.now += 1
     assert line.purge(limit=2) == 2
-    assert topics(counted) == [line.uid]  # or nobody would know of the third
+    assert topics(counted) == [line.uid]  # else the third would never be found
     assert line.purge() == 1
     assert topics(counted) == []
 

@@ -64,9 +64,7 @@ def send(caller: psycopg.Connection[tuple[Any, ...]], pg_line: Line) -> Sender:
     return Sender(caller, pg_line.topic.name)
 
 
-def test_version_begins_above_the_floor_after_a_clock_was_set_back(
-    send: Sender, pg_line: Line
-) -> None:
+def test_version_starts_above_the_floor_after_clock_rollback(send: Sender, pg_line: Line) -> None:
     pg_line.put("a")
     pg_line.cancel("a")
     pg_line.now += 3_600_000
@@ -77,7 +75,7 @@ def test_version_begins_above_the_floor_after_a_clock_was_set_back(
 
 
 @pytest.mark.parametrize("buckets", [1, 7, 64, 65_536])
-def test_it_chooses_the_same_buckets_as_python(
+def test_send_chooses_the_same_buckets_as_python(
     pg: PostgresStore, caller: psycopg.Connection[tuple[Any, ...]], buckets: int
 ) -> None:
     line = MakeLine(pg)(buckets=buckets)
@@ -93,7 +91,7 @@ def test_it_chooses_the_same_buckets_as_python(
     assert sorted(ids(line.reserve(limit=1_000).leased)) == sorted(IDS)
 
 
-def test_everything_that_was_given_comes_out(send: Sender, pg_line: Line) -> None:
+def test_send_keeps_every_field(send: Sender, pg_line: Line) -> None:
     version = send(
         due_ms=NOW + 5,
         message_body=b"\0body",
@@ -124,7 +122,7 @@ def test_a_message_without_a_body_and_headers(send: Sender, pg_line: Line) -> No
     assert pg_line.reserve().leased[0].body is None
 
 
-def test_a_taken_id_is_null_and_changes_nothing(send: Sender, pg_line: Line) -> None:
+def test_taken_id_returns_null_and_changes_nothing(send: Sender, pg_line: Line) -> None:
     before = pg_line.put("a")
     assert send(due_ms=NOW + 5, message_body=b"other") is None
     send.connection.commit()
@@ -133,7 +131,7 @@ def test_a_taken_id_is_null_and_changes_nothing(send: Sender, pg_line: Line) -> 
     assert send() is None  # its id stays taken for the dedupe time
 
 
-def test_an_id_that_was_deleted_is_free_after_the_dedupe_time(send: Sender, pg_line: Line) -> None:
+def test_deleted_id_is_free_after_the_dedupe_time(send: Sender, pg_line: Line) -> None:
     pg_line.put("a")
     held = pg_line.take()
     pg_line.ack(held)
@@ -146,7 +144,7 @@ def test_an_id_that_was_deleted_is_free_after_the_dedupe_time(send: Sender, pg_l
     assert pg_line.ack(held) == ["stale"]
 
 
-def test_a_rollback_takes_it_back(send: Sender, pg_line: Line) -> None:
+def test_rollback_undoes_a_send(send: Sender, pg_line: Line) -> None:
     assert send() == NOW
     send.connection.rollback()
     assert "a" not in pg_line
@@ -183,14 +181,14 @@ def test_a_rollback_takes_it_back(send: Sender, pg_line: Line) -> None:
     ],
     ids=lambda named: str(named)[:50],
 )
-def test_what_is_not_valid_raises(send: Sender, pg_line: Line, named: dict[str, object]) -> None:
+def test_invalid_argument_raises(send: Sender, pg_line: Line, named: dict[str, object]) -> None:
     with pytest.raises(psycopg.Error):
         send(**named)
     send.connection.rollback()
     assert "a" not in pg_line
 
 
-def test_a_dropped_topic_takes_nothing(send: Sender, pg_line: Line) -> None:
+def test_dropped_topic_refuses_a_send(send: Sender, pg_line: Line) -> None:
     pg_line.drop()
     with pytest.raises(psycopg.errors.RaiseException, match="no topic named"):
         send()

@@ -1,4 +1,8 @@
-"""Waiting for others: a create that waits too long is refused, and locked rows hold nobody up."""
+"""Waits for others: a create that waits too long is refused; locked rows do not block reservations.
+
+The tests use private members of the database and of the listener: no public call takes all connections, and
+none shows the state of the listener.
+"""
 
 import select
 import threading
@@ -25,14 +29,12 @@ PATIENCE_S = 30
 # The turn of a create
 
 
-def test_what_a_create_may_wait_for_lies_within_the_bound() -> None:
+def test_longest_create_lies_within_the_write_bound() -> None:
     assert TURN_BOUND_MS + engine_module._CREATE_MS < WRITE_BOUND_MS
     assert SETTLED_AFTER_MS == CLOCK_BOUND_MS + WRITE_BOUND_MS
 
 
-def test_a_create_without_a_connection_is_refused_and_changed_nothing(
-    pg: PostgresStore, pg_line: Line
-) -> None:
+def test_create_without_a_connection_is_busy(pg: PostgresStore, pg_line: Line) -> None:
     with ExitStack() as stack:
         for _ in range(database._MOST_CONNECTIONS):
             stack.enter_context(pg.engine.database._connection())
@@ -41,9 +43,7 @@ def test_a_create_without_a_connection_is_refused_and_changed_nothing(
     assert "a" not in pg_line
 
 
-def test_a_create_without_a_connection_since_the_server_was_lost_is_told_that_it_is_away(
-    pg: PostgresStore, pg_line: Line
-) -> None:
+def test_create_after_a_lost_server_is_unavailable(pg: PostgresStore, pg_line: Line) -> None:
     with ExitStack() as stack:
         for _ in range(database._MOST_CONNECTIONS):
             stack.enter_context(pg.engine.database._connection())
@@ -66,7 +66,7 @@ def test_a_create_whose_turn_comes_too_late_is_refused(
     assert "a" not in pg_line
 
 
-def test_a_create_waits_for_a_lock_for_less_than_its_bound(
+def test_create_gives_up_a_lock_within_its_bound(
     pg: PostgresStore, pg_line: Line, postgres_url: str
 ) -> None:
     before = pg_line.put("a")
@@ -77,12 +77,12 @@ def test_a_create_waits_for_a_lock_for_less_than_its_bound(
     assert pg_line["a"] == before
 
 
-# Rows that another has locked
+# Rows locked by another transaction
 
 
 @pytest.mark.parametrize("buckets", [1, 64])
 @pytest.mark.parametrize(("locked", "limit"), [(1, 1), (3, 2), (20, 20), (35, 10), (35, 40)])
-def test_rows_that_another_has_locked_do_not_hold_up_those_behind_them(
+def test_reserve_skips_rows_that_another_transaction_locked(
     pg: PostgresStore, postgres_url: str, locked: int, limit: int, buckets: int
 ) -> None:
     line = MakeLine(pg)(buckets=buckets)
@@ -103,7 +103,7 @@ def test_rows_that_another_has_locked_do_not_hold_up_those_behind_them(
     assert [each.message.id for each in line.reserve().leased] == names[:locked]
 
 
-def test_where_everything_is_locked_there_may_be_more(
+def test_reserve_of_only_locked_rows_says_more(
     pg: PostgresStore, postgres_url: str, pg_line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "_RESERVE_LOOKS", 1)
@@ -119,7 +119,7 @@ def test_where_everything_is_locked_there_may_be_more(
 # The listener
 
 
-def test_a_watch_that_is_made_while_the_store_closes_leaves_nothing_behind(
+def test_watch_opened_during_close_leaves_no_listener(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = PostgresStore(postgres_url)
@@ -143,7 +143,7 @@ def test_a_watch_that_is_made_while_the_store_closes_leaves_nothing_behind(
 
 
 def listeners_of(store: PostgresStore) -> list[threading.Thread]:
-    """The threads that listen for this store."""
+    """Returns the listener threads of this store."""
     found = []
     for thread in threading.enumerate():
         listener = getattr(getattr(thread, "_target", None), "__self__", None)
@@ -152,7 +152,7 @@ def listeners_of(store: PostgresStore) -> list[threading.Thread]:
     return found
 
 
-def test_closing_in_a_forked_child_does_not_touch_the_listener(postgres_url: str) -> None:
+def test_close_in_a_fork_leaves_the_listener_alone(postgres_url: str) -> None:
     with PostgresStore(postgres_url) as store, store.watch():
         listener = store.engine._listener
         assert listener is not None
@@ -166,7 +166,7 @@ def test_closing_in_a_forked_child_does_not_touch_the_listener(postgres_url: str
         assert in_a_fork(close) == "done"
 
 
-def test_a_bell_that_nobody_meant_rings_once(postgres_url: str) -> None:
+def test_spurious_bell_rings_once(postgres_url: str) -> None:
     with PostgresStore(postgres_url) as store, store.watch():
         listener = store.engine._listener
         assert listener is not None

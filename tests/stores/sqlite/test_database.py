@@ -1,4 +1,7 @@
-"""One SQLite file: other processes, other schemas, and disks that fail."""
+"""One SQLite file: other processes, other schemas, and disks that fail.
+
+Some tests wrap the private writing connection of the database: no public call makes it fail at a given step.
+"""
 
 import itertools
 import os
@@ -90,7 +93,7 @@ def test_a_newer_schema_is_refused_and_left_alone(path: str) -> None:
     newer.close()
 
 
-def test_a_file_that_is_no_database_is_named_and_left_alone(path: str) -> None:
+def test_other_file_is_named_and_left_alone(path: str) -> None:
     text = b"Dear diary, today I was not a database. " * 100
     Path(path).write_bytes(text)
     with pytest.raises(StoreError, match="is not a SQLite database") as raised:
@@ -101,7 +104,7 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(path: str) -> None:
 
 @contextmanager
 def closed_folder(prepare: Callable[[Path], None] = lambda _: None) -> Iterator[Path]:
-    """A folder in which this process may make nothing, after it was prepared."""
+    """A folder that this process cannot write, after it was prepared."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)
@@ -117,7 +120,7 @@ def closed_folder(prepare: Callable[[Path], None] = lambda _: None) -> Iterator[
 
 
 @pytest.mark.parametrize("inside", ["t.db", "new/folder/t.db"])
-def test_a_folder_that_cannot_be_written_is_a_clear_refusal(inside: str) -> None:
+def test_read_only_folder_is_refused_by_name(inside: str) -> None:
     with (
         closed_folder() as folder,
         pytest.raises(StoreUnavailable, match=f"{folder}/{inside}.* cannot be"),
@@ -125,7 +128,7 @@ def test_a_folder_that_cannot_be_written_is_a_clear_refusal(inside: str) -> None
         SqliteStore(str(folder / inside))
 
 
-def test_a_file_that_cannot_be_written_is_a_clear_refusal() -> None:
+def test_read_only_file_is_refused() -> None:
     def make_file(folder: Path) -> None:
         SqliteStore(f"{folder}/t.db").close()
         Path(folder, "t.db").chmod(0o444)
@@ -137,7 +140,7 @@ def test_a_file_that_cannot_be_written_is_a_clear_refusal() -> None:
         SqliteStore(f"{folder}/t.db")
 
 
-def test_many_may_open_a_new_file_at_the_same_time(path: str) -> None:
+def test_threads_can_open_a_new_file_together(path: str) -> None:
     for number in range(10):
         start = threading.Barrier(8)
         with ThreadPoolExecutor(8) as threads:
@@ -151,9 +154,7 @@ def open_at(start: threading.Barrier, path: str) -> None:
 
 
 @pytest.mark.parametrize("application_id", [0, 0x47504B47])  # none; a GeoPackage
-def test_a_database_of_another_program_is_refused_and_left_alone(
-    path: str, application_id: int
-) -> None:
+def test_database_of_another_program_is_left_alone(path: str, application_id: int) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("CREATE TABLE places (name TEXT)")
     other.execute("INSERT INTO places VALUES ('here')")
@@ -168,7 +169,7 @@ def test_a_database_of_another_program_is_refused_and_left_alone(
     other.close()
 
 
-def test_an_empty_file_is_nobodys_and_becomes_ours(path: str) -> None:
+def test_empty_file_becomes_a_store(path: str) -> None:
     Path(path).touch()
     with SqliteStore(path) as store:
         topic = make_topic(store)
@@ -203,7 +204,7 @@ def test_all_names_of_a_file_name_the_same_store(
 # Other processes
 
 
-def test_a_lock_of_another_process_is_waited_for_then_refused(path: str) -> None:
+def test_lock_of_another_process_times_out_as_busy(path: str) -> None:
     with SqliteStore(path, busy_ms=50) as store:
         topic = make_topic(store)
         store.create(topic.uid, [new("a")], now_ms=NOW)
@@ -219,7 +220,7 @@ def test_a_lock_of_another_process_is_waited_for_then_refused(path: str) -> None
         assert words(store.create(topic.uid, [new("b")], now_ms=NOW)) == ["done"]
 
 
-def test_a_create_waits_for_its_turn_for_a_second_at_most(path: str) -> None:
+def test_create_waits_at_most_a_second_for_its_turn(path: str) -> None:
     with SqliteStore(path, busy_ms=PATIENCE_S * 1000) as store:
         topic = make_topic(store)
         with child("lock", path) as other:
@@ -268,7 +269,7 @@ def test_a_commit_of_another_process_wakes_a_watch(path: str) -> None:
             assert "a" in store.lookup(topic.uid, ["a"])
 
 
-def test_a_commit_of_another_process_wakes_a_watch_while_this_one_writes(path: str) -> None:
+def test_watch_wakes_by_another_process_during_own_write(path: str) -> None:
     with SqliteStore(path) as store:
         make_topic(store)
         with child("create", path) as other, store.watch() as watch:
@@ -276,14 +277,12 @@ def test_a_commit_of_another_process_wakes_a_watch_while_this_one_writes(path: s
             watch.wait(0.05)  # what the other did to open the file
             tell(other, "a")
             assert hear(other) == "done"
-            with (
-                store.engine.database.writing()
-            ):  # nobody else may look through the writing connection now
+            with store.engine.database.writing():  # the writing connection is in use now
                 assert watch.wait(PATIENCE_S) == [Notice()]
 
 
-def test_commits_of_its_own_do_not_hide_those_of_another_process(path: str) -> None:
-    far = NOW + 10 * NOTICE_HORIZON_MS  # too far away to be told of
+def test_own_commits_do_not_hide_those_of_others(path: str) -> None:
+    far = NOW + 10 * NOTICE_HORIZON_MS  # too far away for a notice
     with SqliteStore(path) as store:
         topic = make_topic(store)
         with child("create", path) as other, store.watch() as watch:
@@ -312,7 +311,7 @@ def test_a_watch_survives_a_lock_of_another_process(path: str) -> None:
 
 
 def fill(store: SqliteStore, topic: Topic) -> int:
-    """Creates messages until there is no room; answers how many there are."""
+    """Creates messages until the store is full; returns their number."""
     for made in range(0, 10_000, 10):
         batch = [new(f"m{made + n}", body=os.urandom(1_500)) for n in range(10)]
         try:
@@ -332,7 +331,7 @@ def cancel(store: SqliteStore, topic: Topic, many: int) -> list[str]:
     return words(store.cancel(topic.uid, ids, producer_group=OWNERS, now_ms=NOW))
 
 
-def test_a_full_file_refuses_creates_and_goes_on_when_there_is_room(path: str) -> None:
+def test_full_file_refuses_creates_until_there_is_room(path: str) -> None:
     with SqliteStore(path) as store:
         topic = make_topic(store)
         with store.engine.database.writing() as connection:
@@ -358,7 +357,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_refuses_creates_and_goes_on_when_there_is_room(small_disk: Path) -> None:
+def test_full_disk_refuses_creates_until_there_is_room(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(300_000))
     with SqliteStore(str(small_disk / "t.db")) as store:
@@ -397,11 +396,11 @@ def test_a_failed_flush_stops_the_process(path: str, tmp_path: Path, ending: str
         assert set(answered) - store.lookup(topic.uid, answered).keys() == set()
 
 
-# The log
+# The write-ahead log
 
 
 class Probe:
-    """Stands before the writing connection: counts checkpoints, and lets them fail when it is told."""
+    """Wraps the writing connection: counts checkpoints, and makes them fail on demand."""
 
     def __init__(self, connection: sqlite3.Connection, error: str = "") -> None:
         self._connection, self._error = connection, error
@@ -434,7 +433,7 @@ def write_much(store: SqliteStore, topic: Topic) -> None:
 
 
 @pytest.mark.parametrize("error", ["SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_BUSY"])
-def test_a_change_that_is_on_disk_is_done_whatever_becomes_of_the_log(
+def test_failed_checkpoint_does_not_undo_a_change(
     path: str, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
     with SqliteStore(path) as store:
@@ -444,9 +443,7 @@ def test_a_change_that_is_on_disk_is_done_whatever_becomes_of_the_log(
         assert found.checkpoints
 
 
-def test_the_log_is_moved_into_the_file_now_and_then(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_runs_now_and_then(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with SqliteStore(path) as store:
         topic = make_topic(store)
         found = probe(store, monkeypatch)
@@ -458,7 +455,7 @@ def test_the_log_is_moved_into_the_file_now_and_then(
         assert found.checkpoints <= before + 1  # not at every commit from then on
 
 
-def test_a_folder_that_is_gone_is_named_and_nothing_was_changed(tmp_path: Path) -> None:
+def test_removed_folder_is_named_and_nothing_changes(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     with SqliteStore(str(folder / "t.db")) as store:
         topic = make_topic(store)
@@ -467,7 +464,7 @@ def test_a_folder_that_is_gone_is_named_and_nothing_was_changed(tmp_path: Path) 
             store.create(topic.uid, [new("a")], now_ms=NOW)
 
 
-def test_a_signal_that_raises_when_a_transaction_has_just_begun_leaves_none_open(
+def test_interrupt_after_begin_leaves_no_transaction_open(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with SqliteStore(path) as store:

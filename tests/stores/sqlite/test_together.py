@@ -28,7 +28,7 @@ def topic(store: SqliteStore) -> Topic:
 
 
 class Spy:
-    """Stands before the writing connection: notes commits, and fails when it is told."""
+    """Wraps the writing connection: counts commits, and fails on demand."""
 
     def __init__(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self._connection = store.engine.database._writer
@@ -60,7 +60,7 @@ def found(store: SqliteStore, topic: Topic) -> list[str]:
     return sorted(store.lookup(topic.uid, ["a", "b", "c"]))
 
 
-def test_it_is_one_commit(
+def test_together_is_one_commit(
     store: SqliteStore, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spy = Spy(store, monkeypatch)
@@ -71,7 +71,7 @@ def test_it_is_one_commit(
     assert spy.commits == 2
 
 
-def test_nothing_is_done_or_said_to_be_when_the_commit_fails(
+def test_failed_commit_undoes_all_works(
     store: SqliteStore, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spy = Spy(store, monkeypatch)
@@ -83,7 +83,7 @@ def test_nothing_is_done_or_said_to_be_when_the_commit_fails(
     assert creating(store, topic, "a")() == ["done"]
 
 
-def test_when_the_engine_gives_the_transaction_up_none_of_the_works_goes_on_without_it(
+def test_engine_rollback_stops_the_remaining_works(
     store: SqliteStore, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spy = Spy(store, monkeypatch)
@@ -102,7 +102,7 @@ def test_when_the_engine_gives_the_transaction_up_none_of_the_works_goes_on_with
     assert (begun, found(store, topic)) == ([], [])
 
 
-def test_a_full_disk_refuses_creates_and_lets_the_others_go_on(
+def test_full_disk_refuses_only_the_creates(
     store: SqliteStore, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     creating(store, topic, "a")()
@@ -122,7 +122,7 @@ def test_a_full_disk_refuses_creates_and_lets_the_others_go_on(
     assert found(store, topic) == []
 
 
-def test_a_create_whose_turn_comes_too_late_is_refused_and_a_cancel_is_not(
+def test_late_turn_refuses_a_create_and_not_a_cancel(
     store: SqliteStore, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     creating(store, topic, "a")()
@@ -137,7 +137,7 @@ def test_a_create_whose_turn_comes_too_late_is_refused_and_a_cancel_is_not(
     assert done == ["done"]
 
 
-def test_sleepers_are_told_after_the_commit(store: SqliteStore, topic: Topic) -> None:
+def test_watches_wake_after_the_commit(store: SqliteStore, topic: Topic) -> None:
     seen: list[object] = []
     with store.watch() as watch:
         watch.wait(0)

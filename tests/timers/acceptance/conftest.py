@@ -17,6 +17,6 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process
 
 @pytest.fixture
 def cluster(shared_cluster: ProcessCluster) -> ProcessCluster:
-    """Whole, whatever the test before did to it."""
+    """A complete cluster, repaired after the test before."""
     shared_cluster.mend()
     return shared_cluster

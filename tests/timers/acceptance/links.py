@@ -1,6 +1,6 @@
 """The network between nodes: a proxy before each of them, which can be cut off from some and not from others.
 
-Nodes know each other by the addresses of the proxies. Who connects is told by the token that it shows. A cut
+Nodes know each other by the addresses of the proxies. The token of a connection names its node. A cut
 link loses what is under way and answers nothing, as a network does that loses every packet.
 """
 

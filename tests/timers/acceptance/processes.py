@@ -56,7 +56,7 @@ class ProcessCluster:
         self._start(*set(self.names) - set(running))
         self.processes.reload(self.names)
         while any(self._sees_away(name) for name in self.names):
-            time.sleep(_LOOK_EVERY_S)  # nobody says when all have found each other
+            time.sleep(_LOOK_EVERY_S)  # no signal tells when all have found each other
 
     def _sees_away(self, name: str) -> bool:
         seen = self.processes.ask(name, "/v1/nodes")["nodes"]
@@ -78,7 +78,7 @@ class ProcessCluster:
         await asyncio.to_thread(self.processes.reload, names)
 
     async def resync(self, names: Sequence[str]) -> int:
-        """How many timers they were told of."""
+        """Resyncs these nodes; returns the number of timers that they received."""
         while True:
             try:
                 return await asyncio.to_thread(self.processes.resync, names)
@@ -88,7 +88,7 @@ class ProcessCluster:
 
 @dataclass(frozen=True)
 class Made:
-    """A timer that a client was told it has."""
+    """A timer whose creation was confirmed to a client."""
 
     opaque: str
     location: str
@@ -120,7 +120,7 @@ def ids_kept_by(replicas: Sequence[str], names: Sequence[str]) -> Iterator[int]:
 
 
 class Clients:
-    """Requests to the nodes, and what they were told."""
+    """Sends requests to the nodes and keeps the answers."""
 
     def __init__(self, session: aiohttp.ClientSession, uri: str) -> None:
         self._session = session
@@ -161,7 +161,7 @@ class Clients:
         return Made(opaque, answer.location, copies, asked_s, interval_ms, pops)
 
     async def delete(self, nodes: Sequence[str], paths: Iterable[str]) -> list[str]:
-        """How many copies were reached of each; the nodes are asked in turn."""
+        """Returns the number of copies reached of each; the nodes are asked in turn."""
         asking = [
             self.ask(nodes[number % len(nodes)], "DELETE", path)
             for number, path in enumerate(paths)
@@ -171,7 +171,7 @@ class Clients:
         return [answer.headers["X-Copies"] for answer in answers]
 
     async def shown(self, node: str, made: Made) -> dict[str, Any] | None:
-        """What a node knows of a timer."""
+        """Returns a node's view of a timer."""
         answer = await self.ask(node, "GET", f"/v1{made.location}")
         return answer.json if answer.status == 200 else None
 
@@ -213,6 +213,6 @@ def _seen(popped: Iterable[Popped]) -> set[tuple[str, int]]:
 
 
 def doubles(popped: Iterable[Popped]) -> int:
-    """How many pops came more than once."""
+    """Returns the number of repeated pops."""
     pops = [(pop.body, pop.sequence) for pop in popped]
     return len(pops) - len(set(pops))

@@ -85,7 +85,7 @@ def _path(kept_by: list[str], names: list[str]) -> str:
     return f"/timers/{next(ids_kept_by(kept_by, names)):016x}-2"
 
 
-def test_who_has_the_token_is_served_and_nobody_else(nodes: _Guarded) -> None:
+def test_only_requests_with_the_token_are_served(nodes: _Guarded) -> None:
     first, second, _ = nodes.names
 
     async def scene() -> None:
@@ -112,7 +112,7 @@ def test_who_has_the_token_is_served_and_nobody_else(nodes: _Guarded) -> None:
     run_scene(scene)
 
 
-def test_a_node_whose_token_the_others_do_not_know_stays_outside(nodes: _Guarded) -> None:
+def test_node_with_an_unknown_token_is_refused(nodes: _Guarded) -> None:
     first, second, wrong = nodes.names
     body = timer("http://127.0.0.1:9/", interval_ms=3_600_000)
 
@@ -129,7 +129,7 @@ def test_a_node_whose_token_the_others_do_not_know_stays_outside(nodes: _Guarded
     run_scene(scene)
 
 
-def test_tokens_that_cannot_be_read_shut_the_door_until_they_can(nodes: _Guarded) -> None:
+def test_unreadable_tokens_refuse_all_requests(nodes: _Guarded) -> None:
     first, second, _ = nodes.names
     file = nodes.data(first) / "tokens.json"
     kept = file.read_text()

@@ -1,4 +1,4 @@
-"""Nodes that are killed, stopped and started again: nothing is lost, and what was deleted stays deleted."""
+"""Nodes that are killed, stopped and restarted: nothing is lost, and deletions are final."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import run_scene
 _MANY = [f"t{number}" for number in range(60)]
 
 
-def test_the_timers_of_a_node_that_was_killed_pop_at_the_others(cluster: ProcessCluster) -> None:
+def test_timers_of_a_killed_node_pop_elsewhere(cluster: ProcessCluster) -> None:
     async def scene() -> None:
         async with receiving() as receiver, clients_of(receiver) as clients:
             made = await clients.make(cluster.names, _MANY, interval_ms=2_000)
@@ -30,7 +30,7 @@ def test_the_timers_of_a_node_that_was_killed_pop_at_the_others(cluster: Process
     run_scene(scene)
 
 
-def test_what_is_deleted_while_a_replica_is_down_does_not_come_back(
+def test_deletion_during_an_outage_is_final(
     cluster: ProcessCluster,
 ) -> None:
     interval_ms, longest_skew_ms = 2_000, 500
@@ -44,7 +44,7 @@ def test_what_is_deleted_while_a_replica_is_down_does_not_come_back(
             in_time = {each.opaque for each in made if time.monotonic() < each.due_s}
             assert set(copies) == {"1/2", "2/2"}
             await cluster.start(down)
-            # Whoever pops these would have popped those before.
+            # A node that pops these would have popped the deleted ones before.
             after_ms = interval_ms + longest_skew_ms
             ids = ids_kept_by((down, others[0]), cluster.names)
             last = await clients.make(others, ["last", "of all"], interval_ms=after_ms, ids=ids)
@@ -54,7 +54,7 @@ def test_what_is_deleted_while_a_replica_is_down_does_not_come_back(
     run_scene(scene)
 
 
-def test_a_cluster_that_was_killed_as_a_whole_loses_nothing_even_if_a_journal_is_torn(
+def test_killed_cluster_with_a_torn_journal_loses_nothing(
     cluster: ProcessCluster,
 ) -> None:
     async def scene() -> None:
@@ -71,10 +71,10 @@ def test_a_cluster_that_was_killed_as_a_whole_loses_nothing_even_if_a_journal_is
     run_scene(scene)
 
 
-def test_one_that_is_told_to_stop_ends_well_and_its_timers_pop_elsewhere(
+def test_timers_of_a_stopped_node_pop_elsewhere(
     cluster: ProcessCluster,
 ) -> None:
-    """Its journal is then made rubbish: it is put aside, and the others know what was in it."""
+    """The journal is then overwritten: the node sets it aside and recovers from the others."""
     gone = cluster.names[0]
     folder = cluster.processes.data(gone)
 

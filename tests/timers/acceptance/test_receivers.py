@@ -99,7 +99,7 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield name
 
 
-def test_a_callback_that_fails_is_tried_again_and_given_up_at_last(
+def test_failing_callback_is_retried_and_given_up(
     hasty: list[str], letter_box: socket.socket, tls: ssl.SSLContext
 ) -> None:
     async def scene() -> None:
@@ -149,9 +149,7 @@ def test_a_callback_that_fails_is_tried_again_and_given_up_at_last(
     run_scene(scene)
 
 
-def test_a_receiver_that_answers_at_last_has_the_pop(
-    hasty: list[str], letter_box: socket.socket
-) -> None:
+def test_pop_succeeds_at_a_later_attempt(hasty: list[str], letter_box: socket.socket) -> None:
     async def scene() -> None:
         async with (
             receiving(door=letter_box) as dead_letters,
@@ -185,7 +183,7 @@ def test_another_instance_of_the_clients_cluster_takes_the_pop(
             receiving("127.0.0.2", tls=tls if scheme == "https" else None) as healthy,
             clients_of(healthy) as clients,
         ):
-            # Nobody listens at that port of the first address that the name has.
+            # No server listens on that port of the first address of the name.
             uri = f"{scheme}://{_NAME_OF_TWO}:{healthy.port}/pop"
             await _make(clients, hasty, uri, "hello")
             await healthy.count(1)
@@ -263,7 +261,7 @@ def _first_time(status: int) -> Answering:
 
 @asynccontextmanager
 async def _raw_server(answer: bytes) -> AsyncIterator[str]:
-    """Answers so much to every request, and then nothing more."""
+    """Sends these bytes to every request, and then nothing more."""
 
     connections: list[asyncio.StreamWriter] = []
 

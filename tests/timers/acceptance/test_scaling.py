@@ -58,7 +58,7 @@ class _Load:
         self._stopped.set()
 
 
-def test_growing_and_shrinking_under_load_loses_nothing_and_brings_nothing_back(
+def test_scaling_under_load_loses_and_revives_nothing(
     cluster: ProcessCluster,
 ) -> None:
     first, second, third = cluster.names
@@ -109,6 +109,6 @@ async def _none_waits(clients: Clients, nodes: list[str], made: list[Made]) -> b
 
 
 async def _where(clients: Clients, nodes: list[str], made: list[Made]) -> list[int]:
-    """On how many of the nodes each of the timers waits."""
+    """Returns the number of nodes on which each timer waits."""
     held = [await clients.held(node) for node in nodes]
     return [sum(each.id in ids for ids in held) for each in made]

@@ -1,4 +1,4 @@
-"""A network that falls apart into two sides, each of which takes the other for dead, and comes together."""
+"""A network split into two sides, each of which takes the other for dead, until it heals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.timers.scene import Popped, receiving, timer
 from tests.waiting import run_scene, until
 
 
-def test_both_sides_of_a_split_go_on_and_agree_when_it_is_over(cluster: ProcessCluster) -> None:
+def test_split_sides_continue_and_agree_afterwards(cluster: ProcessCluster) -> None:
     alone, *side = cluster.names
     across = [(alone, side[0]), (side[0], alone)]
     skew_s = 0.3
@@ -34,7 +34,7 @@ def test_both_sides_of_a_split_go_on_and_agree_when_it_is_over(cluster: ProcessC
             far = await clients.make(cluster.names, _named("far", 20), interval_ms=FAR_MS)
             cluster.links.cut([alone], side)
             split_s = time.monotonic()
-            # Whoever may keep a timer takes it; the others say that they cannot.
+            # Keepers take the timer; the other nodes refuse it.
             from_side = await clients.make(side, _named("side", 20), interval_ms=1_200)
             ids = ids_kept_by((side[0], alone), cluster.names)
             from_alone = await clients.make(
@@ -81,7 +81,7 @@ async def _have_popped(clients: Clients, nodes: list[str], made: list[Made]) -> 
 
 
 async def _agree(clients: Clients, nodes: tuple[str, ...], made: list[Made]) -> bool:
-    """All of them are over, and the nodes say the same of each."""
+    """Returns whether all have ended, and the nodes agree on each."""
     for each in made:
         first, second = [await clients.shown(node, each) for node in nodes]
         if first is None or second is None or first["state"] != "over":

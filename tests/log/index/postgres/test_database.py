@@ -1,4 +1,4 @@
-"""The index on one PostgreSQL server: servers that are lost, locks, and what processes say to each other."""
+"""The index on one PostgreSQL server: lost servers, locks, and notifications between processes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -16,7 +16,7 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases import postgres as database
-from chronoline.databases import postgres_listener as postgres_listening
+from chronoline.databases import postgres_listener
 from chronoline.databases.postgres import split_notify
 from chronoline.log.index.postgres import PostgresIndex
 from chronoline.log.index.postgres.notifications import Voice, parse_word
@@ -39,7 +39,7 @@ Heard = SimpleQueue[set[int] | None]
 
 @pytest.fixture(scope="module")
 def mortal_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """A server that may be killed: the others share theirs."""
+    """A server of its own, which the test may kill."""
     with PostgresServer(tmp_path_factory.mktemp("mortal") / "data") as server:
         yield server
 
@@ -58,7 +58,7 @@ def index(url: str) -> Iterator[PostgresIndex]:
 
 
 def wait_until_back(index: PostgresIndex) -> None:
-    """Asks the same index again until it answers; a look that fails changes nothing."""
+    """Repeats a read until the index answers."""
     for _ in range(100):
         try:
             index.list_topics()
@@ -70,7 +70,7 @@ def wait_until_back(index: PostgresIndex) -> None:
 
 @contextmanager
 def paused(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The server says nothing for a while, and is waited for only shortly."""
+    """Pauses the server; the time-out of an answer is short."""
     with monkeypatch.context() as patch:
         patch.setattr(database, "ANSWER_TIMEOUT_S", 0.2)
         server.pause()
@@ -83,7 +83,7 @@ def paused(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 # A lost server
 
 
-def test_a_commit_to_a_lost_server_is_unknown_and_settled_by_asking_again(
+def test_commit_to_a_lost_server_is_settled_by_repetition(
     mortal_server: PostgresServer, index: PostgresIndex
 ) -> None:
     append(index, "a", {0: 2})
@@ -97,7 +97,7 @@ def test_a_commit_to_a_lost_server_is_unknown_and_settled_by_asking_again(
     assert ends(index)[0] == (0, 5)
 
 
-def test_a_lost_line_is_told_and_when_it_is_back(
+def test_lost_and_restored_connections_are_reported(
     mortal_server: PostgresServer, index: PostgresIndex, url: str
 ) -> None:
     heard: Heard = SimpleQueue()
@@ -115,7 +115,7 @@ def test_a_lost_line_is_told_and_when_it_is_back(
     assert heard.get(timeout=PATIENCE_S) == {TOPIC.uid}
 
 
-def test_a_commit_to_a_server_that_says_nothing_is_unknown_and_happens_once(
+def test_commit_to_a_silent_server_happens_once(
     mortal_server: PostgresServer, index: PostgresIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(index, "a", {0: 2})
@@ -136,7 +136,7 @@ CHANGES: dict[str, Callable[[PostgresIndex], object]] = {
 
 
 @pytest.mark.parametrize("change", ["trim", "sweep", "hold", "notice"])
-def test_a_change_that_is_not_answered_is_unknown(
+def test_unanswered_change_is_unknown(
     mortal_server: PostgresServer,
     index: PostgresIndex,
     monkeypatch: pytest.MonkeyPatch,
@@ -149,7 +149,7 @@ def test_a_change_that_is_not_answered_is_unknown(
     assert ends(index)[0][1] == 4
 
 
-def test_a_look_that_is_not_answered_is_unavailable(
+def test_unanswered_read_is_unavailable(
     mortal_server: PostgresServer, index: PostgresIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with paused(mortal_server, monkeypatch), pytest.raises(StoreUnavailable):
@@ -170,7 +170,7 @@ def test_a_closed_index_says_so(url: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["commit", "trim", "replace"])
-def test_whoever_waits_too_long_for_a_partition_changes_nothing(
+def test_change_that_waits_too_long_has_no_effect(
     url: str, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     monkeypatch.setitem(database._SESSION_SETTINGS, "lock_timeout", "50ms")
@@ -187,7 +187,7 @@ def test_whoever_waits_too_long_for_a_partition_changes_nothing(
         assert index.sweep(["b", "merged"], now_ms=NOW) == ["b", "merged"]
 
 
-def test_commits_in_opposite_order_do_not_wait_for_each_other(
+def test_commits_in_opposite_order_do_not_deadlock(
     mortal_server: PostgresServer, index: PostgresIndex
 ) -> None:
     before = mortal_server.log_path.read_text().count("deadlock detected")
@@ -206,7 +206,7 @@ def test_commits_in_opposite_order_do_not_wait_for_each_other(
     assert mortal_server.log_path.read_text().count("deadlock detected") == before
 
 
-# Hearing of others
+# Notifications of other processes
 
 
 def nothing_more(heard: Heard) -> bool:
@@ -217,11 +217,11 @@ def nothing_more(heard: Heard) -> bool:
     return False
 
 
-def test_a_line_that_is_dead_and_silent_is_found(
+def test_silently_dead_connection_is_found(
     mortal_server: PostgresServer, index: PostgresIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_listening, "_CHECK_S", 0.05)
-    monkeypatch.setattr(postgres_listening, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(postgres_listener, "_CHECK_S", 0.05)
+    monkeypatch.setattr(postgres_listener, "_PATIENCE_S", 0.2)
     heard: Heard = SimpleQueue()
     index.listen(heard.put)
     assert heard.get(timeout=PATIENCE_S) is None
@@ -236,7 +236,7 @@ def test_a_line_that_is_dead_and_silent_is_found(
     assert index.hearing
 
 
-def test_what_is_refused_is_not_said(index: PostgresIndex, url: str) -> None:
+def test_refused_commit_is_not_announced(index: PostgresIndex, url: str) -> None:
     heard: Heard = SimpleQueue()
     index.listen(heard.put)
     assert heard.get(timeout=PATIENCE_S) is None
@@ -252,7 +252,7 @@ def test_what_is_refused_is_not_said(index: PostgresIndex, url: str) -> None:
     assert nothing_more(heard)
 
 
-def test_what_we_may_have_appended_is_heard_as_if_it_were_anothers(
+def test_unknown_own_commit_is_heard_as_foreign(
     mortal_server: PostgresServer, index: PostgresIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: Heard = SimpleQueue()
@@ -260,13 +260,13 @@ def test_what_we_may_have_appended_is_heard_as_if_it_were_anothers(
     assert heard.get(timeout=PATIENCE_S) is None
     with paused(mortal_server, monkeypatch), pytest.raises(OutcomeUnknown):
         append(index, "a", {0: 1})
-    # When it was given up, and again when it was done after all.
+    # Once when the commit times out, and again when it is applied.
     assert heard.get(timeout=PATIENCE_S) == {TOPIC.uid}
     assert append(index, "a", {0: 1}) == [0]
     assert heard.get(timeout=PATIENCE_S) == {TOPIC.uid}
 
 
-def test_listening_ends_though_the_server_says_nothing(
+def test_listener_stops_on_a_silent_server(
     mortal_server: PostgresServer, index: PostgresIndex
 ) -> None:
     heard: Heard = SimpleQueue()
@@ -283,7 +283,7 @@ def test_listening_ends_though_the_server_says_nothing(
     assert not index.hearing
 
 
-def test_nothing_is_said_or_heard_where_notify_is_off(index: PostgresIndex, url: str) -> None:
+def test_disabled_notify_sends_and_hears_nothing(index: PostgresIndex, url: str) -> None:
     heard: Heard = SimpleQueue()
     index.listen(heard.put)
     assert heard.get(timeout=PATIENCE_S) is None
@@ -310,17 +310,17 @@ def test_nothing_is_said_or_heard_where_notify_is_off(index: PostgresIndex, url:
         ("postgresql://u:a?b@h/d", ("postgresql://u:a?b@h/d", True)),
     ],
 )
-def test_whether_to_notify_is_taken_out_of_the_url(given: str, expected: tuple[str, bool]) -> None:
+def test_notify_parameter_is_removed_from_the_url(given: str, expected: tuple[str, bool]) -> None:
     assert split_notify(given) == expected
 
 
-def test_a_url_that_says_something_else_about_it_is_refused() -> None:
+def test_invalid_notify_parameter_is_refused() -> None:
     for query in ("notify=", "notify=maybe", "notify=on&notify=off"):
         with pytest.raises(InvalidInput):
             split_notify(f"postgresql://h/d?{query}")
 
 
-def test_words_name_topics() -> None:
+def test_notifications_name_topics() -> None:
     voice = Voice(lambda count: b"\x01" * count)
     word = voice.word({3, 1, 2})
     assert word == "0101010101010101:1,2,3"

@@ -12,7 +12,8 @@ from chronoline.core.errors import InvalidInput, StoreClosed
 from chronoline.log import Again, Event, Log, NewEvent
 from chronoline.log.format import DamagedObject
 from chronoline.testing import ManualClock
-from tests.log.waiting import Waiter, opened
+from tests.log.internals import readers_of
+from tests.log.waiters import Waiter, opened
 
 
 def fill(log: Log, count: int) -> None:
@@ -23,7 +24,7 @@ def read(log: Log, group: str, limit: int | None = None) -> list[int]:
     return [int(e.value or b"") for e in log.read("t", group=group, follow=False, limit=limit)]
 
 
-def test_groups_read_everything_independently_and_go_on_where_they_were(log: Log) -> None:
+def test_groups_read_independently_and_continue(log: Log) -> None:
     fill(log, 20)
     first = read(log, "a", limit=7)
     assert sorted(first + read(log, "a")) == list(range(20))
@@ -31,7 +32,7 @@ def test_groups_read_everything_independently_and_go_on_where_they_were(log: Log
     assert sorted(read(log, "b")) == list(range(20))
 
 
-def test_progress_is_noted_for_what_was_processed_when_a_reader_is_closed(log: Log) -> None:
+def test_close_notes_progress_of_processed_events(log: Log) -> None:
     fill(log, 4)
     reader = log.read("t", group="a", follow=False)
     seen = int(next(reader).value or b"")
@@ -43,8 +44,8 @@ def test_progress_is_noted_for_what_was_processed_when_a_reader_is_closed(log: L
 def test_two_readers_share_the_partitions(log: Log, url: str) -> None:
     topic = log.topic("t")
     with Log(url, hold_ms=60_000) as other:
-        mine, theirs = (each._readers._group_reader(topic, "a") for each in (log, other))
-        mine._beat()  # it hears of the other
+        mine, theirs = (readers_of(each)._group_reader(topic, "a") for each in (log, other))
+        mine._beat()  # it learns of the other reader
         fill(log, 40)
         shares: list[set[int]] = []
         for reader in (mine, theirs):
@@ -61,7 +62,7 @@ def test_two_readers_share_the_partitions(log: Log, url: str) -> None:
         theirs.close()
 
 
-def test_an_error_in_processing_delivers_again_before_anything_behind_it(log: Log) -> None:
+def test_failed_event_is_repeated_before_later_ones(log: Log) -> None:
     log.append_many("t", [NewEvent(value=str(n).encode(), partition=0) for n in range(3)])
     failures = iter([ValueError("once"), ValueError("twice")])
     seen: list[int] = []
@@ -108,7 +109,7 @@ def test_seek_by_sequence_and_time_and_skip_to_end(log: Log) -> None:
 
 
 @pytest.mark.parametrize("start", [-1, True, "first", datetime(2020, 1, 1), None])
-def test_a_start_that_is_none_is_refused(log: Log, start: Any) -> None:
+def test_invalid_start_is_refused(log: Log, start: Any) -> None:
     with pytest.raises(InvalidInput):
         log.seek("t", "a", start)
     if start is not None:
@@ -116,7 +117,7 @@ def test_a_start_that_is_none_is_refused(log: Log, start: Any) -> None:
             log.read("t", start=start)
 
 
-def test_a_damaged_object_is_named_and_stops_only_its_partition(
+def test_damaged_object_stops_only_its_partition(
     log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for partition in range(4):
@@ -148,7 +149,7 @@ def test_compaction_and_retention_while_a_reader_reads(log: Log) -> None:
     assert log.heads("t")[0].first_sequence == 20
 
 
-def test_a_reader_that_was_frozen_past_the_end_of_its_hold_cannot_note_progress(url: str) -> None:
+def test_frozen_reader_cannot_note_progress(url: str) -> None:
     slow_clock, clock = ManualClock(), ManualClock()
     with (
         Log(url, clock=slow_clock, hold_ms=30_000) as frozen,
@@ -169,7 +170,7 @@ def test_a_reader_that_was_frozen_past_the_end_of_its_hold_cannot_note_progress(
         assert (progress.sequence, progress.holder) == (4, None)
 
 
-def test_nothing_is_lost_or_out_of_order_while_it_is_compacted(url: str) -> None:
+def test_compaction_keeps_every_event_in_order(url: str) -> None:
     count = 400
     stop = threading.Event()
 
@@ -202,7 +203,7 @@ def test_nothing_is_lost_or_out_of_order_while_it_is_compacted(url: str) -> None
         assert log.compact("t").chunks_after == 2
 
 
-def test_retention_keeps_what_is_young_also_when_it_lies_with_what_is_old(url: str) -> None:
+def test_retention_keeps_young_events_of_a_merged_chunk(url: str) -> None:
     clock = ManualClock()
     with Log(url, clock=clock) as log:
         log.create_topic("t", partitions=1)
@@ -223,7 +224,7 @@ def test_processing_ends_after_a_limit(log: Log) -> None:
     assert sum(progress.sequence for progress in log.groups("t")) == 7
 
 
-def test_stop_ends_readers_after_the_event_at_hand_and_its_progress_is_noted(log: Log) -> None:
+def test_stop_notes_progress_of_the_current_event(log: Log) -> None:
     fill(log, 20)
     seen: list[Event] = []
 
@@ -237,8 +238,8 @@ def test_stop_ends_readers_after_the_event_at_hand_and_its_progress_is_noted(log
     log.append("t", value=b"appends go on")
 
 
-def test_who_reads_a_log_that_was_stopped_or_closed_is_told(log: Log) -> None:
-    """Nothing would look like the end of a log in which there is nothing."""
+def test_reading_a_stopped_or_closed_log_raises(log: Log) -> None:
+    """An empty result would look like an empty log."""
     fill(log, 4)
     calls: list[Callable[[], object]] = [
         lambda: log.read("t", follow=False),
@@ -257,7 +258,7 @@ def test_who_reads_a_log_that_was_stopped_or_closed_is_told(log: Log) -> None:
             call()
 
 
-def test_a_sequence_that_is_yet_to_come_is_waited_for(log: Log) -> None:
+def test_reader_waits_for_a_future_sequence(log: Log) -> None:
     fill(log, 8)
     reader = log.read("t", partition=1, start=4, limit=2)
     log.append_many("t", [NewEvent(value=b"%d" % n, partition=1) for n in range(5)])
@@ -265,7 +266,7 @@ def test_a_sequence_that_is_yet_to_come_is_waited_for(log: Log) -> None:
     assert list(log.read("t", start=50, follow=False)) == []
 
 
-def test_seek_beyond_the_end_is_refused_if_no_partition_has_it(log: Log) -> None:
+def test_seek_beyond_every_partition_is_refused(log: Log) -> None:
     log.append_many("t", [NewEvent(value=b"", partition=1) for _ in range(5)])
     log.seek("t", "a", 3)
     assert [each.sequence for each in log.groups("t")] == [0, 3, 0, 0]
@@ -276,14 +277,14 @@ def test_seek_beyond_the_end_is_refused_if_no_partition_has_it(log: Log) -> None
     assert read(log, "a") == []
 
 
-def test_a_number_like_milliseconds_is_taken_for_a_mistake(log: Log) -> None:
+def test_start_in_milliseconds_is_refused(log: Log) -> None:
     now_ms = 1_700_000_000_000
     for call in (lambda: log.seek("t", "a", now_ms), lambda: log.read("t", start=now_ms)):
         with pytest.raises(InvalidInput, match="looks like a time in milliseconds"):
             call()
 
 
-def test_a_group_reads_one_partition_by_one_reader_at_a_time(log: Log, url: str) -> None:
+def test_one_reader_at_a_time_holds_a_partition(log: Log, url: str) -> None:
     fill(log, 8)
     reader = log.read("t", group="a", partition=2, limit=2)
     assert next(reader).value == b"2"
@@ -297,7 +298,7 @@ def test_a_group_reads_one_partition_by_one_reader_at_a_time(log: Log, url: str)
     assert sorted(read(log, "a")) == [0, 1, 4, 5]
 
 
-def test_calls_that_make_no_sense_are_refused(log: Log) -> None:
+def test_invalid_calls_are_refused(log: Log) -> None:
     nothing: Any = None
     calls: list[tuple[str, Callable[[], object]]] = [
         ("use seek", lambda: log.read("t", group="g", start="earliest")),
@@ -313,7 +314,7 @@ def test_calls_that_make_no_sense_are_refused(log: Log) -> None:
             call()
 
 
-def test_a_group_that_retention_overtook_is_where_the_events_begin(url: str) -> None:
+def test_group_overtaken_by_retention_starts_at_first_event(url: str) -> None:
     clock = ManualClock()
     with Log(url, clock=clock) as log:
         log.create_topic("t", partitions=1)
@@ -338,7 +339,7 @@ def test_stop_ends_a_reader_that_waits(
 
 
 @pytest.mark.parametrize("group", [None, "g"], ids=["alone", "group"])
-def test_stop_ends_a_reader_after_the_event_at_hand(log: Log, group: str | None) -> None:
+def test_stop_ends_a_reader_after_the_current_event(log: Log, group: str | None) -> None:
     log.append_many("t", [NewEvent(value=b"", partition=0) for _ in range(5)])
     seen: list[int] = []
     for event in log.read("t", group=group):
@@ -348,7 +349,7 @@ def test_stop_ends_a_reader_after_the_event_at_hand(log: Log, group: str | None)
     assert seen == [0, 1]
 
 
-def test_stop_ends_catching_up_after_the_event_at_hand(log: Log) -> None:
+def test_stop_ends_catching_up_after_the_current_event(log: Log) -> None:
     log.append_many("t", [NewEvent(value=b"", partition=0) for _ in range(5)])
 
     def handle(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""What once went wrong: late records, numbers given twice, addresses that change, a journal that is busy."""
+"""Past faults: late records, repeated versions, changed addresses, a busy journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.timers.scene import HOUR_MS, NOWHERE, Cluster, cluster, receiving, re
 from tests.waiting import run_scene, until
 
 
-def test_a_peer_is_told_the_later_of_two_records_whichever_comes_last(tmp_path: Path) -> None:
+def test_peer_gets_the_later_of_two_records(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 2) as nodes:
             one, other = nodes.node(0), nodes.node(1)
@@ -35,7 +35,7 @@ def test_a_peer_is_told_the_later_of_two_records_whichever_comes_last(tmp_path: 
     run_scene(scene)
 
 
-def test_a_node_that_keeps_nothing_and_restarts_gives_no_version_twice(tmp_path: Path) -> None:
+def test_restarted_node_gives_no_version_twice(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 3) as nodes:
             path = f"/timers/{nodes.kept_by(1, 2):016x}-2"
@@ -67,9 +67,7 @@ def test_a_node_that_is_alone_may_change_its_address(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_what_the_journal_did_not_take_is_saved_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_journal_write_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 1) as nodes:
             node = nodes.node(0)
@@ -88,7 +86,7 @@ def test_what_the_journal_did_not_take_is_saved_later(
     run_scene(scene)
 
 
-def test_what_was_deleted_takes_no_room(tmp_path: Path) -> None:
+def test_deleted_timer_takes_no_room(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 1, most_timers=2) as nodes:
             asked = timer(NOWHERE, interval_ms=HOUR_MS)
@@ -102,7 +100,7 @@ def test_what_was_deleted_takes_no_room(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_a_peer_stops_whatever_it_is_doing_at_that_moment(tmp_path: Path) -> None:
+def test_peer_stops_while_it_wakes(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 2) as nodes:
             node = nodes.node(0)

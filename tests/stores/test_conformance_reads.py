@@ -1,4 +1,4 @@
-"""Looking: select, lookup, bodies, held, owned, next_ts, count, forecast, scan. Nothing is changed by it."""
+"""Reads: select, lookup, bodies, held, owned, next_ts, count, forecast, scan. They change nothing."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -98,7 +98,7 @@ def test_select_only_these_ranges(make_line: MakeLine) -> None:
     assert line.store.select(line.uid, [], limit=100, max_ts=NOW) == Page(messages=(), more=False)
 
 
-def test_looking_shows_the_whole_message_and_changes_nothing(line: Line) -> None:
+def test_reads_show_the_whole_message_and_change_nothing(line: Line) -> None:
     line.put("a", key=b"k", headers=(("h", None),), expires=NOW + 9)
     line.take()
     message = line["a"]
@@ -110,7 +110,7 @@ def test_looking_shows_the_whole_message_and_changes_nothing(line: Line) -> None
 # Lookup
 
 
-def test_lookup_leaves_out_what_is_deleted_dead_or_not_there(make_line: MakeLine) -> None:
+def test_lookup_omits_deleted_dead_and_missing_messages(make_line: MakeLine) -> None:
     line = make_line(max_attempts=1)
     line.put("dead")
     line.retry(line.take(), NOW + 100)
@@ -139,7 +139,7 @@ def test_dead_and_deleted_messages_are_not_on_the_timeline(make_line: MakeLine) 
 # Bodies
 
 
-def test_bodies_are_for_those_who_may_read_them(line: Line) -> None:
+def test_bodies_need_permission(line: Line) -> None:
     line.put("a", body=b"mine")
     line.lease(("a", NOW), consumer="c")
     line.put("b", body=b"yours", producer_group="others")
@@ -191,7 +191,7 @@ def test_held_messages_up_to_a_limit(line: Line, limit: int, more: bool) -> None
     assert page.more == more
 
 
-def test_what_was_given_back_is_no_longer_held(line: Line) -> None:
+def test_released_message_is_no_longer_held(line: Line) -> None:
     line.put("a", "b", "c", "d")
     a, b, c, d = sorted((each.lease for each in line.reserve().leased), key=lambda each: each.id)
     line.release(a, NOW + 10)
@@ -292,7 +292,7 @@ def test_count_some_ranges(make_line: MakeLine) -> None:
     assert line.store.count(line.uid, [], start=0, end=NOW + 1, now_ms=NOW) == Counts()
 
 
-def test_a_forecast_counts_each_step_and_shows_the_empty_ones(line: Line) -> None:
+def test_forecast_counts_each_step_including_empty_ones(line: Line) -> None:
     line.put("leased", due=NOW - 5)
     line.take(lease_ms=25)
     line.create(*(new(f"m{ts}", NOW + ts) for ts in (-1, 0, 9, 10, 29, 34, 35)))
@@ -336,7 +336,7 @@ def test_a_scan_gives_each_message_once(make_line: MakeLine, buckets: int, limit
     assert {each.id: each for each in found} == line.store.lookup(line.uid, list(dues))
 
 
-def test_a_scan_looks_at_ts_from_start_and_ends_before_end(line: Line) -> None:
+def test_scan_includes_start_and_excludes_end(line: Line) -> None:
     line.put("leased", due=NOW)
     line.take(lease_ms=200)
     line.create(*(new(f"m{ts}", NOW + ts) for ts in (0, 1, 99, 100)))
@@ -362,7 +362,7 @@ def test_a_scan_of_some_ranges_that_share_a_stripe(make_line: MakeLine) -> None:
     assert scan(line, []) == []
 
 
-def test_a_scan_goes_on_behind_a_message_that_is_gone(make_line: MakeLine) -> None:
+def test_scan_continues_after_a_deleted_message(make_line: MakeLine) -> None:
     line = make_line(buckets=1)
     line.create(*(new(each, NOW) for each in "abcd"))
     page = line.store.scan(line.uid, line.topic.all_buckets, start=0, end=NOW + 1, limit=2)
@@ -380,7 +380,7 @@ def test_a_scan_goes_on_behind_a_message_that_is_gone(make_line: MakeLine) -> No
     assert not rest.more
 
 
-def test_a_scan_goes_on_behind_a_message_only(line: Line) -> None:
+def test_scan_continues_after_a_message_only(line: Line) -> None:
     nonsense: Any = "m1"
     with pytest.raises(InvalidInput, match="after must be a Message, not str"):
         line.store.scan(line.uid, line.topic.all_buckets, start=0, end=1, after=nonsense, limit=1)

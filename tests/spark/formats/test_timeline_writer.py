@@ -97,7 +97,7 @@ def test_a_delay_for_rows_without_a_due(spark: SparkSession, timeline: Timeline)
     assert timeline.message("b").due == timeline.now + 5
 
 
-def test_made_ids_tell_equal_rows_apart(spark: SparkSession, timeline: Timeline) -> None:
+def test_generated_ids_distinguish_equal_rows(spark: SparkSession, timeline: Timeline) -> None:
     due = moment(timeline.now)
     some = [(None, due, b"x")] * 3 + [(None, due, b"y"), ("own", due, b"x")]
     timeline.write(frame(spark, some, "id STRING, due TIMESTAMP, value BINARY"), ids="made")
@@ -109,9 +109,7 @@ def test_made_ids_tell_equal_rows_apart(spark: SparkSession, timeline: Timeline)
 # Repetition and refusals
 
 
-def test_the_same_again_adds_nothing_and_fails_nothing(
-    spark: SparkSession, any_timeline: Timeline
-) -> None:
+def test_repeated_write_adds_nothing(spark: SparkSession, any_timeline: Timeline) -> None:
     some = frame(spark, rows(any_timeline, "a", "b", "b"))
     any_timeline.write(some)
     versions = [any_timeline.message(each).version for each in ("a", "b")]
@@ -119,7 +117,7 @@ def test_the_same_again_adds_nothing_and_fails_nothing(
     assert [any_timeline.message(each).version for each in ("a", "b")] == versions
 
 
-def test_a_job_that_is_refused_something_fails_and_says_what(
+def test_job_with_a_refused_row_fails_and_names_it(
     spark: SparkSession, any_timeline: Timeline
 ) -> None:
     any_timeline.write(frame(spark, rows(any_timeline, "a")))
@@ -208,7 +206,7 @@ def fire_all(timeline: Timeline) -> None:
     assert all(each.done for each in done)
 
 
-def test_made_ids_are_the_same_in_a_repeated_task(timeline: Timeline) -> None:
+def test_repeated_task_generates_the_same_ids(timeline: Timeline) -> None:
     made = plan(timeline, ids="made")
     assert write_task(made, iter([batch(timeline, None, None, None)])) == Written(created=3)
     # The same rows, cut otherwise.
@@ -218,7 +216,7 @@ def test_made_ids_are_the_same_in_a_repeated_task(timeline: Timeline) -> None:
 
 
 @pytest.mark.usefixtures("second_attempt")
-def test_a_repeated_task_meets_messages_that_were_delivered_meanwhile(timeline: Timeline) -> None:
+def test_repeated_task_counts_delivered_messages_as_repeated(timeline: Timeline) -> None:
     planned = plan(timeline)
     write_task(planned, iter([batch(timeline, "a", "b")]))
     fire_all(timeline)
@@ -227,7 +225,7 @@ def test_a_repeated_task_meets_messages_that_were_delivered_meanwhile(timeline: 
     assert timeline.ids() == {"c"}
 
 
-def test_a_first_task_is_refused_what_was_delivered_just_now(timeline: Timeline) -> None:
+def test_other_task_is_refused_a_delivered_id(timeline: Timeline) -> None:
     write_task(plan(timeline), iter([batch(timeline, "a")]))
     fire_all(timeline)
     again = write_task(plan(timeline), iter([batch(timeline, "a")]))
@@ -235,14 +233,14 @@ def test_a_first_task_is_refused_what_was_delivered_just_now(timeline: Timeline)
 
 
 @pytest.mark.usefixtures("second_attempt")
-def test_a_repeated_task_is_refused_another_message_of_the_same_id(timeline: Timeline) -> None:
+def test_repeated_task_is_refused_another_body(timeline: Timeline) -> None:
     write_task(plan(timeline), iter([batch(timeline, "a")]))
     again = write_task(plan(timeline), iter([batch(timeline, "a", value=b"other")]))
     assert again.refused == 1
 
 
 @pytest.mark.usefixtures("second_attempt")
-def test_a_repeated_replacement_meets_a_lease_on_its_own_message(timeline: Timeline) -> None:
+def test_repeated_replacement_of_a_leased_message_succeeds(timeline: Timeline) -> None:
     planned = plan(timeline, ifExists="replace")
     write_task(planned, iter([batch(timeline, "a")]))
     grant = timeline.store.reserve(
@@ -283,7 +281,7 @@ class Moody:
         self._store.close()
 
 
-def test_a_task_asks_again_when_the_store_is_busy_or_does_not_answer(
+def test_task_retries_a_busy_or_silent_store(
     timeline: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moods = ["busy", "unknown", "busy"]
@@ -353,7 +351,7 @@ def test_a_stream_that_lost_its_checkpoint_adds_nothing(
     assert (timeline.ids(), timeline.message("a").version) == ({"a"}, version)
 
 
-# What is refused, on the driver
+# Refusals on the driver
 
 
 @pytest.mark.parametrize(
@@ -386,7 +384,7 @@ def test_a_stream_that_lost_its_checkpoint_adds_nothing(
         ("id STRING, due TIMESTAMP", {"group": "g"}, "has no option 'group' here"),
     ],
 )
-def test_what_cannot_be_written(
+def test_invalid_columns_or_options_are_refused(
     spark: SparkSession, timeline: Timeline, columns: str, options: dict[str, str], words: str
 ) -> None:
     empty = spark.createDataFrame([], columns)

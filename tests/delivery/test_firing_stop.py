@@ -1,4 +1,4 @@
-"""Firing lanes start, stop and start again; what they hold is given back, what they delivered is acked."""
+"""Firing lanes start, stop and start again; held messages are released, delivered ones are acked."""
 
 import threading
 from collections import Counter
@@ -40,18 +40,14 @@ def test_wrong_arguments_are_refused_at_once(
         FiringLane(store, topic, inbox, **({"consumer": "c"} | wrong))
 
 
-def test_a_lane_works_on_the_agenda_that_it_is_given(
-    store: Store, topic: Topic, inbox: Inbox
-) -> None:
+def test_lane_uses_the_given_agenda(store: Store, topic: Topic, inbox: Inbox) -> None:
     create(store, topic, "a", in_ms=30_000)
     agenda = Agenda(reserve_ahead_ms=60_000)
     with firing(store, topic, inbox, agenda=agenda):
         wait_until(lambda: len(agenda) == 1)
 
 
-def test_a_lane_can_be_started_again_but_not_twice_at_once(
-    store: Store, topic: Topic, inbox: Inbox
-) -> None:
+def test_stopped_lane_can_start_again(store: Store, topic: Topic, inbox: Inbox) -> None:
     lane = FiringLane(store, topic, inbox, consumer="c")
     with lane, pytest.raises(InvalidInput, match="runs already"):
         lane.start()
@@ -61,9 +57,7 @@ def test_a_lane_can_be_started_again_but_not_twice_at_once(
     assert remaining(store, topic) == 0
 
 
-def test_a_lane_that_ended_by_itself_can_be_started_again(
-    tap: Tap, topic: Topic, inbox: Inbox
-) -> None:
+def test_ended_lane_can_start_again(tap: Tap, topic: Topic, inbox: Inbox) -> None:
     ended = times(1, "reserve", TopicNotFound("it is not there yet"))
     before = set(threading.enumerate())
     tap.fail = ended
@@ -76,7 +70,7 @@ def test_a_lane_that_ended_by_itself_can_be_started_again(
     assert remaining(tap.store, topic) == 0
 
 
-def test_a_lane_that_a_delivery_stopped_can_be_started_again_but_not_from_there(
+def test_lane_stopped_by_a_delivery_can_start_again(
     store: Store, topic: Topic, inbox: Inbox
 ) -> None:
     def stop_once(message: LeasedMessage) -> None:
@@ -100,7 +94,7 @@ def test_a_lane_that_a_delivery_stopped_can_be_started_again_but_not_from_there(
 # Stopping
 
 
-def test_a_topic_that_is_dropped_ends_in_peace(store: Store, topic: Topic, inbox: Inbox) -> None:
+def test_dropped_topic_ends_the_lane(store: Store, topic: Topic, inbox: Inbox) -> None:
     with firing(store, topic, inbox):
         create(store, topic, "a", in_ms=0)
         inbox.wait_for("a")
@@ -111,7 +105,7 @@ def test_a_topic_that_is_dropped_ends_in_peace(store: Store, topic: Topic, inbox
     assert inbox.counts() == {"a": 1}
 
 
-def test_stopping_gives_back_what_is_held(store: Store, topic: Topic, inbox: Inbox) -> None:
+def test_stop_releases_held_messages(store: Store, topic: Topic, inbox: Inbox) -> None:
     due = create(store, topic, "a", "b", in_ms=30_000)
     agenda = Agenda(reserve_ahead_ms=60_000)
 
@@ -130,7 +124,7 @@ def test_stopping_gives_back_what_is_held(store: Store, topic: Topic, inbox: Inb
     assert inbox.messages == []
 
 
-def test_stopping_waits_for_what_is_being_delivered_and_acks_it(store: Store, topic: Topic) -> None:
+def test_stop_waits_for_the_delivery_and_acks_it(store: Store, topic: Topic) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(_: LeasedMessage) -> None:
@@ -149,7 +143,7 @@ def test_stopping_waits_for_what_is_being_delivered_and_acks_it(store: Store, to
     assert remaining(store, topic) == 0
 
 
-def test_stopping_tries_again_while_the_store_fails(tap: Tap, topic: Topic, inbox: Inbox) -> None:
+def test_stop_retries_while_the_store_fails(tap: Tap, topic: Topic, inbox: Inbox) -> None:
     left = Counter({"ack": 2, "unreserve": 2})
 
     def fail(name: str) -> None:
@@ -171,9 +165,7 @@ def test_stopping_tries_again_while_the_store_fails(tap: Tap, topic: Topic, inbo
     ]
 
 
-def test_stopping_ends_although_the_store_never_comes_back(
-    tap: Tap, topic: Topic, inbox: Inbox
-) -> None:
+def test_stop_ends_without_the_store(tap: Tap, topic: Topic, inbox: Inbox) -> None:
     def gone(name: str) -> None:
         if name != "reserve" or inbox.counts():
             raise StoreUnavailable("the store is gone")

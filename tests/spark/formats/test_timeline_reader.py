@@ -25,14 +25,14 @@ def ms(value: datetime) -> int:
 
 
 def reader(timeline: Timeline, **options: Any) -> MessagesReader:
-    """What the driver makes of these options."""
+    """Returns the reader that the driver makes from these options."""
     given = Options("chronoline", timeline.options | options)
     made = make_reader(given, schema_of("messages"), timeline.now)
     assert isinstance(made, MessagesReader)
     return made
 
 
-def test_spark_finds_the_format_by_itself_and_shows_every_column(
+def test_format_is_found_and_shows_every_column(
     spark: SparkSession, any_timeline: Timeline
 ) -> None:
     due = any_timeline.now + HOUR_MS
@@ -179,7 +179,7 @@ def test_large_bodies_come_in_small_pages(timeline: Timeline) -> None:
     assert all(rows * size <= 16 * 1024 * 1024 for rows in sizes[1:])
 
 
-# What is refused, on the driver
+# Refusals on the driver
 
 
 @pytest.mark.parametrize(
@@ -203,14 +203,16 @@ def test_large_bodies_come_in_small_pages(timeline: Timeline) -> None:
         ({"view": "forecast", "from": "+2h"}, "'to' lies before option 'from'"),
     ],
 )
-def test_options_that_will_not_do(timeline: Timeline, options: dict[str, str], words: str) -> None:
+def test_invalid_options_are_refused(
+    timeline: Timeline, options: dict[str, str], words: str
+) -> None:
     given = Options("chronoline", timeline.options | options)
     view = "forecast" if options.get("view") == "forecast" else "messages"
     with pytest.raises(InvalidInput, match=words):
         make_reader(given, schema_of(view), timeline.now)
 
 
-def test_a_topic_that_is_not_there(timeline: Timeline) -> None:
+def test_missing_topic_is_refused(timeline: Timeline) -> None:
     with pytest.raises(TopicNotFound, match="no topic 'nothing': create it"):
         reader(timeline, topic="nothing")
 
@@ -222,7 +224,7 @@ def test_a_topic_that_is_not_there(timeline: Timeline) -> None:
         ("id STRING, due STRING", "column 'due' is timestamp, not string"),
     ],
 )
-def test_a_schema_that_will_not_do(
+def test_invalid_schema_is_refused(
     spark: SparkSession, timeline: Timeline, schema: str, words: str
 ) -> None:
     with pytest.raises(AnalysisException, match=words):

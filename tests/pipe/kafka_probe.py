@@ -1,4 +1,4 @@
-"""Asks a topic of Kafka before and after a line comes in: `python -m tests.pipe.asking BOOTSTRAP TOPIC`.
+"""Asks a topic of Kafka before and after a line comes in: `python -m tests.pipe.kafka_probe BOOTSTRAP TOPIC`.
 
 A process of its own, which ends at once: librdkafka has aborted when clients whose requests were never
 answered were taken down together with their server.

@@ -1,4 +1,4 @@
-"""A node that stands still, as one does whose machine swaps or is moved, and then goes on."""
+"""A frozen node, as on a machine that swaps or migrates, which then continues."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.waiting import run_scene
 _ROUNDS = 3
 
 
-def test_a_node_that_stood_still_does_not_pop_what_others_popped_meanwhile(
+def test_frozen_node_does_not_repeat_pops(
     cluster: ProcessCluster,
 ) -> None:
-    """It waits a second for the others' word; on a machine that is slower than that it may pop again."""
+    """The node waits a second for the others; on a slower machine it may pop again."""
 
     async def scene() -> None:
         for number in range(_ROUNDS):
@@ -51,7 +51,7 @@ async def _stand_still(
     await until_popped(receiver, repeated)
 
 
-def test_a_node_that_stands_still_amid_a_callback_leaves_it_to_the_next(
+def test_node_frozen_in_a_callback_is_replaced(
     cluster: ProcessCluster,
 ) -> None:
     frozen, other, third = cluster.names
@@ -81,7 +81,7 @@ def test_a_node_that_stands_still_amid_a_callback_leaves_it_to_the_next(
     run_scene(scene)
 
 
-def test_what_a_node_that_stands_still_may_have_taken_is_not_called_refused(
+def test_change_sent_to_a_frozen_node_may_pop(
     cluster: ProcessCluster,
 ) -> None:
     """INVARIANT 36."""

@@ -1,4 +1,4 @@
-"""Publishing lanes stop, are interrupted, and take over from others that died."""
+"""Publishing lanes stop, are interrupted, and take over from dead lanes."""
 
 import itertools
 import threading
@@ -25,9 +25,7 @@ def outlet() -> Outlet:
 # Stopping
 
 
-def test_stopping_fires_what_is_due_within_reach(
-    store: Store, topic: Topic, outlet: Outlet
-) -> None:
+def test_stop_fires_messages_due_within_reach(store: Store, topic: Topic, outlet: Outlet) -> None:
     create(store, topic, "soon", in_ms=700)
     with publishing(store, topic, outlet, reserve_ahead_ms=1_000) as window:
         wait_until(lambda: waiting(store, topic) == 0)
@@ -37,7 +35,7 @@ def test_stopping_fires_what_is_due_within_reach(
     assert remaining(store, topic) == 0
 
 
-def test_stopping_reserves_nothing_more(store: Store, topic: Topic) -> None:
+def test_stop_reserves_nothing_more(store: Store, topic: Topic) -> None:
     outlet = Outlet(patient=True)
     told, asked = threading.Event(), threading.Event()
     reports: list[LaneReport] = []
@@ -66,7 +64,7 @@ def test_stopping_reserves_nothing_more(store: Store, topic: Topic) -> None:
     assert store.lookup(topic.uid, ["b"])["b"].lock_consumer is None
 
 
-def test_stopping_waits_for_what_is_in_flight_and_acks_it(store: Store, topic: Topic) -> None:
+def test_stop_waits_for_messages_in_flight(store: Store, topic: Topic) -> None:
     outlet = Outlet(patient=True)
     create(store, topic, "a", in_ms=0)
     with publishing(store, topic, outlet) as window:
@@ -80,7 +78,7 @@ def test_stopping_waits_for_what_is_in_flight_and_acks_it(store: Store, topic: T
     assert remaining(store, topic) == 0
 
 
-def test_a_window_waits_no_longer_for_confirmations_than_its_leases_last(
+def test_window_waits_for_confirmations_while_leases_live(
     store: Store, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     clock = chronoline_clock
@@ -105,7 +103,7 @@ def test_no_threads_are_left(store: Store, topic: Topic, outlet: Outlet) -> None
         assert set(threading.enumerate()) <= before
 
 
-def test_an_interrupt_goes_through_and_gives_back_what_is_held(store: Store, topic: Topic) -> None:
+def test_interrupt_releases_held_messages(store: Store, topic: Topic) -> None:
     def interrupted(message: LeasedMessage, confirm: Confirm) -> None:
         if message.lease.id != "first":
             raise KeyboardInterrupt
@@ -125,9 +123,7 @@ def test_an_interrupt_goes_through_and_gives_back_what_is_held(store: Store, top
     assert {(each.lock_consumer, each.attempts) for each in left.values()} == {(None, 0)}
 
 
-def test_a_question_about_stopping_that_fails_is_asked_again(
-    store: Store, topic: Topic, outlet: Outlet
-) -> None:
+def test_failed_stop_check_is_repeated(store: Store, topic: Topic, outlet: Outlet) -> None:
     asked = itertools.count()
 
     def stopping() -> bool:
@@ -143,7 +139,7 @@ def test_a_question_about_stopping_that_fails_is_asked_again(
 
 
 @pytest.mark.parametrize("how", [TopicNotFound, StoreClosed])
-def test_a_topic_or_a_store_that_is_gone_is_told(
+def test_dropped_topic_or_closed_store_ends_the_window(
     store: Store, topic: Topic, outlet: Outlet, how: type[Exception]
 ) -> None:
     before = set(threading.enumerate())
@@ -165,7 +161,7 @@ def test_a_topic_or_a_store_that_is_gone_is_told(
 # Taking over
 
 
-def test_what_a_dead_lane_held_is_taken_over_and_the_suspect_is_named(
+def test_takeover_names_the_dead_lane(
     store: Store, topic: Topic, outlet: Outlet, caplog: pytest.LogCaptureFixture
 ) -> None:
     create(store, topic, "a", "b", in_ms=0)
@@ -191,7 +187,7 @@ def test_what_a_dead_lane_held_is_taken_over_and_the_suspect_is_named(
     ]
 
 
-def test_of_two_lanes_that_take_over_one_gets_each_message(store: Store, topic: Topic) -> None:
+def test_takeover_by_two_lanes_publishes_each_message_once(store: Store, topic: Topic) -> None:
     outlet = Outlet()
     ids = [f"m{number}" for number in range(200)]
     create(store, topic, *ids, in_ms=0)

@@ -1,6 +1,6 @@
 """Forks writers; each is killed some lines later in its append than the one before, until one ends.
 
-`python -m tests.log.stepping URL LINES` prints what was answered, and how many were killed.
+`python -m tests.log.step_killer URL LINES` prints the answered events and the number of killed writers.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from typing import Any
 
 from chronoline.log import Log, NewEvent
 
-STEPS = ("/log/appending.py", "/log/objects/", "/log/index/", "/databases/", "/log/log.py")
+STEPS = ("/log/objects/", "/log/index/", "/databases/", "/chronoline/log/writer.py", "/log/log.py")
 
 
 class Killer:

@@ -1,4 +1,4 @@
-"""Reading: chunks in sequence, from any sequence on, and the sequence of a moment."""
+"""Reads: chunks in order from any sequence, and the sequence at a time."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_reading_ends_at_its_limit(index: Index) -> None:
     assert firsts(index, 0, limit=5) == [0, 2, 4, 6, 8]
 
 
-def test_reading_goes_on_behind_what_was_trimmed(index: Index) -> None:
+def test_read_continues_after_a_trim(index: Index) -> None:
     fill(index, 5, events=2)
     index.trim(TOPIC.uid, 0, before_sequence=5)
     assert firsts(index, 0) == [4, 6, 8]
@@ -74,10 +74,10 @@ def test_partitions_and_topics_are_read_apart(index: Index) -> None:
     assert all_chunks(index, 0, topic_uid=99) == []
 
 
-# The sequence of a moment
+# The sequence at a time
 
 
-def test_the_sequence_of_a_moment(index: Index) -> None:
+def test_sequence_at_a_time(index: Index) -> None:
     for name, at in (("a", 10), ("b", 20), ("c", 20), ("d", 30)):
         append(index, name, {0: 2}, now_ms=NOW + at)
     expected = {0: 0, 9: 0, 10: 0, 11: 2, 20: 2, 21: 6, 30: 6, 31: 8, 10**9: 8}
@@ -86,14 +86,14 @@ def test_the_sequence_of_a_moment(index: Index) -> None:
     assert index.sequence_at(TOPIC.uid, 0, 0) == 0
 
 
-def test_a_partition_with_nothing_in_it_answers_its_end(index: Index) -> None:
+def test_empty_partition_returns_its_end(index: Index) -> None:
     assert index.sequence_at(TOPIC.uid, 0, NOW) == 0
     fill(index, 3)
     index.trim(TOPIC.uid, 0, before_sequence=3)
     assert index.sequence_at(TOPIC.uid, 0, 0) == 3
 
 
-def test_what_is_committed_while_sqlite_is_asked_is_not_taken_for_older(
+def test_commit_during_a_sqlite_read_is_not_older(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = SqliteIndex(str(tmp_path / "index.db"))
@@ -112,24 +112,24 @@ def test_what_is_committed_while_sqlite_is_asked_is_not_taken_for_older(
     index.close()
 
 
-def test_the_sequence_of_a_moment_behind_what_was_trimmed(index: Index) -> None:
+def test_sequence_at_a_time_after_a_trim(index: Index) -> None:
     fill(index, 3)
     index.trim(TOPIC.uid, 0, before_sequence=2)
     assert index.sequence_at(TOPIC.uid, 0, NOW) == 2
 
 
-def test_a_clock_that_falls_hides_nothing(index: Index) -> None:
+def test_clock_rollback_hides_nothing(index: Index) -> None:
     append(index, "a", {0: 1}, now_ms=NOW + 50)
     append(index, "b", {0: 1}, now_ms=NOW)
     assert index.sequence_at(TOPIC.uid, 0, NOW + 1) == 0
     assert index.sequence_at(TOPIC.uid, 0, NOW + 51) == 2
 
 
-def test_compaction_hides_nothing_that_came_at_a_moment_or_later(index: Index) -> None:
+def test_compaction_hides_no_event_from_a_start_time(index: Index) -> None:
     chunks = fill(index, 4)  # at NOW, NOW + 1, …
     assert merge(index, chunks[1:3], "merged")
     assert index.sequence_at(TOPIC.uid, 0, NOW + 1) == 1
-    # The event of NOW + 2 lies in the merged chunk: what came before it is read again, nothing is lost.
+    # The event of NOW + 2 lies in the merged chunk: earlier events are read again, none is lost.
     assert index.sequence_at(TOPIC.uid, 0, NOW + 2) == 1
     assert index.sequence_at(TOPIC.uid, 0, NOW + 3) == 3
     times = [chunk.appended_ms for chunk in all_chunks(index)]

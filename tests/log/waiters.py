@@ -1,6 +1,6 @@
 """Readers that wait.
 
-Readers look every `max_latency_ms`. It is so long here that only a word can wake them.
+Readers poll every `max_latency_ms`. Here it is longer than a test: only a notification wakes them.
 """
 
 import threading
@@ -10,23 +10,24 @@ from contextlib import contextmanager
 import pytest
 
 from chronoline.log import Event, Log
-from chronoline.log import group_reader as group_reading_module
+from chronoline.log import group_reader as group_reader_module
+from tests.log.internals import arrivals_of, index_of
 
 NEVER_MS = 60_000
 PATIENCE_S = 20
 
 
 class Waiter:
-    """A thread that reads one event, and says when it waits."""
+    """A thread that reads one event, and signals when it waits."""
 
     def __init__(self, log: Log, group: str | None) -> None:
         self.log = log
         self.found: list[Event] = []
         self.waits = threading.Event()
-        """It has looked, and found nothing."""
+        """Set when the reader has found nothing and waits."""
         self.hears = threading.Event()
-        """It waits, and the index tells it of other processes."""
-        self._wait = log._arrivals.wait
+        """Set when it waits and the index has a listener."""
+        self._wait = arrivals_of(log).wait
         self._thread = threading.Thread(target=self._read, args=(group,))
 
     def _read(self, group: str | None) -> None:
@@ -34,7 +35,7 @@ class Waiter:
 
     def _signal_and_wait(self, topic_uid: int, seen: int, timeout_s: float) -> bool:
         self.waits.set()
-        if self.log._index.hearing:
+        if index_of(self.log).hearing:
             self.hears.set()
         return self._wait(topic_uid, seen, timeout_s)
 
@@ -44,9 +45,9 @@ class Waiter:
 
     @contextmanager
     def reading(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        # A reader of a group looks with each beat: here it has none.
-        monkeypatch.setattr(group_reading_module, "_LONGEST_BEAT_MS", NEVER_MS)
-        monkeypatch.setattr(self.log._arrivals, "wait", self._signal_and_wait)
+        # A group reader polls with each beat: here it has no beats.
+        monkeypatch.setattr(group_reader_module, "_LONGEST_BEAT_MS", NEVER_MS)
+        monkeypatch.setattr(arrivals_of(self.log), "wait", self._signal_and_wait)
         self._thread.start()
         try:
             assert self.waits.wait(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Listening: an engine that hears of what other processes append tells of it at once."""
+"""The listener: an engine with notifications reports appends of other processes at once."""
 
 from queue import SimpleQueue
 
@@ -18,7 +18,7 @@ def heard() -> Heard:
 
 @pytest.fixture
 def listening(another: Open, heard: Heard) -> Index:
-    """A handle that listens, where the engine can, and has said that something may have been missed."""
+    """A handle whose listener has started; engines without a listener are skipped."""
     index = another()
     if type(index).listen is Index.listen:
         pytest.skip("the engine hears nothing")
@@ -27,13 +27,11 @@ def listening(another: Open, heard: Heard) -> Index:
     return index
 
 
-def test_an_engine_that_does_not_listen_does_not_hear(index: Index) -> None:
+def test_engine_without_a_listener_hears_nothing(index: Index) -> None:
     assert not index.hearing
 
 
-def test_what_another_process_appends_is_heard(
-    index: Index, listening: Index, heard: Heard
-) -> None:
+def test_append_of_another_process_is_heard(index: Index, listening: Index, heard: Heard) -> None:
     assert listening.hearing
     index.create_topic(OTHER)
     append(index, "a", {0: 1})
@@ -43,16 +41,14 @@ def test_what_another_process_appends_is_heard(
     assert heard.get(timeout=PATIENCE_S) == {TOPIC.uid, OTHER.uid}
 
 
-def test_what_the_own_process_appends_is_nothing_to_hear_of(
-    index: Index, listening: Index, heard: Heard
-) -> None:
+def test_own_append_is_not_heard(index: Index, listening: Index, heard: Heard) -> None:
     index.create_topic(OTHER)
     append(listening, "a", {0: 1})
     append(index, "b", {0: 1}, topic_uid=OTHER.uid)
     assert heard.get(timeout=PATIENCE_S) == {OTHER.uid}
 
 
-def test_what_is_asked_for_again_is_not_told_again(
+def test_repeated_commit_is_not_announced_again(
     index: Index, listening: Index, heard: Heard
 ) -> None:
     append(index, "a", {0: 1})

@@ -1,4 +1,4 @@
-"""A node that stops in order, and the others, which do not wait for it."""
+"""A node that stops in order: the others do not wait for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _held(node: TimerNode, timer_id: int) -> Timer:
     return held
 
 
-def test_the_others_do_not_wait_for_one_that_stops_until_it_is_back(tmp_path: Path) -> None:
+def test_backups_do_not_wait_for_a_stopped_node(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, 2) as nodes:
             stops, stays = nodes.names
@@ -57,7 +57,7 @@ def test_the_others_do_not_wait_for_one_that_stops_until_it_is_back(tmp_path: Pa
     run_scene(scene)
 
 
-def test_what_it_is_calling_while_it_stops_is_not_called_by_another(tmp_path: Path) -> None:
+def test_call_of_a_stopping_node_is_not_repeated(tmp_path: Path) -> None:
     async def scene() -> None:
         called, go_on = asyncio.Event(), asyncio.Event()
 

@@ -1,0 +1,31 @@
+"""The parts inside a `Log`.
+
+`Log` hides its parts from users. Tests reach them here, and only here, to inject failures and to look at
+what a call left behind.
+"""
+
+from chronoline.log import Log
+from chronoline.log.arrivals import Arrivals
+from chronoline.log.contract import Index, Objects
+from chronoline.log.readers import Readers
+from chronoline.log.upkeep import Upkeep
+
+
+def index_of(log: Log) -> Index:
+    return log._index
+
+
+def objects_of(log: Log) -> Objects:
+    return log._objects
+
+
+def arrivals_of(log: Log) -> Arrivals:
+    return log._arrivals
+
+
+def readers_of(log: Log) -> Readers:
+    return log._readers
+
+
+def upkeep_of(log: Log) -> Upkeep:
+    return log._upkeep
