@@ -30,11 +30,11 @@ def die(*_: object) -> NoReturn:
 
 
 def _around(method: str, *, after: bool, of: str | None = None) -> None:
-    """Dies when this method of the carrier is called: before it is carried out, or after."""
+    """Dies when the carrier is called, with changes `of` an operation: before it makes them, or after."""
     carry_out: Callable[..., Awaitable[Any]] = getattr(Carrier, method)
 
     async def doomed(carrier: Carrier, *given: Any, **named: Any) -> Any:
-        if of is not None and given[0] != of:
+        if of is not None and given[1][0].operation != of:
             return await carry_out(carrier, *given, **named)
         if after:
             await carry_out(carrier, *given, **named)
@@ -47,11 +47,11 @@ WHERE: dict[str, Callable[[], None]] = {
     "push": lambda: setattr(ConsumerSession, "push", die),
     "create before": lambda: _around("create", after=False),
     "create after": lambda: _around("create", after=True),
-    "ack before": lambda: _around("ack", after=False),
-    "ack after": lambda: _around("ack", after=True),
-    "extend before": lambda: _around("move", after=False, of="extend"),
-    "extend after": lambda: _around("move", after=True, of="extend"),
-    "retry after": lambda: _around("move", after=True, of="retry"),
+    "ack before": lambda: _around("change", after=False, of="ack"),
+    "ack after": lambda: _around("change", after=True, of="ack"),
+    "extend before": lambda: _around("change", after=False, of="extend"),
+    "extend after": lambda: _around("change", after=True, of="extend"),
+    "retry after": lambda: _around("change", after=True, of="retry"),
 }
 
 
