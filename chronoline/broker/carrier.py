@@ -25,7 +25,7 @@ from chronoline.runtime.clock import Clock
 from chronoline.stores.contract import Bodies, Counts, ForecastStep, Notice, Store
 
 _AT_THE_BROKER = frozenset({Operation.RESCHEDULE, Operation.REDRIVE})
-"""Changes whose delays begin at the broker. Those of leases begin at the store's write."""
+"""Changes whose delays begin at the broker. The delays of other changes begin at the store's write."""
 
 
 class Carrier:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from chronoline.broker.store_access import StoreAccess
-from chronoline.core.change import lease_changes
+from chronoline.core.change import lease_change
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, TopicNotFound
 from chronoline.core.message import Lease
 from chronoline.core.outcome import Outcome
@@ -54,7 +54,7 @@ async def unreserve(
     access: StoreAccess, topic: Topic, leases: Sequence[Lease], *, again: bool
 ) -> None:
     """Gives leases back once. If our clock is not trusted, the store's says whether they live."""
-    changes = lease_changes(Operation.UNRESERVE, leases)
+    changes = [lease_change(Operation.UNRESERVE, each) for each in leases]
 
     def by_the_stores_clock(store: Store) -> list[Outcome]:
         now_ms = store.clock_ms()

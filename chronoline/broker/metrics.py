@@ -232,7 +232,7 @@ class BrokerMetrics(Collector):
             self.add(f"{family}_count", labels)
 
     def changed(self, command: str, topic: str, outcomes: Sequence[Outcome]) -> None:
-        """Count the outcomes of a batch. Those of dead letters count as commands only."""
+        """Count the outcomes of a batch, unless it changes dead letters."""
         if command == "extend":
             family, op = "topic_leases", "extend"
         elif command in _MESSAGE_OPS:
