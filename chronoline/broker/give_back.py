@@ -8,9 +8,11 @@ import time
 from collections.abc import Sequence
 
 from chronoline.broker.store_access import StoreAccess
+from chronoline.core.change import lease_change
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, TopicNotFound
 from chronoline.core.message import Lease
 from chronoline.core.outcome import Outcome
+from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic
 from chronoline.stores.contract import Store
 
@@ -52,17 +54,18 @@ async def unreserve(
     access: StoreAccess, topic: Topic, leases: Sequence[Lease], *, again: bool
 ) -> None:
     """Gives leases back once. If our clock is not trusted, the store's says whether they live."""
+    changes = [lease_change(Operation.UNRESERVE, each) for each in leases]
 
     def by_the_stores_clock(store: Store) -> list[Outcome]:
         now_ms = store.clock_ms()
         assert now_ms is not None  # with what else would ours have been compared
-        return store.unreserve(topic.uid, leases, again=again, now_ms=now_ms)
+        return store.apply(topic.uid, changes, again=again, now_ms=now_ms)
 
     if access.clock.problem:
         await access.look("unreserve", by_the_stores_clock, topic=topic.name, changes=True)
     else:
         await access.change(
             "unreserve",
-            lambda threads: threads.unreserve(topic.uid, leases, again=again),
+            lambda threads: threads.apply(topic.uid, changes, again=again),
             topic=topic.name,
         )

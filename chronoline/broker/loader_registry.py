@@ -10,6 +10,7 @@ from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.pipes import PipeWatch
 from chronoline.broker.store_access import StoreAccess
 from chronoline.broker.subscription import NOTHING_HELD, Holding, Receiver, Subscription
+from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, NotSubscribed, TopicPiped
 from chronoline.core.message import Lease, NewMessage
 from chronoline.core.outcome import LEASE_IS_OVER, Outcome
@@ -90,33 +91,35 @@ class Loaders:
             raise NotSubscribed
         return loader
 
-    def _find(self, topic_uid: int, lease: Lease) -> Subscription | None:
-        """The subscription that a lease was granted to, if it was granted here."""
+    def _find(self, topic_uid: int, change: Change) -> Subscription | None:
+        """The subscription whose lease is changed, if this broker granted the lease."""
         loader = self._loaders.get(topic_uid)
-        return None if loader is None else loader.find(lease.consumer)
+        return None if loader is None else loader.find(change.name)
 
-    def with_sessions(self, topic_uid: int, leases: Sequence[Lease]) -> list[Lease]:
-        """The same leases, each with the session it was granted to, where this broker granted it."""
-        found = [self._find(topic_uid, lease) for lease in leases]
+    def with_sessions(self, topic_uid: int, changes: Sequence[Change]) -> list[Change]:
+        """The same changes, each with the session of its lease, where this broker granted it."""
+        found = [self._find(topic_uid, change) for change in changes]
         return [
-            lease if subscription is None else subscription.with_session(lease)
-            for lease, subscription in zip(leases, found, strict=True)
+            change if subscription is None else subscription.with_session(change)
+            for change, subscription in zip(changes, found, strict=True)
         ]
 
-    def settled(self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> None:
+    def settled(
+        self, topic_uid: int, changes: Sequence[Change], outcomes: Sequence[Outcome]
+    ) -> None:
         """Leases that are over by that; one whose settling was refused for another reason lives on."""
-        for lease, outcome in zip(leases, outcomes, strict=True):
-            subscription = self._find(topic_uid, lease)
+        for change, outcome in zip(changes, outcomes, strict=True):
+            subscription = self._find(topic_uid, change)
             if subscription is not None and (outcome.done or outcome.refusal in LEASE_IS_OVER):
-                subscription.forget(lease)
+                subscription.forget(change)
 
     def extended(
-        self, topic_uid: int, leases: Sequence[Lease], outcomes: Sequence[Outcome]
+        self, topic_uid: int, changes: Sequence[Change], outcomes: Sequence[Outcome]
     ) -> None:
-        for lease, outcome in zip(leases, outcomes, strict=True):
-            subscription = self._find(topic_uid, lease)
+        for change, outcome in zip(changes, outcomes, strict=True):
+            subscription = self._find(topic_uid, change)
             if subscription is not None and outcome.done:
-                subscription.moved(lease.id, outcome.version, outcome.at)
+                subscription.moved(change.id, outcome.version, outcome.at)
 
     def created(
         self, topic_uid: int, messages: Sequence[NewMessage], outcomes: Sequence[Outcome]

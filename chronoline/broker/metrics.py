@@ -232,12 +232,14 @@ class BrokerMetrics(Collector):
             self.add(f"{family}_count", labels)
 
     def changed(self, command: str, topic: str, outcomes: Sequence[Outcome]) -> None:
-        """Count the outcomes of a batch."""
-        done = sum(1 for each in outcomes if each.done)
+        """Count the outcomes of a batch, unless it changes dead letters."""
         if command == "extend":
             family, op = "topic_leases", "extend"
-        else:
+        elif command in _MESSAGE_OPS:
             family, op = "topic_messages", _MESSAGE_OPS[command]
+        else:
+            return
+        done = sum(1 for each in outcomes if each.done)
         self.add(f"{family}_count", (op, topic), done)
         if done < len(outcomes):
             self.add(f"{family}_errors", (op, topic), len(outcomes) - done)

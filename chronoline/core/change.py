@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from chronoline.core.errors import InvalidInput
-from chronoline.core.limits import batch_problem
+from chronoline.core.limits import MAX_BATCH, batch_problem
 from chronoline.core.message import Lease, LeaseTime
 from chronoline.core.permissions import Operation
 
@@ -32,6 +32,8 @@ CHANGES = LEASE_OPERATIONS | {
     Operation.DISCARD,
 }
 """Operations that change messages one by one."""
+_SYSTEM = "system"
+"""The name under which dead letters are changed. No guard reads it."""
 
 
 class Change(NamedTuple):
@@ -95,6 +97,12 @@ def lease_change(operation: Operation, lease: Any, to: Any = 0, reason: Any = ""
     return Change(operation, lease, "", problem=problem)
 
 
+def letter_changes(operation: Operation, ids: Sequence[str], to: LeaseTime = 0) -> list[Change]:
+    """Changes of dead letters."""
+    check_batch_size(ids)
+    return [Change(operation, each, _SYSTEM, to=to) for each in ids]
+
+
 def pair_changes(
     operation: Operation,
     pairs: Sequence[object],
@@ -114,8 +122,18 @@ def pair_changes(
     return changes
 
 
-def check_batch_size(items: object) -> None:
+def operation_of(changes: Sequence[Change]) -> Operation:
+    """The operation of a batch: that of its first change. Raises `InvalidInput` if it has none."""
+    named = (getattr(each, "operation", None) for each in changes)  # others are refused
+    operation: Operation | None = next(filter(None, named), None)
+    if operation is None or operation not in CHANGES:
+        known = ", ".join(sorted(CHANGES))
+        raise InvalidInput(f"a batch of changes must have one of these operations: {known}")
+    return operation
+
+
+def check_batch_size(items: object, most: int = MAX_BATCH) -> None:
     """Raises `InvalidInput` unless the items can be one batch."""
-    problem = batch_problem(items)
+    problem = batch_problem(items, most)
     if problem:
         raise InvalidInput(problem)

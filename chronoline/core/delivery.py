@@ -35,6 +35,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from chronoline.core.agenda import Agenda
+from chronoline.core.change import Change
 from chronoline.core.errors import ChronolineError, OutcomeUnknown
 from chronoline.core.limits import WRITE_BOUND_MS
 from chronoline.core.message import Lease, LeasedMessage, Message, content_bytes
@@ -357,7 +358,7 @@ class Delivery:
             if self._settle_at is None:
                 self._settle_at = now_ms + self._rules.gather_ms
 
-    def forget(self, lease: Lease) -> None:
+    def forget(self, lease: Lease | Change) -> None:
         """It is outstanding no more. A later lease of the same message is not touched."""
         known = self.outstanding.get(lease.id)
         if known is None or known.version != lease.version:
@@ -373,12 +374,12 @@ class Delivery:
         if lease is not None:
             self.outstanding[message_id] = lease.extended(version, until_ms)
 
-    def with_session(self, lease: Lease) -> Lease:
-        """A lease with its session, if it is outstanding, or is an earlier version of one that is."""
-        known = self.outstanding.get(lease.id)
-        if known is None or lease.version < known.since:
-            return lease
-        return replace(lease, session=known.session)
+    def with_session(self, change: Change) -> Change:
+        """The change with the session of its lease, if that or a later version of it is outstanding."""
+        known = self.outstanding.get(change.id)
+        if known is None or change.version < known.since:
+            return change
+        return change._replace(session=known.session)
 
     def ending_by(self, until_ms: int) -> list[Lease]:
         """The outstanding leases that end by a moment."""

@@ -33,12 +33,12 @@ MAX_BATCH = 10_000
 """Items of one call."""
 
 
-def batch_problem(items: object) -> str | None:
-    """A batch is a list or a tuple of at most 10,000 items."""
+def batch_problem(items: object, most: int = MAX_BATCH) -> str | None:
+    """A batch is a list or a tuple of at most 10,000 items, or of `most`."""
     if isinstance(items, str | bytes) or not isinstance(items, Sized):
         return f"a batch must be a list or a tuple, not {type(items).__name__}"
-    if len(items) > MAX_BATCH:
-        return f"a batch holds at most {MAX_BATCH} items, not {len(items)}: split it"
+    if len(items) > most:
+        return f"a batch holds at most {most} items, not {len(items)}: split it"
     return None
 
 

@@ -10,8 +10,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from chronoline.core.change import lease_change
 from chronoline.core.delivery import (
     Chore,
     Command,
@@ -25,7 +26,7 @@ from chronoline.core.delivery import (
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_HEADER_BYTES, MAX_KEY_BYTES, MIN_LEASE_MS, name_problem
 from chronoline.core.message import After, LeasedMessage, Message
-from chronoline.core.outcome import Outcome
+from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange, merge_ranges
 from chronoline.core.topic import Topic
 from chronoline.runtime.clock import Clock
@@ -198,12 +199,11 @@ class Lane:
             yield from page.messages
 
     def _settle(self, settle: Settle) -> None:
-        items: Sequence[Any] = settle.leases
-        if settle.how == "retry":
-            items = [(lease, After(self._retry_ms)) for lease in settle.leases]
-        change: Callable[..., list[Outcome]] = getattr(self.store, settle.how)
+        operation = Operation(settle.how)
+        to = After(self._retry_ms) if operation is Operation.RETRY else 0
+        changes = [lease_change(operation, lease, to) for lease in settle.leases]
         now_ms = self.clock.now_ms()
-        for outcome in change(self.topic.uid, items, again=settle.again, now_ms=now_ms):
+        for outcome in self.store.apply(self.topic.uid, changes, again=settle.again, now_ms=now_ms):
             if not outcome.done:
                 logger.warning(
                     "the %s of message %r came too late: %s", settle.how, outcome.id, outcome.reason
@@ -213,11 +213,9 @@ class Lane:
 
     def _extend(self, extend: Extend) -> None:
         lease = extend.lease
-        (outcome,) = self.store.extend(
-            self.topic.uid,
-            [(lease, After(extend.lease_ms))],
-            again=extend.again,
-            now_ms=self.clock.now_ms(),
+        change = lease_change(Operation.EXTEND, lease, After(extend.lease_ms))
+        (outcome,) = self.store.apply(
+            self.topic.uid, [change], again=extend.again, now_ms=self.clock.now_ms()
         )
         with self.changed:
             if outcome.done:

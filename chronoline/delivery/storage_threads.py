@@ -2,23 +2,25 @@
 
 `runtime.group_commit` says how calls are grouped.
 
-There are three queues: reservations, other deadline work (acks and the like), and bulk work (creates,
-owners' changes). On an engine whose writers run beside each other each queue has a thread, so that none
-stands in the way of another; on an engine with a single writer one thread serves them all, with one commit
-for all that waits, which is cut to about `commit_ms` of work from each queue.
+There are three queues: reservations, other deadline work (changes of leases), and bulk work (creates, changes
+by owners, changes of dead letters). On an engine with concurrent writers each queue has a thread, so that
+none delays another. On an engine with a single writer one thread serves all of them, with one commit for
+everything that waits, which is cut to about `commit_ms` of work from each queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from itertools import chain
-from typing import Any
+from sys import maxsize
+from typing import TypeVar
 
+from chronoline.core.change import LEASE_OPERATIONS, Change, check_batch_size, operation_of
 from chronoline.core.closing import Closing
-from chronoline.core.errors import InvalidInput
-from chronoline.core.message import Lease, LeaseTime, NewMessage
+from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange
 from chronoline.runtime.clock import Clock, SystemClock
@@ -26,11 +28,11 @@ from chronoline.runtime.group_commit import (
     DEFAULT_MOST_BYTES,
     Committer,
     Queue,
-    Result,
-    Write,
     only,
 )
 from chronoline.stores.contract import IfExists, Store
+
+Item = TypeVar("Item")
 
 
 class StorageThreads(Closing):
@@ -68,76 +70,36 @@ class StorageThreads(Closing):
         self._reserving = (reserving, reserving.open_queue())
         self._bulk = (bulk, bulk.open_queue())
 
-    # Bulk work
-
     def create(
         self, topic_uid: int, messages: Sequence[NewMessage], *, if_exists: IfExists = "refuse"
     ) -> Future[list[Outcome]]:
-        def write(items: Sequence[NewMessage], now_ms: int) -> list[Outcome]:
-            return self._store.create(topic_uid, items, if_exists=if_exists, now_ms=now_ms)
+        """Puts messages on the timeline, as bulk work."""
+        items = _batch(messages)
+        if not items:
+            return _answered()
 
+        def write(some: Sequence[NewMessage], now_ms: int) -> list[Outcome]:
+            return self._store.create(topic_uid, some, if_exists=if_exists, now_ms=now_ms)
+
+        committer, queue = self._bulk
         kind = ("create", topic_uid, if_exists)
-        return self._submit(self._bulk, kind, write, messages, _message_bytes)
+        return committer.submit(queue, kind, write, items, item_bytes=_message_bytes)
 
-    def reschedule(
-        self,
-        topic_uid: int,
-        moves: Sequence[tuple[str, int]],
-        *,
-        producer_group: str,
-        again: bool = False,
+    def apply(
+        self, topic_uid: int, changes: Sequence[Change], *, again: bool = False
     ) -> Future[list[Outcome]]:
-        def write(items: Sequence[tuple[str, int]], now_ms: int) -> list[Outcome]:
-            return self._store.reschedule(
-                topic_uid, items, producer_group=producer_group, again=again, now_ms=now_ms
-            )
+        """Makes changes, all of one operation: those of leases as deadline work, others as bulk work."""
+        items = _batch(changes)
+        if not items:
+            return _answered()
+        operation = operation_of(items)
 
-        kind = ("reschedule", topic_uid, producer_group, again)
-        return self._submit(self._bulk, kind, write, moves)
+        def write(some: Sequence[Change], now_ms: int) -> list[Outcome]:
+            return self._store.apply(topic_uid, some, again=again, now_ms=now_ms)
 
-    def cancel(
-        self, topic_uid: int, ids: Sequence[str], *, producer_group: str, again: bool = False
-    ) -> Future[list[Outcome]]:
-        def write(items: Sequence[str], now_ms: int) -> list[Outcome]:
-            return self._store.cancel(
-                topic_uid, items, producer_group=producer_group, again=again, now_ms=now_ms
-            )
-
-        return self._submit(self._bulk, ("cancel", topic_uid, producer_group, again), write, ids)
-
-    # Deadline work
-
-    def ack(
-        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
-    ) -> Future[list[Outcome]]:
-        return self._on_leases(self._store.ack, topic_uid, leases, again=again)
-
-    def unreserve(
-        self, topic_uid: int, leases: Sequence[Lease], *, again: bool = False
-    ) -> Future[list[Outcome]]:
-        return self._on_leases(self._store.unreserve, topic_uid, leases, again=again)
-
-    def extend(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, LeaseTime]], *, again: bool = False
-    ) -> Future[list[Outcome]]:
-        return self._on_leases(self._store.extend, topic_uid, leases, again=again)
-
-    def release(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, LeaseTime]], *, again: bool = False
-    ) -> Future[list[Outcome]]:
-        return self._on_leases(self._store.release, topic_uid, leases, again=again)
-
-    def retry(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, LeaseTime]], *, again: bool = False
-    ) -> Future[list[Outcome]]:
-        return self._on_leases(self._store.retry, topic_uid, leases, again=again)
-
-    def bury(
-        self, topic_uid: int, leases: Sequence[tuple[Lease, str]], *, again: bool = False
-    ) -> Future[list[Outcome]]:
-        return self._on_leases(
-            self._store.bury, topic_uid, leases, again=again, item_bytes=_reason_bytes
-        )
+        committer, queue = self._deadline if operation in LEASE_OPERATIONS else self._bulk
+        kind = (operation, topic_uid, again)
+        return committer.submit(queue, kind, write, items, item_bytes=_reason_bytes)
 
     def reserve(
         self,
@@ -150,78 +112,59 @@ class StorageThreads(Closing):
         reserve_ahead_ms: int = 0,
         session: str = "",
     ) -> Future[Grant]:
-        """A reservation in its turn. It is not grouped: each is one statement already."""
-
-        def write(_: Sequence[None], now_ms: int) -> list[Grant]:
-            return [
-                self._store.reserve(
-                    topic_uid,
-                    ranges,
-                    consumer=consumer,
-                    limit=limit,
-                    lease_ms=lease_ms,
-                    reserve_ahead_ms=reserve_ahead_ms,
-                    session=session,
-                    now_ms=now_ms,
-                )
-            ]
-
-        return only(self._submit(self._reserving, object(), write, [None]))
+        """Makes a reservation, in a queue of its own."""
+        reserve = partial(
+            self._store.reserve,
+            topic_uid,
+            ranges,
+            consumer=consumer,
+            limit=limit,
+            lease_ms=lease_ms,
+            reserve_ahead_ms=reserve_ahead_ms,
+            session=session,
+        )
+        return _alone(self._reserving, reserve)
 
     def resume(
         self, topic_uid: int, consumer: str, *, after: str = "", limit: int, session: str = ""
     ) -> Future[Grant]:
-        """What `Store.resume` answers, in its turn."""
-
-        def write(_: Sequence[None], now_ms: int) -> list[Grant]:
-            return [
-                self._store.resume(
-                    topic_uid, consumer, after=after, limit=limit, session=session, now_ms=now_ms
-                )
-            ]
-
-        return only(self._submit(self._deadline, object(), write, [None]))
+        """Gives a returning consumer its live leases back, as deadline work."""
+        resume = partial(
+            self._store.resume, topic_uid, consumer, after=after, limit=limit, session=session
+        )
+        return _alone(self._deadline, resume)
 
     def close(self) -> None:
-        """Finishes what waits, then ends the threads. May be called twice."""
+        """Finishes all work that waits, then ends the threads. May be called twice."""
         for committer in self._committers:
             committer.close()
 
-    def _on_leases(
-        self,
-        method: Callable[..., list[Outcome]],
-        topic_uid: int,
-        leases: Sequence[Any],
-        *,
-        again: bool,
-        item_bytes: Callable[[Any], int] = lambda _: 0,
-    ) -> Future[list[Outcome]]:
-        def write(items: Sequence[Any], now_ms: int) -> list[Outcome]:
-            return method(topic_uid, items, again=again, now_ms=now_ms)
 
-        kind = (method.__name__, topic_uid, again)
-        return self._submit(self._deadline, kind, write, leases, item_bytes)
+def _alone(where: tuple[Committer, Queue], call: Callable[..., Grant]) -> Future[Grant]:
+    """A call of the store in its turn. It is not grouped: each is one statement already."""
 
-    @staticmethod
-    def _submit(
-        where: tuple[Committer, Queue],
-        kind: Any,
-        write: Write[Result],
-        items: Sequence[Any],
-        item_bytes: Callable[[Any], int] = lambda _: 0,
-    ) -> Future[list[Result]]:
-        committer, queue = where
-        if isinstance(items, str | bytes) or not isinstance(items, Sized):
-            raise InvalidInput(f"a batch must be a list or a tuple, not {type(items).__name__}")
-        if not items:
-            done: Future[list[Result]] = Future()
-            done.set_result([])
-            return done
-        return committer.submit(queue, kind, write, list(items), item_bytes=item_bytes)
+    def write(_: Sequence[None], now_ms: int) -> list[Grant]:
+        return [call(now_ms=now_ms)]
+
+    committer, queue = where
+    return only(committer.submit(queue, object(), write, [None]))
+
+
+def _batch(items: Sequence[Item]) -> list[Item]:
+    """A copy of a batch of any size: a commit takes as much of it as it has room for."""
+    check_batch_size(items, most=maxsize)
+    return list(items)
+
+
+def _answered() -> Future[list[Outcome]]:
+    """The answer to an empty batch."""
+    answer: Future[list[Outcome]] = Future()
+    answer.set_result([])
+    return answer
 
 
 def _message_bytes(message: NewMessage) -> int:
-    """Body, key and headers. Nothing has been checked yet: what can have no size weighs nothing."""
+    """The size of body, key and headers. They are not checked yet: a part without a size counts as empty."""
     if not isinstance(message, NewMessage):
         return 0
     parts: list[object] = [message.body, message.key]
@@ -231,9 +174,7 @@ def _message_bytes(message: NewMessage) -> int:
     return sum(len(part) for part in parts if isinstance(part, (bytes, str)))
 
 
-def _reason_bytes(item: object) -> int:
-    """The reason of a (lease, reason); like a message, it has not been checked yet."""
-    match item:
-        case (_, str() | bytes() as reason):
-            return len(reason)
-    return 0
+def _reason_bytes(change: Change) -> int:
+    """The size of the reason of a burial, which is not checked yet."""
+    reason = getattr(change, "reason", "")
+    return len(reason) if isinstance(reason, (bytes, str)) else 0

@@ -37,6 +37,7 @@ from chronoline.core.change import (
     check_batch_size,
     lease_change,
     lease_changes,
+    letter_changes,
     pair_changes,
 )
 from chronoline.core.closing import Closing
@@ -51,8 +52,6 @@ from chronoline.stores.members import Member
 
 Result = TypeVar("Result")
 IfExists = Literal["refuse", "replace"]
-_SYSTEM = "system"
-"""The name under which dead letters are changed; no guard looks at it."""
 MAX_BATCH = limits.MAX_BATCH
 MAX_FORECAST_STEPS = 100_000
 NOTICE_HORIZON_MS = 10_000
@@ -533,14 +532,12 @@ class Store(Closing):
         An `expires` that would prevent its delivery, now or at the new `due`, is removed.
         """
         check_time("due", due)
-        check_batch_size(ids)
-        changes = [Change(Operation.REDRIVE, each, _SYSTEM, to=due) for each in ids]
+        changes = letter_changes(Operation.REDRIVE, ids, due)
         return self.apply(topic_uid, changes, now_ms=now_ms)
 
     def discard(self, topic_uid: int, ids: Sequence[str], *, now_ms: int) -> list[Outcome]:
         """Deletes dead letters. Guard: the message is dead."""
-        check_batch_size(ids)
-        changes = [Change(Operation.DISCARD, each, _SYSTEM) for each in ids]
+        changes = letter_changes(Operation.DISCARD, ids)
         return self.apply(topic_uid, changes, now_ms=now_ms)
 
     # Inputs

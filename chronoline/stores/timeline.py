@@ -11,7 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chronoline.core.change import CHANGES, DELETIONS, Change, check_batch_size, pair_changes
+from chronoline.core.change import (
+    DELETIONS,
+    Change,
+    check_batch_size,
+    operation_of,
+    pair_changes,
+)
 from chronoline.core.errors import InvalidInput, OutcomeUnknown
 from chronoline.core.ids import bucket_of
 from chronoline.core.limits import MAX_TIME_MS, MIN_LEASE_MS, id_problem
@@ -143,11 +149,7 @@ class Timeline(Store):
         topic = self.topics.known(topic_uid)
         if not changes:
             return []
-        named = (getattr(each, "operation", None) for each in changes)  # others are refused
-        operation = next(filter(None, named), None)
-        if operation not in CHANGES:
-            known = ", ".join(sorted(CHANGES))
-            raise InvalidInput(f"a batch of changes must have one of these operations: {known}")
+        operation = operation_of(changes)
         if operation in DELETIONS and not topic.settings.dedupe_ms:
             self._deleted_in.add(topic.uid)
         return self._writer.change(operation, topic, changes, again=again, now_ms=now_ms)

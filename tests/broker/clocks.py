@@ -7,9 +7,9 @@ from typing import Any
 
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
-from tests.delivery.stores import CHANGES
+from tests.delivery.stores import WRITES as _WRITES
 
-WRITES = CHANGES | {"resume", "purge", "redrive", "discard", "create_topic", "delete_topic"}
+WRITES = _WRITES | {"resume", "purge", "create_topic", "delete_topic"}
 """What the store is told the time for, to write it or to go by it."""
 
 

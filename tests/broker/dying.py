@@ -30,7 +30,7 @@ def die(*_: object) -> NoReturn:
 
 
 def _around(method: str, *, after: bool, of: str | None = None) -> None:
-    """Dies when this method of the carrier is called: before it is carried out, or after."""
+    """Dies when the carrier is called, with changes `of` an operation: before it makes them, or after."""
     carry_out: Callable[..., Awaitable[Any]] = getattr(Carrier, method)
 
     async def doomed(carrier: Carrier, *given: Any, **named: Any) -> Any:

@@ -11,12 +11,13 @@ from typing import Any
 from chronoline.node.broker_service import BrokerService
 from chronoline.stores.factory import open_store
 from tests.broker.nodes import Running
+from tests.delivery.stores import call_name
 
 _PATIENCE_S = 30
 
 
 class Gated:
-    """Whoever calls the method of this name waits while the gate is shut."""
+    """A store whose calls of one name wait while the gate is shut."""
 
     def __init__(self, store: Any, method: str) -> None:
         self._store = store
@@ -27,10 +28,12 @@ class Gated:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
-        return self._wait_and(found) if name == self._method else found
+        return self._wait_and(name, found) if name in (self._method, "apply") else found
 
-    def _wait_and(self, call: Any) -> Any:
+    def _wait_and(self, name: str, call: Any) -> Any:
         def waiting(*args: Any, **given: Any) -> Any:
+            if call_name(name, args) != self._method:
+                return call(*args, **given)
             self.waiting += 1
             self.gate.wait(_PATIENCE_S)
             self.waiting -= 1
@@ -43,7 +46,7 @@ class Gated:
 async def running_gated(
     folder: Path, method: str, **given: Any
 ) -> AsyncIterator[tuple[Running, Gated]]:
-    """A node on a SQLite file in a folder, of whose store one method has a gate."""
+    """A node on a SQLite file in a folder, whose store has a gate before one method or operation."""
     with open_store(f"sqlite:///{folder / 'timeline.db'}") as store:
         gated: Any = Gated(store, method)
         node = BrokerService(gated, **given)

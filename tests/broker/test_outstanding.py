@@ -12,9 +12,11 @@ import pytest
 
 from chronoline.broker.subscription import Subscription
 from chronoline.client.leases import AsyncLease
+from chronoline.core.change import lease_change
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import Lease, LeasedMessage, NewMessage
 from chronoline.core.outcome import Refusal
+from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.clock import SystemClock
@@ -45,11 +47,13 @@ def test_a_lease_whose_settling_was_refused_is_still_known(tmp_path: Path, what:
             carrier = served.node.parts.carrier
             held = _as_lease(lease, "c")
             if what == "release too soon":
-                (outcome,) = await carrier.move("release", topic.uid, [(held, 1)])
+                (outcome,) = await carrier.change(
+                    topic.uid, [lease_change(Operation.RELEASE, held, 1)]
+                )
                 assert outcome.refusal is Refusal.TOO_SOON
             else:
                 await lease.extend(_LEASE_S)
-                (outcome,) = await carrier.ack(topic.uid, [held])
+                (outcome,) = await carrier.change(topic.uid, [lease_change(Operation.ACK, held)])
                 assert outcome.refusal is Refusal.STALE
             (subscription,) = served.subscriptions
             assert subscription.outstanding["a"].version == lease.version

@@ -18,10 +18,10 @@ from chronoline.broker.clock_offsets import Timekeeper
 from chronoline.broker.context import Parts
 from chronoline.broker.trusted_clock import TrustedClock
 from chronoline.client.aio import AsyncClient
-from chronoline.core.change import lease_change
+from chronoline.core.change import CHANGES, Change
 from chronoline.core.errors import BrokerUnavailable, Refused, StoreUnavailable
-from chronoline.core.message import Lease, LeasedMessage, NewMessage
-from chronoline.core.permissions import Operation, Producer
+from chronoline.core.message import LeasedMessage, NewMessage
+from chronoline.core.permissions import Producer
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.clock import to_ms
@@ -297,19 +297,9 @@ def test_every_change_is_refused_and_every_look_is_answered(url: str) -> None:
 
 def _changes(parts: Parts, topic: Topic) -> list[Awaitable[Any]]:
     carrier, uid = parts.carrier, topic.uid
-    lease = Lease(id="a", consumer="c", version=1, until=0)
     return [
         carrier.create(uid, [NewMessage(id="a", due=1)]),
-        carrier.reschedule(uid, [("a", 1)], producer_group="g"),
-        carrier.cancel(uid, ["a"], producer_group="g"),
-        carrier.ack(uid, [lease]),
-        carrier.move("extend", uid, [(lease, 1)]),
-        carrier.move("release", uid, [(lease, 1)]),
-        carrier.move("retry", uid, [(lease, 1)]),
-        carrier.bury(uid, [(lease, "why")]),
-        carrier.change(uid, [lease_change(Operation.UNRESERVE, lease)]),
-        carrier.redrive(uid, ["a"], 1),
-        carrier.discard(uid, ["a"]),
+        *(carrier.change(uid, [Change(each, "a", "g", 1, 1)]) for each in sorted(CHANGES)),
         parts.topics.create("another", _QUICK, if_missing=True),
         parts.topics.drop(uid),
         parts.loaders.subscribe(topic, _Receiver(), lease_ms=1_000, credit=1),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronoline.core.agenda import Agenda
+from chronoline.core.change import lease_change
 from chronoline.core.delivery import (
     Command,
     Delivery,
@@ -25,6 +26,7 @@ from chronoline.core.errors import OutcomeUnknown, StoreUnavailable, TopicNotFou
 from chronoline.core.limits import WRITE_BOUND_MS
 from chronoline.core.message import Lease, LeasedMessage
 from chronoline.core.output_gate import DEFAULT_SHUT_MS, Gate
+from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.session import Session
 from tests.core.leased import ids, leased
@@ -310,7 +312,8 @@ def test_later_lease_of_a_settled_message_stays_outstanding() -> None:
     work.moved(message.lease.id, 7, NOW + 2 * LEASE_MS)
     work.forget(message.lease)
     assert work.outstanding[message.lease.id].version == 7
-    assert work.with_session(message.lease).version == message.lease.version
+    change = lease_change(Operation.ACK, message.lease)
+    assert work.with_session(change).version == message.lease.version
     assert work.ending_by(NOW + LEASE_MS) == []
     assert len(work.ending_by(NOW + 2 * LEASE_MS)) == 1
 

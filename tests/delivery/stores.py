@@ -1,24 +1,27 @@
 """A store for lanes that counts its commits, waits at a gate, or fails on demand."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from chronoline.core.outcome import Outcome
 from chronoline.stores.contract import Capabilities, Store
 
 PATIENCE_S = 15
-CHANGES = frozenset(
-    {"create", "reschedule", "cancel", "reserve", "ack"}
-    | {"extend", "release", "retry", "bury", "unreserve"}
-)
+WRITES = frozenset({"create", "reserve", "apply"})
+
+
+def call_name(method: str, given: Sequence[Any]) -> str:
+    """The name of a call of a store with these arguments. Changes have the name of their operation."""
+    return str(given[1][0].operation) if method == "apply" else method
 
 
 class Tap:
     """Wraps a store: changes pass through here, and all other methods are those of the store.
 
-    `commits` are the changes that were asked for, as (method, number of items). While `gate` is closed
-    changes wait at it. `fail` may raise before a change is made, or return; `lose` may raise after it.
+    `commits` are the changes that were asked for, as (create, reserve or the operation, number of items).
+    While `gate` is closed changes wait at it. `fail` may raise before a change is made, or return; `lose` may
+    raise after it.
     """
 
     def __init__(self, store: Store, capabilities: Capabilities | None = None) -> None:
@@ -36,17 +39,18 @@ class Tap:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.store, name)
-        if name not in CHANGES:
+        if name not in WRITES:
             return method
 
         def change(topic_uid: int, items: Any, **named: Any) -> list[Outcome]:
-            self.commits.append((name, len(items)))
+            asked = call_name(name, (topic_uid, items))
+            self.commits.append((asked, len(items)))
             self.ids = [getattr(item, "id", None) for item in items]
             self.entered.release()
             assert self.gate.wait(PATIENCE_S)
-            self.fail(name)
+            self.fail(asked)
             result: list[Outcome] = method(topic_uid, items, **named)
-            self.lose(name)
+            self.lose(asked)
             return result
 
         return change

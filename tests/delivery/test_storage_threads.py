@@ -6,10 +6,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from chronoline.core.change import Change, lease_change, letter_changes
 from chronoline.core.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -21,6 +22,7 @@ from chronoline.core.errors import (
 )
 from chronoline.core.message import Header, Lease, NewMessage
 from chronoline.core.outcome import Outcome
+from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.stores.contract import Store
@@ -31,6 +33,10 @@ CALLERS = 64
 
 def messages(prefix: str, count: int) -> list[NewMessage]:
     return [NewMessage(id=f"{prefix}-{number}", due=0) for number in range(count)]
+
+
+def cancels(*ids: str, group: str = "default") -> list[Change]:
+    return [Change(Operation.CANCEL, each, group) for each in ids]
 
 
 def answer(future: Future[list[Outcome]]) -> list[str]:
@@ -111,8 +117,8 @@ def test_different_kinds_are_not_mixed(
         threads.create(topic.uid, messages("a", 1)),
         threads.create(other.uid, messages("a", 1)),
         threads.create(topic.uid, messages("a", 1), if_exists="replace"),
-        threads.cancel(topic.uid, ["first-0"], producer_group="default"),
-        threads.cancel(topic.uid, ["a-0"], producer_group="others"),
+        threads.apply(topic.uid, cancels("first-0")),
+        threads.apply(topic.uid, cancels("a-0", group="others"), again=True),
     ]
     tap.gate.set()
     assert [answer(each) for each in calls] == [["done"]] * 4 + [["not_owner"]]
@@ -123,7 +129,7 @@ def test_a_big_call_is_cut_and_lets_others_through(
     tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
 ) -> None:
     big = threads.create(topic.uid, messages("big", 20_000))
-    small = threads.cancel(topic.uid, ["first-0"], producer_group="default")
+    small = threads.apply(topic.uid, cancels("first-0"))
     tap.gate.set()
     assert answer(small) == ["done"]
     assert answer(big) == ["done"] * 20_000
@@ -139,10 +145,10 @@ def test_deadline_work_takes_turns_with_bulk_work(
 ) -> None:
     bulk = [
         threads.create(topic.uid, messages("a", 1)),
-        threads.cancel(topic.uid, ["x"], producer_group="default"),
-        threads.reschedule(topic.uid, [("x", 0)], producer_group="default"),
+        threads.apply(topic.uid, cancels("x")),
+        threads.apply(topic.uid, [Change(Operation.RESCHEDULE, "x", "default")]),
     ]
-    deadline = threads.ack(topic.uid, [])
+    deadline = threads.apply(topic.uid, [])
     assert answer(deadline) == []  # nothing to do needs no turn
     released = threads.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=1_000)
     tap.gate.set()
@@ -161,18 +167,25 @@ def test_leases_go_through_all_their_operations(
     leases = [each.lease for each in grant.leased]
     assert len(leases) == 6
     later = leases[0].until + 60_000
-    (extended,) = threads.extend(topic.uid, [(leases[0], later)]).result(PATIENCE_S)
+
+    def change(operation: Operation, *changed: Lease, **given: Any) -> list[str]:
+        changes = [lease_change(operation, each, **given) for each in changed]
+        return answer(threads.apply(topic.uid, changes))
+
+    extension = lease_change(Operation.EXTEND, leases[0], later)
+    (extended,) = threads.apply(topic.uid, [extension]).result(PATIENCE_S)
     assert store.lookup(topic.uid, [leases[0].id])[leases[0].id].ts == later
     held = replace(leases[0], version=extended.version)
-    assert answer(threads.ack(topic.uid, [held, leases[0]])) == ["done", "deleted"]
-    assert answer(threads.release(topic.uid, [(leases[1], later)])) == ["done"]
-    assert answer(threads.retry(topic.uid, [(leases[2], later)])) == ["done"]
-    assert answer(threads.bury(topic.uid, [(leases[3], "no use")])) == ["done"]
+    assert change(Operation.ACK, held, leases[0]) == ["done", "deleted"]
+    assert change(Operation.RELEASE, leases[1], to=later) == ["done"]
+    assert change(Operation.RETRY, leases[2], to=later) == ["done"]
+    assert change(Operation.BURY, leases[3], reason="no use") == ["done"]
     assert [each.reason for each in store.dead_letters(topic.uid, limit=2)] == ["no use"]
-    assert answer(threads.unreserve(topic.uid, leases[4:])) == ["done", "done"]
-    assert answer(threads.reschedule(topic.uid, [(leases[1].id, 5)], producer_group="default")) == [
-        "done"
-    ]
+    assert change(Operation.UNRESERVE, *leases[4:]) == ["done", "done"]
+    move = Change(Operation.RESCHEDULE, leases[1].id, "default", to=5)
+    assert answer(threads.apply(topic.uid, [move])) == ["done"]
+    redrive = letter_changes(Operation.REDRIVE, [leases[3].id], to=5)
+    assert answer(threads.apply(topic.uid, redrive)) == ["done"]
 
 
 # The number of threads
@@ -255,11 +268,15 @@ def test_reason_bytes_can_fill_a_queue(store: Store, topic: Topic) -> None:
     first = threads.create(topic.uid, messages("first", 1))
     tap.wait_until_entered()
     lease = Lease(id="a", consumer="c", version=1, until=1)
-    waiting = threads.bury(topic.uid, [(lease, "x" * 600)])
+
+    def burial(reason: Any) -> Change:
+        return lease_change(Operation.BURY, lease, reason=reason)
+
+    waiting = threads.apply(topic.uid, [burial("x" * 600)])
     with pytest.raises(StoreBusy, match=r"600 bytes wait .* nothing was changed"):
-        threads.bury(topic.uid, [(lease, "x" * 401)])
-    wrong = cast(list[tuple[Lease, str]], [(lease, 5), "ab", lease])
-    beside = threads.bury(topic.uid, wrong)
+        threads.apply(topic.uid, [burial("x" * 401)])
+    wrong = cast(list[Change], [lease, "ab", burial(5)])
+    beside = threads.apply(topic.uid, wrong)
     tap.gate.set()
     assert [answer(each) for each in (first, waiting)] == [["done"], ["not_found"]]
     assert answer(beside) == ["invalid"] * 3
@@ -357,7 +374,7 @@ def test_error_reaches_only_the_callers_of_its_commit(
     error: Exception,
 ) -> None:
     together = [threads.create(topic.uid, messages(f"m{number}", 1)) for number in range(3)]
-    other = threads.cancel(topic.uid, ["first-0"], producer_group="default")
+    other = threads.apply(topic.uid, cancels("first-0"))
     tap.fail = failing_on(2, error)
     tap.gate.set()
     assert answer(busy) == ["done"]
@@ -391,9 +408,26 @@ def test_invalid_batch_is_refused_at_once(threads: StorageThreads, topic: Topic)
     answer(threads.create(topic.uid, [NewMessage(id=each, due=0) for each in ("a", "b", "ab")]))
     for wrong in ("ab", b"ab", 5, iter(["a"])):
         with pytest.raises(InvalidInput, match="a batch must be a list or a tuple"):
-            threads.cancel(topic.uid, cast(list[str], wrong), producer_group="default")
-    ids = cast(list[str], {"a", "b", "ab"})
-    assert answer(threads.cancel(topic.uid, ids, producer_group="default")) == ["done"] * 3
+            threads.apply(topic.uid, cast(list[Change], wrong))
+    changes = cast(list[Change], set(cancels("a", "b", "ab")))
+    assert answer(threads.apply(topic.uid, changes)) == ["done"] * 3
+
+
+def test_changes_of_producer_groups_share_a_commit(
+    tap: Tap, threads: StorageThreads, topic: Topic, busy: Future[list[Outcome]]
+) -> None:
+    others = threads.apply(topic.uid, cancels("first-0", group="others"))
+    own = threads.apply(topic.uid, cancels("first-0"))
+    tap.gate.set()
+    assert (answer(others), answer(own)) == (["not_owner"], ["done"])
+    assert tap.commits == [("create", 1), ("cancel", 2)]
+
+
+def test_batch_without_an_operation_is_refused_at_once(
+    threads: StorageThreads, topic: Topic
+) -> None:
+    with pytest.raises(InvalidInput, match="must have one of these operations"):
+        threads.apply(topic.uid, cast(list[Change], ["a", 5]))
 
 
 def test_batch_is_copied_when_submitted(

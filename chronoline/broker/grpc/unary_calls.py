@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 
 from chronoline.broker.context import Parts
 from chronoline.broker.limits import check_batch
+from chronoline.core.change import letter_changes
 from chronoline.core.errors import TooMuch
-from chronoline.core.message import DeadLetter
-from chronoline.core.permissions import Actor, Consumer, Producer
+from chronoline.core.message import After, DeadLetter
+from chronoline.core.permissions import Actor, Consumer, Operation, Producer
 from chronoline.stores.contract import Counts
 from chronoline.wire.codec import (
     letter_to_wire,
@@ -152,14 +153,15 @@ class UnaryCalls:
 
     async def Redrive(self, asked: pb.RedriveRequest) -> pb.Outcomes:
         check_batch(len(asked.ids), self._parts.limits)
-        now_ms = self._parts.access.clock.now_ms()
-        due = asked.due_ms if asked.HasField("due_ms") else now_ms + asked.delay_ms
-        outcomes = await self._parts.carrier.redrive(asked.topic_uid, list(asked.ids), due)
+        due = asked.due_ms if asked.HasField("due_ms") else After(asked.delay_ms)
+        changes = letter_changes(Operation.REDRIVE, asked.ids, due)
+        outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
     async def Discard(self, asked: pb.DiscardRequest) -> pb.Outcomes:
         check_batch(len(asked.ids), self._parts.limits)
-        outcomes = await self._parts.carrier.discard(asked.topic_uid, list(asked.ids))
+        changes = letter_changes(Operation.DISCARD, asked.ids)
+        outcomes = await self._parts.carrier.change(asked.topic_uid, changes)
         return pb.Outcomes(outcomes=outcomes_to_wire(outcomes))
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Response
 from starlette.types import Receive, Scope, Send
 
-from chronoline.broker.carrier import Move
 from chronoline.broker.context import Parts
 from chronoline.broker.http.app import (
     OF_A_CHANGE,
@@ -31,6 +30,7 @@ from chronoline.broker.http.requests import (
     LeaseReturn,
     ReceiveRequest,
     Schema,
+    SettleRequest,
     TopicName,
     checked,
     in_slices,
@@ -44,9 +44,12 @@ from chronoline.broker.http.responses import (
 )
 from chronoline.broker.limits import check_batch
 from chronoline.broker.topics import TopicsByName
+from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MIN_LEASE_MS
-from chronoline.core.message import After, Lease, LeasedMessage
+from chronoline.core.message import After, LeasedMessage, LeaseTime
+from chronoline.core.outcome import Outcome
+from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic
 
 _DEFAULT_WAIT_MS = 20_000
@@ -102,71 +105,77 @@ class ConsumerRoutes:
 
     async def ack(self, topic: TopicName, request: AckRequest) -> OutcomesResponse:
         """Delete messages that are done."""
-        items = await self._checked(LeaseRef, request.leases)
-        leases = _leases(request.consumer, items)
-        return await outcomes_response(
-            await self._topics.on(
-                topic,
-                lambda found: self._parts.carrier.ack(found.uid, leases, again=request.again),
-            )
-        )
+
+        def change(item: LeaseRef, _: Topic) -> Change:
+            return _change(Operation.ACK, request, item)
+
+        return await self._settle(topic, request, LeaseRef, request.leases, change)
 
     async def extend(self, topic: TopicName, request: ExtendRequest) -> OutcomesResponse:
         """Move the ends of leases. From then on only the new versions count."""
-        items = await self._checked(LeaseExtension, request.leases)
-        leases = _leases(request.consumer, items)
 
-        async def move(found: Topic) -> OutcomesResponse:
+        def change(item: LeaseExtension, found: Topic) -> Change:
             usual = After(found.settings.default_lease_ms)
-            ends = [usual if each.time is None else each.time for each in items]
-            moves = list(zip(leases, ends, strict=True))
-            outcomes = await self._parts.carrier.move(
-                "extend", found.uid, moves, again=request.again
-            )
-            return await outcomes_response(outcomes, "until")
+            to = usual if item.time is None else item.time
+            return _change(Operation.EXTEND, request, item, to=to)
 
-        return await self._topics.on(topic, move)
+        return await self._settle(
+            topic, request, LeaseExtension, request.leases, change, moment="until"
+        )
 
     async def release(self, topic: TopicName, request: GiveBackRequest) -> OutcomesResponse:
         """Give messages back, "not now"; it is no failed attempt."""
-        return await self._give_back("release", topic, request)
+        return await self._give_back(Operation.RELEASE, topic, request)
 
     async def retry(self, topic: TopicName, request: GiveBackRequest) -> OutcomesResponse:
         """Give messages back after a failed attempt."""
-        return await self._give_back("retry", topic, request)
+        return await self._give_back(Operation.RETRY, topic, request)
 
     async def _give_back(
-        self, move: Move, topic: str, request: GiveBackRequest
+        self, operation: Operation, topic: str, request: GiveBackRequest
     ) -> OutcomesResponse:
-        items = await self._checked(LeaseReturn, request.leases)
-        dues = [each.time or 0 for each in items]
-        moves = list(zip(_leases(request.consumer, items), dues, strict=True))
-        outcomes = await self._topics.on(
-            topic,
-            lambda found: self._parts.carrier.move(move, found.uid, moves, again=request.again),
-        )
-        return await outcomes_response(outcomes, "due")
+        def change(item: LeaseReturn, _: Topic) -> Change:
+            return _change(operation, request, item, to=item.time or 0)
+
+        return await self._settle(topic, request, LeaseReturn, request.leases, change, moment="due")
 
     async def bury(self, topic: TopicName, request: BuryRequest) -> OutcomesResponse:
         """Give messages up: they become dead letters."""
-        items = await self._checked(LeaseBurial, request.leases)
-        reasons = [each.reason for each in items]
-        buried = list(zip(_leases(request.consumer, items), reasons, strict=True))
-        return await outcomes_response(
-            await self._topics.on(
-                topic,
-                lambda found: self._parts.carrier.bury(found.uid, buried, again=request.again),
-            )
-        )
 
-    async def _checked(self, schema: type[Schema], leases: Sequence[Any]) -> list[Schema]:
+        def change(item: LeaseBurial, _: Topic) -> Change:
+            return _change(Operation.BURY, request, item, reason=item.reason)
+
+        return await self._settle(topic, request, LeaseBurial, request.leases, change)
+
+    async def _settle(
+        self,
+        topic: str,
+        request: SettleRequest,
+        schema: type[Schema],
+        leases: Sequence[Any],
+        change_of: Callable[[Schema, Topic], Change],
+        *,
+        moment: str = "",
+    ) -> OutcomesResponse:
+        """Change the leases of a request. `moment` names the time that each outcome has."""
         check_batch(len(leases), self._parts.limits)
-        return await checked(schema, leases, "leases")
+        items = await checked(schema, leases, "leases")
+
+        def settle(found: Topic) -> Awaitable[list[Outcome]]:
+            changes = [change_of(each, found) for each in items]
+            return self._parts.carrier.change(found.uid, changes, again=request.again)
+
+        return await outcomes_response(await self._topics.on(topic, settle), moment)
 
 
-def _leases(consumer: str, refs: Sequence[LeaseRef]) -> list[Lease]:
-    """The leases that these refs name. The store knows when they end."""
-    return [Lease(id=each.id, consumer=consumer, version=each.version, until=0) for each in refs]
+def _change(
+    operation: Operation,
+    request: SettleRequest,
+    item: LeaseRef,
+    to: LeaseTime = 0,
+    reason: str = "",
+) -> Change:
+    return Change(operation, item.id, request.consumer, item.version, to, reason=reason)
 
 
 class _LongPoll(Response):

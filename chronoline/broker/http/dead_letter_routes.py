@@ -25,9 +25,11 @@ from chronoline.broker.http.responses import (
 )
 from chronoline.broker.limits import check_batch
 from chronoline.broker.topics import TopicsByName
+from chronoline.core.change import letter_changes
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import id_problem, time_problem
-from chronoline.core.message import DeadLetter
+from chronoline.core.message import After, DeadLetter
+from chronoline.core.permissions import Operation
 
 _PAGE = 100
 _MOST = 1_000
@@ -53,19 +55,19 @@ class DeadLetterRoutes:
     async def redrive(self, topic: TopicName, request: RedriveRequest) -> OutcomesResponse:
         """Put dead letters back on the timeline, with no attempts counted."""
         check_batch(len(request.ids), self._parts.limits)
-        now_ms = self._parts.access.clock.now_ms()
-        given_ms = request.at_ms(now_ms)
-        due_ms = now_ms if given_ms is None else given_ms
+        due = After(0) if request.time is None else request.time
+        changes = letter_changes(Operation.REDRIVE, request.ids, due)
         outcomes = await self._topics.on(
-            topic, lambda found: self._parts.carrier.redrive(found.uid, request.ids, due_ms)
+            topic, lambda found: self._parts.carrier.change(found.uid, changes)
         )
         return await outcomes_response(outcomes, "due")
 
     async def discard(self, topic: TopicName, request: DiscardRequest) -> OutcomesResponse:
         """Delete dead letters."""
         check_batch(len(request.ids), self._parts.limits)
+        changes = letter_changes(Operation.DISCARD, request.ids)
         outcomes = await self._topics.on(
-            topic, lambda found: self._parts.carrier.discard(found.uid, request.ids)
+            topic, lambda found: self._parts.carrier.change(found.uid, changes)
         )
         return await outcomes_response(outcomes)
 

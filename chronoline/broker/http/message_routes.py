@@ -151,16 +151,11 @@ class MessageRoutes:
         self, topic: TopicName, id: MessageId, request: RescheduleRequest
     ) -> OutcomeResponse:
         """Move a message of the own producer group to another due."""
-        due_ms = request.at_ms(self._parts.access.clock.now_ms())
-        if due_ms is None:
+        if request.time is None:
             raise InvalidInput("say when: due, due_ms, in or delay_ms")
-        outcomes = await self._topics.on(
-            topic,
-            lambda found: self._parts.carrier.reschedule(
-                found.uid, [(id, due_ms)], producer_group=request.producer_group
-            ),
-        )
-        return OutcomeResponse.of(only_outcome(outcomes), due=due_ms)
+        change = Change(Operation.RESCHEDULE, id, request.producer_group, to=request.time)
+        outcome = only_outcome(await self._change(topic, [change]))
+        return OutcomeResponse.of(outcome, due=outcome.at)
 
     async def cancel_message(
         self,
@@ -169,13 +164,8 @@ class MessageRoutes:
         producer_group: Annotated[ProducerGroup, Query()] = DEFAULT_PRODUCER_GROUP,
     ) -> OutcomeResponse:
         """Cancel a message of the own producer group."""
-        outcomes = await self._topics.on(
-            topic,
-            lambda found: self._parts.carrier.cancel(
-                found.uid, [id], producer_group=producer_group
-            ),
-        )
-        return OutcomeResponse.of(only_outcome(outcomes))
+        change = Change(Operation.CANCEL, id, producer_group)
+        return OutcomeResponse.of(only_outcome(await self._change(topic, [change])))
 
     async def cancel_messages(
         self, topic: TopicName, request: CancelBatchRequest
@@ -184,11 +174,14 @@ class MessageRoutes:
         check_batch(len(request.ids), self._parts.limits)
         group = request.producer_group
         changes = [Change(Operation.CANCEL, each, group) for each in request.ids]
-        outcomes = await self._topics.on(
-            topic,
-            lambda found: self._parts.carrier.change(found.uid, changes, again=request.again),
+        return await outcomes_response(await self._change(topic, changes, again=request.again))
+
+    async def _change(
+        self, topic: str, changes: Sequence[Change], *, again: bool = False
+    ) -> list[Outcome]:
+        return await self._topics.on(
+            topic, lambda found: self._parts.carrier.change(found.uid, changes, again=again)
         )
-        return await outcomes_response(outcomes)
 
     async def look_up(self, topic: TopicName, id: MessageId) -> MessageResponse:
         """Look a message up, without its body."""

@@ -14,7 +14,9 @@ import pytest
 
 from chronoline.broker.http.poller import Poll, Pollers
 from chronoline.broker.limits import Limits
+from chronoline.core.change import lease_change
 from chronoline.core.errors import TooMuch
+from chronoline.core.permissions import Operation
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
@@ -432,7 +434,9 @@ def test_a_poller_that_has_live_leases_does_not_make_room(tmp_path: Path) -> Non
             assert {each.name for each in served.subscriptions} == {"holder", "new"}
             with pytest.raises(TooMuch):
                 await pollers.begin(topic, "newer", count=1, lease_ms=60_000)
-            await served.node.parts.carrier.ack(topic.uid, [came.lease])
+            await served.node.parts.carrier.change(
+                topic.uid, [lease_change(Operation.ACK, came.lease)]
+            )
             newer = await pollers.begin(topic, "newer", count=1, lease_ms=60_000)
             assert {each.name for each in served.subscriptions} == {"new", "newer"}
             for poll in (new, newer):
