@@ -188,10 +188,10 @@ class Agenda:
     def deliver(
         self, now_ms: int, limit: int | None = None, *, ahead_ms: int = 0
     ) -> list[LeasedMessage]:
-        """Takes out what is due, in order of `due`; the rest is kept for `lapsed` and `expired`.
+        """Removes and returns the due messages, in order of `due`; the rest stays for `lapsed` and `expired`.
 
-        What falls due `ahead_ms` later is taken out too, by a shell that keeps it until then: whether its
-        lease lives and it has not expired is a question of that moment.
+        Messages that fall due up to `ahead_ms` later are returned too, for a shell that keeps them until then
+        and checks at that moment that the lease lives and the message has not expired.
         """
         ready: list[LeasedMessage] = []
         while self._heap and self._heap[0][0] <= now_ms + ahead_ms and len(ready) != limit:

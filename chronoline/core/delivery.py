@@ -1,21 +1,21 @@
 """The delivery to one consumer: a state machine around its agenda, without I/O, clock or threads.
 
-A shell tells it events and carries out its commands. Firing lanes and publishing lanes share a shell of
+A shell passes in events and carries out the commands. Firing lanes and publishing lanes share a shell of
 threads (`delivery.lane`); a broker's loader is a shell of coroutines. The agenda decides *when*; the delivery
-decides *whether*, and what the store hears afterwards.
+decides *whether*, and which changes the store gets afterwards.
 
-State of a message: held in the agenda, then outstanding (delivered, with an end that is not known yet), then
-waiting for the last word to the store: ack, retry or unreserve.
+State of a message: held in the agenda, then outstanding (delivered, with an unknown result), then waiting for
+its last change: ack, retry or unreserve.
 
-Commands. `deliver(now)` answers the messages that leave now. `reserve(now)` and `next_chore(now)` answer what
-to ask the store. A command is under way until the shell tells the event that ends it:
+Commands. `deliver(now)` returns the messages that leave now. `reserve(now)` and `next_chore(now)` return
+requests to the store. A command is under way until the shell passes in the event that ends it:
 
     Reserve   reserved(...), then completed(...)     or failed(...), late(...)
     Look      found(...)                             or failed(...)
     Settle    settled(...)                           or failed(...)
     Extend    extended(...), lost(...)               or failed(...)
 
-Unknown outcomes. A reservation without an answer may have leased messages that nobody knows of. Its session
+Unknown outcomes. A reservation without an answer may have leased messages without a holder. Its session
 names the rows: the delivery asks which they are, at once and again when the server can no longer carry the
 statement out, and gives them back. It never repeats the reservation. A settling or an extension without an
 answer is repeated with `again`, by which the store recognizes it.
@@ -75,7 +75,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settle:
-    """Tell the store what became of leases; with `again` an earlier attempt was not answered."""
+    """Settle leases in the store; with `again` an earlier attempt was not answered."""
 
     how: How
     leases: tuple[Lease, ...]
@@ -111,7 +111,7 @@ class _Unanswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How a shell delivers."""
+    """The options of a shell."""
 
     rows: int = RESERVE_ROWS
     """The most rows of one reservation."""
@@ -122,14 +122,14 @@ class Rules:
     extends: bool = False
     """The leases of outstanding messages are extended."""
     gather_ms: int = 0
-    """How long acks and retries wait for company."""
+    """How long acks and retries wait for others, to share a call."""
 
 
 class Delivery:
-    """The messages of one consumer, from their reservation to the last word about them.
+    """The messages of one consumer, from their reservation to their settlement.
 
-    `credit` is how many more may be delivered. `gate` is what is known of the output
-    that takes the messages.
+    `credit` is the number of further messages that may be delivered. `gate` is the state of the output that
+    takes them.
     """
 
     def __init__(
@@ -159,11 +159,11 @@ class Delivery:
         self.closed = False
         """Nothing more is reserved or delivered, for good."""
         self.handing_since: int | None = None
-        """When the hand-over that is under way began, of a shell whose deliveries can block."""
+        """The start of the current hand-over, of a shell whose deliveries can block."""
         self.heard: int | None = None
-        """The earliest notice since the last reservation began, whose answer knows nothing of it."""
+        """The earliest notice since the last reservation began, which may have missed its message."""
         self.given_back = 0
-        """How many messages were ever unreserved."""
+        """The number of messages that were ever unreserved."""
         self._rules = rules or Rules()
         self._weights: dict[str, int] = {}
         self._lapsed: list[Lease] = []
@@ -186,7 +186,7 @@ class Delivery:
 
     @property
     def wanted(self) -> int:
-        """How many to reserve next."""
+        """The number of messages to reserve next."""
         room = min(self.agenda.room(), self.credit - len(self.agenda), self._rules.rows)
         return min(room, 1) if self.gate is not None and not self.gate.is_open else room
 
@@ -203,7 +203,7 @@ class Delivery:
         return None if opens_at is None or self.agenda else max(reserve_at, opens_at)
 
     def _is_stuck(self, now_ms: int) -> bool:
-        """Whether a hand-over takes so long that others should serve the rest."""
+        """Whether a hand-over takes too long, so that others should serve the rest."""
         return self.handing_since is not None and now_ms - self.handing_since >= self.lease_ms // 4
 
     def _is_behind(self, now_ms: int) -> bool:
@@ -216,7 +216,7 @@ class Delivery:
         )
 
     def reserve(self, now_ms: int) -> Reserve | None:
-        """The reservation that is to be made now, under a session of its own."""
+        """The reservation to make now, under a session of its own."""
         reserve_at = self.reserve_at(now_ms)
         if reserve_at is None or reserve_at > now_ms:
             return None
@@ -232,9 +232,9 @@ class Delivery:
         return self._reserving
 
     def reserved(self, command: Reserve, leased: Sequence[LeasedMessage]) -> bool:
-        """A reservation was granted; False if its messages go back, since nobody waits for them any more.
+        """Takes in a granted reservation; False if its messages go back, since the consumer has left.
 
-        It comes before `completed`: a message that is due already must not wait for the look at the next one.
+        Call it before `completed`: a message that is due already must not wait for the query of the next one.
         """
         self._late.discard(command.session)
         is_current = self._reserving is command
@@ -254,7 +254,7 @@ class Delivery:
             self.agenda.noticed(self.heard)
 
     def late(self, command: Reserve, *, rest_ms: int, now_ms: int) -> None:
-        """The shell waits no longer for the answer, which may still come: then its messages go back."""
+        """Gives up waiting for the answer; if it still comes, its messages go back."""
         self._late.add(command.session)
         self._release(command, now_ms + rest_ms, now_ms)
 
@@ -265,13 +265,13 @@ class Delivery:
             self.agenda.postponed(until_ms, now_ms=now_ms)
 
     def noticed(self, due: int | None) -> None:
-        """Someone put a message at `due`; None if nobody knows where, so that one must look."""
+        """A message was put at `due`; None if its time is unknown, so that the store must be asked."""
         at_ms = -1 if due is None else due
         self.heard = at_ms if self.heard is None else min(self.heard, at_ms)
         self.agenda.noticed(due)
 
     def cover(self, ranges: Sequence[BucketRange]) -> None:
-        """From now on reserves in these ranges; what is held of others is delivered to the end."""
+        """Reserves in these ranges from now on; held messages of other ranges are still delivered."""
         if tuple(ranges) != self.ranges:
             self.ranges = tuple(ranges)
             self.agenda.noticed(None)
@@ -285,7 +285,7 @@ class Delivery:
     def deliver(
         self, now_ms: int, limit: int | None = None, *, ahead_ms: int = 0
     ) -> list[LeasedMessage]:
-        """Takes out what leaves now, in order of `due`; it is outstanding from here on."""
+        """Removes and returns the messages that leave now, in order of `due`; they are outstanding then."""
         if not self.can_deliver:
             return []
         allowed = None if self.gate is None else self.gate.allows(now_ms)
@@ -314,7 +314,7 @@ class Delivery:
             self.agenda.away_bytes += weight
 
     def deliver_at(self, now_ms: int) -> int | None:
-        """When something leaves next; None means not before something changes."""
+        """When the next message leaves; None means not before another event."""
         if not self.can_deliver:
             return None
         next_due = self.agenda.deliver_at()
@@ -324,7 +324,7 @@ class Delivery:
         return None if opens_at is None else max(next_due, opens_at)
 
     def too_late(self, leases: Iterable[Lease], now_ms: int) -> None:
-        """These leases end before their messages can leave; those that live go back."""
+        """Gives back leases that end before their messages can leave, if they still live."""
         for lease in leases:
             self.forget(lease)
             self._lapsed.append(lease)
@@ -332,12 +332,12 @@ class Delivery:
                 self.give_back([lease])
 
     def take_lapsed(self) -> list[Lease]:
-        """Takes out the leases whose messages came too late to leave."""
+        """Removes and returns the leases whose messages came too late to leave."""
         lapsed, self._lapsed = self._lapsed, []
         return lapsed
 
     def resumed(self, leased: LeasedMessage, *, in_hand: bool, now_ms: int) -> None:
-        """A returning consumer has this lease again; a message that it has not in hand is delivered anew."""
+        """Takes in a resumed lease; a message that the consumer does not have is delivered again."""
         if in_hand:
             self._hand_out(leased)
         elif self.agenda.has_room_for(leased):
@@ -345,10 +345,10 @@ class Delivery:
         else:
             self.give_back([leased.lease])
 
-    # What became of deliveries
+    # Results of deliveries
 
     def settle(self, how: How, leases: Sequence[Lease], *, now_ms: int) -> None:
-        """The shell knows what became of these deliveries, and the store has to hear of it."""
+        """Takes in the results of deliveries, which must be settled in the store."""
         for lease in leases:
             self.forget(lease)
         if how == "unreserve":
@@ -359,7 +359,7 @@ class Delivery:
                 self._settle_at = now_ms + self._rules.gather_ms
 
     def forget(self, lease: Lease | Change) -> None:
-        """It is outstanding no more. A later lease of the same message is not touched."""
+        """Ends an outstanding delivery. A later lease of the same message is not affected."""
         known = self.outstanding.get(lease.id)
         if known is None or known.version != lease.version:
             return
@@ -398,7 +398,7 @@ class Delivery:
         self.give_back(self.agenda.ending(now_ms + self.lease_ms // 2))
 
     def pause(self, reason: str) -> None:
-        """Nothing is reserved or delivered while there is a reason; held messages go back."""
+        """Pauses while there is a reason: nothing is reserved or delivered, and held messages go back."""
         self.paused = reason
         if reason:
             self.give_back(self.agenda.give_back())
@@ -407,7 +407,7 @@ class Delivery:
         self.ending = False
 
     def end(self, keep_until_ms: int | None = None) -> None:
-        """Nothing more is reserved, and what falls due after a moment goes back; without one, everything."""
+        """Ends reservations, and gives back messages that fall due after a moment; without one, all."""
         self.ending = True
         agenda = self.agenda
         self.give_back(
@@ -420,24 +420,24 @@ class Delivery:
         self.give_back(self.agenda.give_back())
 
     def abandon(self) -> int:
-        """Leaves everything that is held or outstanding to its lease; answers how many."""
+        """Abandons held and outstanding messages, whose leases lapse; returns their number."""
         left = len(self.agenda.give_back()) + len(self.outstanding)
         for lease in list(self.outstanding.values()):
             self.forget(lease)
         return left
 
-    # What to ask the store besides
+    # Requests to the store
 
     def next_chore(self, now_ms: int, *, at_once: bool = False) -> Chore | None:
-        """What is to be said or asked now; with `at_once` acks and retries do not wait for company."""
+        """The next request to the store; with `at_once` acks and retries do not wait for others."""
         if self._rules.extends:
             extend = self._extend(now_ms)
             if extend is not None or self._unanswered_extension is not None:
-                return extend  # nothing else is said before it is known which version counts
+                return extend  # no other request before the current version is known
         return self._look(now_ms) or self._settle(now_ms, at_once=at_once)
 
     def chore_at(self, now_ms: int) -> int | None:
-        """When `next_chore` has something next, as far as is known."""
+        """When `next_chore` has the next request, as far as is known."""
         if self._unanswered_extension is not None:
             return self._repeat_extension_at
         moments = [each.look_at for each in self._unanswered if not each.under_way]
@@ -486,7 +486,7 @@ class Delivery:
         return None
 
     def found(self, command: Look, messages: Iterable[Message]) -> None:
-        """The rows that name an unanswered reservation; they go back, to be reserved again."""
+        """Takes in the rows of an unanswered reservation; they go back, to be reserved again."""
         leases = [
             Lease(
                 id=each.id,
@@ -507,13 +507,13 @@ class Delivery:
                 self._unanswered.remove(entry)
 
     def settled(self, command: Settle) -> None:
-        """The store has heard it. What was given back may lie behind a reservation that has passed by."""
+        """Ends a settling. A message that was given back may lie before the horizon of a reservation."""
         self._settling -= 1
         if command.how == "unreserve":
             self.noticed(None)
 
     def extended(self, command: Extend, version: int, until_ms: int) -> None:
-        """What is to be said of this delivery, under way or over, names the new version."""
+        """Notes the new version of a delivery, for all later changes of it."""
         self._unanswered_extension = None
         old, new = command.lease, command.lease.extended(version, until_ms)
         if self.outstanding.get(old.id) == old:
@@ -538,8 +538,8 @@ class Delivery:
     def failed(self, command: Command, *, unknown: bool, rest_ms: int, now_ms: int) -> list[Lease]:
         """The store could not be asked, or with `unknown` did not answer.
 
-        The command is repeated after a rest, and a reservation of unknown outcome is looked for. Answers the
-        leases that nobody can give back any more: they lapse.
+        The command is repeated after a rest, and the rows of a reservation of unknown outcome are looked up.
+        Returns the leases that can no longer be given back: they lapse.
         """
         rest_ms = min(rest_ms, _MOST_REST_MS)
         if isinstance(command, Reserve):
@@ -555,7 +555,8 @@ class Delivery:
 
     def _reserve_failed(self, command: Reserve, unknown: bool, until_ms: int, now_ms: int) -> None:
         self._late.discard(command.session)
-        is_granted = self._reserving is command and self._is_granted  # only the look ahead failed
+        # Otherwise only the query of the next due time failed.
+        is_granted = self._reserving is command and self._is_granted
         if unknown and not is_granted:
             over_ms = now_ms + WRITE_BOUND_MS + command.reach_ms + command.lease_ms
             self._unanswered.append(_Unanswered(command.session, now_ms, over_ms, look_at=now_ms))
@@ -570,9 +571,8 @@ class Delivery:
     def _settle_failed(self, command: Settle, unknown: bool, until_ms: int) -> list[Lease]:
         self._settling -= 1
         lapsing: list[Lease] = []
-        if (
-            command.how == "unreserve"
-        ):  # an ack or a retry is said all the same: the store answers why not
+        # An ack or a retry is sent all the same: the store gives the reason of a refusal.
+        if command.how == "unreserve":
             lapsing = [each for each in command.leases if each.until <= until_ms]
         left = tuple(each for each in command.leases if each not in lapsing)
         if left:
@@ -585,17 +585,17 @@ class Delivery:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing waits to be said, and every unanswered reservation was looked for."""
+        """Whether no request is pending, and every unanswered reservation was looked up."""
         says = any(self._waiting.values()) or self._repeats or self._settling
         return not says and all(each.looked for each in self._unanswered)
 
     @property
     def is_finished(self) -> bool:
-        """Nothing is left to do for a consumer that has left."""
+        """Whether nothing is left to do for a consumer that has left."""
         asks = self._reserving is not None or self._late or self._unanswered
         return self.closed and self.is_settled and not asks
 
 
 def is_unknown(error: BaseException) -> bool:
-    """Whether a change that raised this may have happened: nobody foresaw the error, or it says so."""
+    """Whether a change that raised this may have happened: the error is unexpected, or says so."""
     return not isinstance(error, ChronolineError) or isinstance(error, OutcomeUnknown)

@@ -49,7 +49,7 @@ class Message:
     bucket: int
     producer_group: str
     lock_consumer: str | None
-    """Who holds the lease, or held it when it lapsed."""
+    """The consumer that holds the lease, or held it when it lapsed."""
     version: int
     """Grows with every change."""
     attempts: int
@@ -101,7 +101,7 @@ class LeasedMessage:
     redelivered: bool
     """An earlier lease on it lapsed since it fell due; its lateness is counted apart."""
     taken_from: str | None = None
-    """Who held the lease that lapsed, and may have failed."""
+    """The consumer whose lease lapsed, and which may have failed."""
     resumed_from: str | None = None
     """Which session held the lease before it was resumed."""
 

@@ -1,4 +1,4 @@
-"""Whether an output takes messages: the way from a failure of it back to full speed.
+"""The gate before an output: how it goes from a failure back to full speed.
 
 Open: everything passes. When the output fails, the gate is shut for a moment; then one message is let
 through and put on trial. Its success opens the gate, another failure shuts it again. Any other success opens
@@ -26,14 +26,14 @@ class Gate:
         return self._shut_until is None
 
     def allows(self, now_ms: int) -> int | None:
-        """How many may pass now; None means all."""
+        """The number of messages that may pass now; None means all."""
         if self._shut_until is None:
             return None
         opens_at = self.opens_at(now_ms)
         return 1 if opens_at is not None and opens_at <= now_ms else 0
 
     def opens_at(self, now_ms: int) -> int | None:
-        """When something may pass next, which may be over; None as long as one is on trial."""
+        """When the next message may pass, possibly in the past; None while one is on trial."""
         if self._on_trial:
             return None
         if self._shut_until is None or self._shut_until > now_ms + self._shut_ms:
@@ -41,7 +41,7 @@ class Gate:
         return self._shut_until
 
     def passed(self) -> None:
-        """Something was let through: while the gate is shut, that is the one on trial."""
+        """A message passed; while the gate is shut, it is the one on trial."""
         self._on_trial = self._shut_until is not None
 
     def failed(self, now_ms: int) -> None:
@@ -50,7 +50,7 @@ class Gate:
         self._on_trial = False
 
     def undecided(self) -> None:
-        """What was on trial will tell nothing about the output: another may be tried."""
+        """The message on trial gives no answer about the output: another may be tried."""
         self._on_trial = False
 
     def succeeded(self) -> None:

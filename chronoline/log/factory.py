@@ -278,7 +278,7 @@ def _check_no_password(index: str | None) -> None:
             )
 
 
-# What is there before anything is made
+# Checks before anything is made
 
 
 def _opening_makes_something(place: _Place) -> bool:
@@ -297,7 +297,7 @@ def _check_what_is_there(place: _Place, *, bucket_comes: bool) -> None:
     except StoreUnavailable:
         raise
     except StoreError:
-        # Who opens it for the first time beside us may have made one part before we looked, the other after.
+        # A concurrent first opening may have made one part before this look, and the other after it.
         _look(place, bucket_comes)
 
 
@@ -349,7 +349,7 @@ def _sqlite_file(place: _Place) -> Path:
 
 
 def _without_region(url: str) -> str:
-    """What a place is called, wherever its region is written down."""
+    """The name of a place, without its region."""
     scheme, host, path, options = split_url(url)
     return join_url(scheme, host, path, {**options, "region": None})
 
@@ -423,7 +423,7 @@ def _region_of_the_environment() -> str | None:
 
 
 def _region_without_any() -> str:
-    """What a server that speaks S3 is told, where nobody names a region."""
+    """The region for a server that speaks S3, if none is named."""
     with needs("AWS", "aws"):
         from chronoline.log.objects.aws import DEFAULT_REGION  # noqa: PLC0415 - chosen by URL
     return DEFAULT_REGION

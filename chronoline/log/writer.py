@@ -49,7 +49,7 @@ def placed_bytes(placed: Placed) -> int:
 
 
 def put_together(placed: Sequence[Placed]) -> Sequence[Placed]:
-    """The events of one call. Those of a single partition are in one commit anyway."""
+    """The events of one call. Events of a single partition are in one commit anyway."""
     if len({each.partition for each in placed}) == 1:
         return placed
     return [Placed(topic, partition, event, True) for topic, partition, event, _ in placed]

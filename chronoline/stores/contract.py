@@ -10,7 +10,7 @@ Everywhere:
   `now_ms`: a create that waits longer than a second for its turn is refused with `StoreBusy`. Within these
   bounds, no version of an id is ever used twice.
 - Every change is one conditional write that checks its guard and adds 1 to the version. *Refused* means
-  that nothing changed. Who may do what in which state is `core.permissions`.
+  that nothing changed. The permissions by role, operation and state are in `core.permissions`.
 - Errors concern the whole call: `TopicNotFound` if the uid names no live topic, `InvalidInput` for
   arguments that belong to no single item, `StoreUnavailable` (and its subclasses) if nothing was changed,
   `OutcomeUnknown` if the store did not answer a change. Then some of the batch may be done: call again, with

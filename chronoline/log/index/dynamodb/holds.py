@@ -1,4 +1,4 @@
-"""Progress of groups, and who may write it: a cursor for each partition of a group."""
+"""Progress of groups, and the holds under which it is written: a cursor for each partition of a group."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _SAME_GROUP = "group_uid = :uid AND attribute_not_exists(deleted_group)"
 
 @again_if_overtaken
 def take(table: Table, wanted: Sequence[Hold], *, now_ms: int, group_uid: int | None) -> list[Hold]:
-    """Takes those that nobody else holds, each under the next fence and with the progress that is there.
+    """Takes the partitions without a holder, each under the next fence and with its stored progress.
 
-    What is there has gone with a group that was deleted, so the group is checked where something is made.
+    A deleted group takes its cursors with it, so the group is checked where a cursor is made.
     """
     group = group_key(wanted[0].topic_uid, wanted[0].group)
     cursors = table.get([group, *map(held_key, wanted)])
@@ -63,7 +63,7 @@ def take(table: Table, wanted: Sequence[Hold], *, now_ms: int, group_uid: int | 
 
 
 def check_group(group: str, item: Item | None, group_uid: int | None) -> None:
-    """Raises `GroupNotFound` if it is not that group any more."""
+    """Raises `GroupNotFound` if the group was deleted."""
     if group_uid is not None and not is_group(item, group_uid):
         raise GroupNotFound(f"group {group!r} was deleted")
 

@@ -1,4 +1,4 @@
-"""Order and progress in DynamoDB."""
+"""The index in DynamoDB: order and progress."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ Each = TypeVar("Each")
 class DynamoDbIndex(Index):
     """An index in one DynamoDB table, for all machines that reach it.
 
-    A transaction answers no values. So what a change depends on is read first, and written under the
-    condition that it is still so. Whoever was overtaken begins again, and gives up after some seconds, with
+    A transaction returns no values. So a change reads its preconditions first, and writes under the condition
+    that they still hold. If another process was faster, it begins again, and gives up after some seconds with
     `StoreBusy`. A transaction takes 100 items: of a larger batch of holds, seeks or names each part that
     fits is done as a whole, by itself.
 
@@ -152,8 +152,8 @@ class DynamoDbIndex(Index):
         return [items.topic(item) for item in self._table.query(TOPICS)]
 
     def delete_topic(self, topic_uid: int) -> bool:
-        """Commits look at the topic's item: those that begin from now on are refused. Those that have looked
-        before are refused by the heads that are gone, or are done before the topic is deleted.
+        """Commits read the topic's item: new ones are refused from now on. Commits that read it before are
+        refused because the heads are gone, or are done before the topic is deleted.
         """
         deleted = self._mark_deleted(topic_uid)
         self._delete_heads(topic_uid)
@@ -178,7 +178,7 @@ class DynamoDbIndex(Index):
         return [int(item["sk"]) for item in self._table.query(DELETED)]
 
     def purge_topic(self, topic_uid: int) -> bool:
-        """All of it at once: what is left is found partition by partition."""
+        """Removes the remains of a deleted topic, partition by partition."""
         item = self._table.get_one(uid_key(topic_uid))
         if item is None or self._table.get_one(deleted_key(topic_uid)) is None:
             return False
@@ -216,7 +216,7 @@ class DynamoDbIndex(Index):
         self._table.write([delete(key) for key in keys])
 
     def _partitions(self, topic_uid: int) -> range:
-        """Those of a topic; none if there is no such topic. They never change, so they are read once."""
+        """The partitions of a topic; none if there is no such topic. They never change: they are read once."""
         if topic_uid not in self._partition_counts:
             item = self._table.get_one(uid_key(topic_uid))
             if item is None:
@@ -321,12 +321,12 @@ class DynamoDbIndex(Index):
             if head is None and not self._is_there(topic_uid):
                 return []
             if head is None or head["first_sequence"] < chunks[0].first_sequence:
-                raise Overtaken  # what comes before is not trimmed: it is not seen yet
+                raise Overtaken  # earlier chunks are not trimmed, but not visible yet
         return chunks[:limit]
 
     def sequence_at(self, topic_uid: int, partition: int, ts: int) -> int:
-        """Times grow with the sequence, so it looks in the middle of what is left, again and again; first at
-        the oldest chunk, with which retention most often ends.
+        """Binary search, since times grow with the sequence. It begins at the oldest chunk, where retention
+        most often ends.
         """
         head = self._table.get_one(head_key(topic_uid, partition)) or _NOTHING
         low = middle = head["first_sequence"]
@@ -334,11 +334,11 @@ class DynamoDbIndex(Index):
         while low < high:
             chunks = self.chunks(topic_uid, partition, from_sequence=middle, limit=1)
             if not chunks:
-                high = middle  # it is trimmed, or not seen yet; who reads too much loses nothing
+                high = middle  # it is trimmed, or not visible yet; reading too much loses nothing
             elif chunks[0].appended_ms < ts:
                 low = _end(chunks[0])
             elif chunks[0].first_sequence > middle:
-                return chunks[0].first_sequence  # what comes before was trimmed meanwhile
+                return chunks[0].first_sequence  # earlier chunks were trimmed meanwhile
             else:
                 high = chunks[0].first_sequence
             middle = (low + high) // 2
@@ -361,7 +361,7 @@ class DynamoDbIndex(Index):
         return uid
 
     def delete_group(self, group: str, topic_uid: int) -> bool:
-        """It is deleted once its item says so. What is left is removed before a group of its name is made."""
+        """A group is deleted once its item says so. Its remains are removed before its name is used again."""
         item = self._table.get_one(group_key(topic_uid, group))
         progress = [state for state in self.groups(topic_uid) if state.group == group]
         if item is None and not progress:
@@ -379,7 +379,7 @@ class DynamoDbIndex(Index):
         )
         self._delete_all(cursors_left)
         self._delete_all(map(key_of, self._table.query(members_of(topic_uid, group))))
-        with suppress(Overtaken):  # another has done the same, and a new one may be there
+        with suppress(Overtaken):  # another process did the same, and a new group may exist
             self._table.write([delete(key, when="attribute_exists(deleted_group)")])
 
     @again_if_overtaken
@@ -404,7 +404,7 @@ class DynamoDbIndex(Index):
         self._table.write([put(keyed((pk, member), until_ms=until_ms))])
         members = self._table.query(pk)
         gone = [key_of(each) for each in members if each["until_ms"] <= now_ms]
-        with suppress(Overtaken):  # one came again, or another forgets them
+        with suppress(Overtaken):  # a reader returned, or another process forgets them
             when = "until_ms <= :now"
             self._table.write([delete(key, when=when, now=now_ms) for key in gone[:_FITTING]])
         return [each["sk"] for each in members if each["until_ms"] > now_ms]
@@ -471,7 +471,7 @@ class DynamoDbIndex(Index):
             "SET told_since_ms = :now",
             when="told < next_sequence AND (told_since_ms = :zero OR told_since_ms <= :over "
             "OR told_since_ms > :never)",
-            repeat=False,  # we would take ourselves for another who waits
+            repeat=False,  # it would look like another waiting process
             now=now_ms,
             zero=0,
             over=now_ms - max_latency_ms,
@@ -484,7 +484,7 @@ class DynamoDbIndex(Index):
         return int(head["told_since_ms"]) + max_latency_ms
 
     def end_notice(self, notice: Notice, *, now_ms: int) -> Notice | None:
-        """A condition chooses one of two writes, and an append may come between: so both are tried."""
+        """Tries both writes, of which a condition selects one: an append may come in between."""
         key = head_key(notice.topic_uid, notice.partition)
         change = "SET told = :sequence, told_since_ms = :next"
         ours = {"sequence": notice.sequence, "since": notice.since_ms}
@@ -512,7 +512,7 @@ class DynamoDbIndex(Index):
 
     @again_if_overtaken
     def untell(self, topic_uid: int, partition: int, *, sequence: int) -> None:
-        """As above: a condition chooses one of two writes, and the end of a notice may come between."""
+        """As above: a condition selects one of two writes, and the end of a notice may come in between."""
         key = head_key(topic_uid, partition)
         values = {"sequence": sequence, "zero": 0}
         change = "SET told = :sequence, told_since_ms = :zero"
@@ -531,7 +531,7 @@ class DynamoDbIndex(Index):
     # Upkeep
 
     def sweep(self, names: Sequence[str], *, now_ms: int) -> list[str]:
-        fitting = _fitting(names, _FITTING // 2)  # each with its item among those that are gone
+        fitting = _fitting(names, _FITTING // 2)  # each with its item under `gone`
         parts = (objects.sweep(self._table, part, now_ms=now_ms) for part in fitting)
         return [name for part in parts for name in part]
 
@@ -552,7 +552,7 @@ class DynamoDbIndex(Index):
         if not doomed:
             return 0
         if doomed[0].first_sequence != first:
-            raise Overtaken  # what comes before is not seen yet
+            raise Overtaken  # earlier chunks are not visible yet
         left = _end(doomed[-1])
         change = "SET first_sequence = :left"
         self._table.write(
@@ -583,7 +583,7 @@ class DynamoDbIndex(Index):
         present = [items.chunk(found[key]) for key in keys if key in found]
         if object_key(object_name) in found or _joined(present, first.first_sequence) != list(old):
             return False
-        # It counts as appended when the last of its events was: who asks for a later moment misses none.
+        # It counts as appended when the last of its events was: a start at a later time misses none.
         item = chunk_item(
             new,
             object_name,
@@ -605,12 +605,12 @@ class DynamoDbIndex(Index):
         return objects.unreferenced(self._table, limit)
 
     def forget(self, names: Sequence[str]) -> None:
-        # Each with the list on which it stands, and its item among those that are gone.
+        # Each with its list, and its item under `gone`.
         for part in _fitting(names, _FITTING // 3):
             objects.forget(self._table, part)
 
     def raise_floor(self, floor: str) -> None:
-        """Of new topics first, then of those that there are and of their heads, and only then names are
+        """Raises the floor of new topics first, then of existing ones and their heads; only then names are
         forgotten.
         """
         if self._table.get_one(FLOOR_KEY) is None:
@@ -677,7 +677,7 @@ def _floor_of(item: Item | None) -> Item:
 
 
 def _check_floor(key: Key, seen: Item | None, when: str = "") -> Write:
-    """On the condition that an item has the floor that was seen."""
+    """The condition that an item still has the floor that was read."""
     floor = _floor_of(seen)
     same = "lowest_name = :floor" if floor else "attribute_not_exists(lowest_name)"
     values = {"floor": floor["lowest_name"]} if floor else {}
@@ -699,7 +699,7 @@ def _new_head(key: Key, topic: Item, **ends: int) -> Write:
 
 
 def _advance(key: Key, seen: int, name: str, *, next_sequence: int, appended_ms: int) -> Write:
-    """Gives a partition's next sequences away."""
+    """Assigns the next sequences of a partition."""
     return update(
         key,
         "SET next_sequence = :next_sequence, appended_ms = :appended_ms",
@@ -721,11 +721,11 @@ def _end(chunk: Chunk) -> int:
 
 
 def _joined(chunks: Iterable[Chunk], from_sequence: int) -> list[Chunk]:
-    """Those that end behind a sequence, without what a change under way hides or doubles."""
+    """The chunks that end after a sequence, without those that a concurrent change hides or doubles."""
     joined: list[Chunk] = []
     for chunk in chunks:
         if joined and chunk.first_sequence > _end(joined[-1]):
-            break  # one in between is not seen yet
+            break  # one in between is not visible yet
         if _end(chunk) > (_end(joined[-1]) if joined else from_sequence):
             joined.append(chunk)
     return joined

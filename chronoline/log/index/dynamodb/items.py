@@ -1,6 +1,6 @@
-"""What lies where in the table, and how values are written.
+"""The items of the table: their keys, and how values are written.
 
-| `pk` | `sk` | what |
+| `pk` | `sk` | item |
 | --- | --- | --- |
 | `schema` | `version` | the version of this layout |
 | `topics` | name | a topic |
@@ -17,7 +17,7 @@
 | `floor` | `floor` | names before it are refused unless they are known; `reached` by all heads |
 | `sources#uid` | prefix | the same for the names of one source of keyed appends |
 
-A head, and a cursor, is made by the first who writes it: a topic of 4,096 partitions is two items. A head is
+The first write makes a head, or a cursor: a topic of 4,096 partitions is two items. A head is
 made with the floor of its topic, which is checked in the same transaction. From then on its own floor counts.
 """
 
@@ -80,7 +80,7 @@ def head_key(topic_uid: int, partition: int) -> Key:
 
 
 def headless_key(topic_uid: int) -> Key:
-    """Among the heads of a topic, it says that the topic is deleted."""
+    """An item among the heads of a topic, which marks the topic as deleted."""
     return heads_of(topic_uid), DELETED
 
 

@@ -1,9 +1,8 @@
-"""Objects, counted by the chunks that lie in them.
+"""Objects, with the number of their chunks.
 
-An object's item stays until its name is below a floor: when it was swept its name stays refused, and when
-it was collected it still says what its commit was answered. Those that a change leaves without chunks are
-listed in one item of that change, so that they are found again; those that are gone have an item each under
-`gone`.
+An object's item stays until its name is below a floor: the name of a swept object stays refused, and the
+item of a collected one still has the answer of its commit. A change that leaves objects without chunks
+lists them in one item, by which they are found again; each removed object has an item under `gone`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def claim(name: str, *, refs: int, given: list[int]) -> Write:
 
 
 def settle(item: Item) -> list[int]:
-    """What a commit that was made before was answered."""
+    """The answer of an earlier commit."""
     if not was_committed(item):
         raise ObjectSwept
     return list(item["given"])
@@ -57,7 +56,7 @@ def was_committed(item: Item) -> bool:
 
 @again_if_overtaken
 def sweep(table: Table, names: Sequence[str], *, now_ms: int) -> list[str]:
-    """Refuses those that nobody committed; answers those that are refused. Below the floor all are."""
+    """Refuses the uncommitted names; returns the refused ones. Below the floor all are."""
     found = table.get([FLOOR_KEY, *map(object_key, names)])
     reached = found.pop(FLOOR_KEY, {}).get("reached", "")
     new = {name for name in names if object_key(name) not in found}
@@ -76,11 +75,11 @@ def sweep(table: Table, names: Sequence[str], *, now_ms: int) -> list[str]:
 
 
 def unrefer(table: Table, topic_uid: int, dropped: Sequence[Chunk]) -> list[Write]:
-    """So many chunks less lie in these objects; those in which none is left are listed."""
+    """Subtracts the chunks that these objects lose, and lists the objects without chunks."""
     counts = Counter(chunk.object_name for chunk in dropped)
     found = table.get(map(object_key, counts))
     if len(found) < len(counts):
-        raise Overtaken  # a commit under way, of which the chunk is seen and the object not yet
+        raise Overtaken  # a commit under way: its chunk is visible and its object not yet
     place = garbage_key(topic_uid, dropped[0])
     garbage = set()
     writes = []
@@ -106,7 +105,7 @@ def unreferenced(table: Table, limit: int) -> list[str]:
 
 @again_if_overtaken
 def forget(table: Table, names: Sequence[str]) -> None:
-    """Notes that those in which no chunk lies are gone, and takes them off the lists."""
+    """Marks objects without chunks as gone, and removes them from the lists."""
     found = table.get(map(object_key, names))
     gone: dict[Key, set[str]] = defaultdict(set)
     for name in names:
@@ -115,7 +114,7 @@ def forget(table: Table, names: Sequence[str]) -> None:
             gone[GARBAGE, item["listed"]].add(name)
     lists = table.get(gone)
     if len(lists) < len(gone):
-        raise Overtaken  # another forgets the same
+        raise Overtaken  # another process forgets the same
     writes = [
         update(
             object_key(name),

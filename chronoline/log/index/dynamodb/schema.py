@@ -1,4 +1,4 @@
-"""The table itself: how it is made, and the version of what lies in it."""
+"""The table: its definition, and the version of its layout."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import CreateTableInputTypeDef
 
 VERSION = 2
-"""From 2 on, names of objects have floors, which a program of version 1 would not heed."""
+"""From 2 on, names of objects have floors, which a program of version 1 would ignore."""
 
 
 def table_definition(name: str) -> CreateTableInputTypeDef:
-    """What `CreateTable` is asked for, and what a template says."""
+    """The definition for `CreateTable` and for a template."""
     return {
         "TableName": name,
         "BillingMode": "PAY_PER_REQUEST",
@@ -73,16 +73,18 @@ def check_version(table: Table, name: str) -> None:
     """Refuses a table that is newer, or another program's. An empty one, from a template, is made ours."""
     item = table.get_one(SCHEMA_KEY)
     if item is None and not table.is_empty():
-        item = table.get_one(SCHEMA_KEY)  # another may have made it ours between the two
+        item = table.get_one(SCHEMA_KEY)  # another process may have claimed it in between
         if item is None:
             raise StoreError(f"table {name!r} is another program's; name another")
     if item is None:
-        with suppress(Overtaken):  # another was faster, with the same
+        with suppress(Overtaken):  # another process was faster, with the same version
             table.write([put(keyed(SCHEMA_KEY, version=VERSION), when=NEW)])
     elif item["version"] < VERSION:
         when = "log_id = :log_id" if "log_id" in item else "attribute_not_exists(log_id)"
         values = {"log_id": item["log_id"]} if "log_id" in item else {}
-        with suppress(Overtaken):  # another ties it to its log; it is upgraded the next time
+        with suppress(
+            Overtaken
+        ):  # another process ties it to its log; the next opening upgrades it
             table.write([put(item | {"version": VERSION}, when=when, **values)])
     elif item["version"] > VERSION:
         raise SchemaTooNew(

@@ -1,8 +1,8 @@
 """One DynamoDB table: requests, tries, errors.
 
-The driver tries nothing again by itself: when the answer to a conditional write is lost, a second try meets
-the first, and looks like a refusal. Here a write is repeated where that does not matter, and a transaction
-under its token, by which DynamoDB knows it.
+The driver does not retry by itself: when the answer to a conditional write is lost, a second try meets the
+first, and looks like a refusal. This module repeats a write where that does not matter, and a transaction
+under its token, by which DynamoDB recognizes it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _DECLINED = {
     "ResourceInUseException",
     "TransactionCanceledException",
 }
-# Nothing was done, and it may go better in a moment.
+# Nothing was done; a retry may succeed.
 _BUSY = {
     "ProvisionedThroughputExceededException",
     "RequestLimitExceeded",
@@ -103,7 +103,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class Overtaken(Exception):
-    """Something else is there than what was read before: nothing was written."""
+    """The item has changed since it was read: nothing was written."""
 
 
 class TableMissing(StoreError):
@@ -111,14 +111,14 @@ class TableMissing(StoreError):
 
 
 class _Declined(Exception):
-    """What was asked for does not fit what is there."""
+    """The request does not fit the items of the table."""
 
     def __init__(self, error: ClientError, *, unsure: bool) -> None:
         super().__init__(str(error))
         self.error = error
         self.response = cast("dict[str, Any]", error.response)
         self.unsure = unsure
-        """An earlier try was not answered: it may have been done, and be why this one was not."""
+        """An earlier try was not answered: it may have been done, and be the reason of this refusal."""
 
 
 class Updated(NamedTuple):
@@ -139,7 +139,7 @@ def tries() -> Iterator[None]:
 
 
 def again_if_overtaken(action: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Reads and writes anew whenever another came between the two."""
+    """Repeats reading and writing whenever another process wrote in between."""
 
     @functools.wraps(action)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
@@ -188,7 +188,7 @@ def _parameters(values: dict[str, Any]) -> dict[str, AttributeValueTypeDef]:
 
 
 class Table:
-    """A table and the line to it. Reads are consistent, item by item."""
+    """A table and its client. Reads are consistent, item by item."""
 
     def __init__(self, address: Address, *, client: DynamoDBClient | None = None) -> None:
         self._address = address
@@ -198,7 +198,7 @@ class Table:
         self._closed = False
 
     def get(self, keys: Iterable[Key]) -> dict[Key, Item]:
-        """Those that are there."""
+        """The items of these keys that exist."""
         items: dict[Key, Item] = {}
         wanted = encode_keys(dict.fromkeys(keys))
         while wanted:
@@ -261,7 +261,7 @@ class Table:
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def update(self, key: Key, change: str, *, when: str, repeat: bool, **values: Any) -> Updated:
-        """Changes one item under a condition. Say `repeat` if to do it twice is to do it once."""
+        """Changes one item under a condition. `repeat` says that the change is idempotent."""
         try:
             answer = self._ask(
                 self._client.update_item,
@@ -330,7 +330,7 @@ class Table:
         repeat: bool = True,
         **request: Any,
     ) -> Answer:
-        """Turns the driver's errors into ours, and tries again where that helps."""
+        """Translates the driver's errors into ours, and retries where that helps."""
         self._check_open()
         unanswered: Exception | None = None
         for _ in tries():
