@@ -216,7 +216,7 @@ class DynamoDbIndex(Index):
         self._table.write([delete(key) for key in keys])
 
     def _partitions(self, topic_uid: int) -> range:
-        """The partitions of a topic; none if there is no such topic. They never change: they are read once."""
+        """The partitions of a topic, which never change; none if there is no such topic."""
         if topic_uid not in self._partition_counts:
             item = self._table.get_one(uid_key(topic_uid))
             if item is None:
