@@ -23,7 +23,7 @@ from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.codes import FAILURE_KEY
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import Running, running
-from tests.broker.raw import RawStream, raw_stream
+from tests.broker.raw_streams import RawStream, raw_stream
 from tests.waiting import until
 
 KIB = 1024
@@ -67,7 +67,9 @@ async def _pinging(stream: RawStream) -> AsyncIterator[None]:
     await asyncio.gather(pinging, return_exceptions=True)
 
 
-def test_a_consumer_that_never_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consumer_that_never_reads_is_bounded_and_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(session_module, "_CLOGGED_BYTES", MIB)
     monkeypatch.setattr(subscribing, "_MOST_BYTES", 4 * MIB)
 
@@ -130,7 +132,7 @@ def _pings(topic: Topic, number: int) -> pb.ProducerFrame:
 
 
 @pytest.mark.parametrize("make", [_large, _verbose, _small, _pings])
-def test_a_producer_that_floods(
+def test_flooding_producer_delays_no_other(
     tmp_path: Path, make: Callable[[Topic, int], pb.ProducerFrame]
 ) -> None:
     async def play() -> None:
@@ -153,7 +155,7 @@ def test_a_producer_that_floods(
 
 
 @pytest.mark.parametrize("make", [_verbose, _pings])
-def test_a_producer_that_floods_and_never_reads_is_read_no_further(
+def test_flooding_producer_without_reads_is_not_read(
     tmp_path: Path, make: Callable[[Topic, int], pb.ProducerFrame]
 ) -> None:
     async def play() -> None:
@@ -215,7 +217,7 @@ async def _read(stream: RawStream) -> None:
 # Too many, and too much at once
 
 
-def test_there_are_only_so_many_streams(tmp_path: Path) -> None:
+def test_number_of_streams_is_limited(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(connections=2)
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
@@ -243,7 +245,7 @@ def test_there_are_only_so_many_streams(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_client_for_whom_there_is_no_stream_is_told_so(tmp_path: Path) -> None:
+def test_client_learns_that_streams_are_exhausted(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(connections=1)
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
@@ -256,7 +258,7 @@ def test_a_client_for_whom_there_is_no_stream_is_told_so(tmp_path: Path) -> None
     asyncio.run(play())
 
 
-def test_a_body_that_is_too_large_is_refused_and_the_others_are_done(tmp_path: Path) -> None:
+def test_too_large_body_is_refused_alone(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("jobs", TopicSettings(largest_body_bytes=KIB))
@@ -271,7 +273,7 @@ def test_a_body_that_is_too_large_is_refused_and_the_others_are_done(tmp_path: P
     asyncio.run(play())
 
 
-def test_a_batch_that_is_too_large_changes_nothing_and_the_stream_goes_on(tmp_path: Path) -> None:
+def test_too_large_batch_changes_nothing(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(batch=10)
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
@@ -293,7 +295,7 @@ def test_a_batch_that_is_too_large_changes_nothing_and_the_stream_goes_on(tmp_pa
     asyncio.run(play())
 
 
-def test_a_frame_that_is_too_large_ends_its_stream_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_too_large_frame_ends_only_its_stream(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(frame_bytes=64 * KIB)
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
@@ -317,7 +319,7 @@ def test_a_frame_that_is_too_large_ends_its_stream_and_nothing_is_lost(tmp_path:
     asyncio.run(play())
 
 
-def test_bodies_that_are_too_many_for_one_answer(tmp_path: Path) -> None:
+def test_bodies_beyond_one_answer_are_refused(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(frame_bytes=64 * KIB)
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
@@ -340,7 +342,7 @@ def test_bodies_that_are_too_many_for_one_answer(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_frames_that_are_wide_and_empty(tmp_path: Path) -> None:
+def test_wide_empty_frames_are_refused(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs")

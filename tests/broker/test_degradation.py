@@ -106,7 +106,7 @@ async def scene(path: Path) -> AsyncIterator[Scene]:
 
 
 @pytest.mark.parametrize("kind", _REASONS)
-def test_everybody_says_the_same(
+def test_every_interface_shows_the_same_degradation(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -145,7 +145,7 @@ def test_everybody_says_the_same(
     assert told == ([] if kind == "stopping" else ["not_ready", "ready"])
 
 
-def test_the_log_says_it_though_nobody_asks(
+def test_degradation_is_logged_without_a_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_service, "_UPKEEP_EVERY_S", 0.05)

@@ -231,7 +231,7 @@ def fuzzing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[_Fuzzing
 
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # threads of the pool do
 @pytest.mark.parametrize("stream", _STREAMS)
-def test_frames_of_a_stream(fuzzing: _Fuzzing, stream: str) -> None:
+def test_fuzzed_stream_frames_are_answered(fuzzing: _Fuzzing, stream: str) -> None:
     frame_type, _ = _STREAMS[stream]
     hello = frame_type(hello=pb.Hello(name="fuzzer")).SerializeToString()
     frames_of = st.lists(_bytes(frame_type, fuzzing.topic_uid), max_size=5)
@@ -245,7 +245,7 @@ def test_frames_of_a_stream(fuzzing: _Fuzzing, stream: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # threads of the pool do
-def test_questions(fuzzing: _Fuzzing) -> None:
+def test_fuzzed_requests_are_answered(fuzzing: _Fuzzing) -> None:
     uid = fuzzing.topic_uid
     asked = st.one_of(
         [st.tuples(st.just(name), _bytes(kinds[0], uid)) for name, kinds in _QUESTIONS.items()]
@@ -263,7 +263,7 @@ def test_questions(fuzzing: _Fuzzing) -> None:
 # What once went wrong, or nearly
 
 
-def test_numbers_that_are_too_large(fuzzing: _Fuzzing) -> None:
+def test_too_large_numbers_are_refused(fuzzing: _Fuzzing) -> None:
     uid, most = fuzzing.topic_uid, 2**63 - 1
     pings = [pb.Ping(client_us=each, round_trip_us=most) for each in (most, -most - 1)]
     for ping in pings:
@@ -281,7 +281,7 @@ def test_numbers_that_are_too_large(fuzzing: _Fuzzing) -> None:
         assert failure.code == "invalid_input"
 
 
-def test_frames_that_are_none_and_frames_in_frames(fuzzing: _Fuzzing) -> None:
+def test_malformed_and_nested_frames_are_refused(fuzzing: _Fuzzing) -> None:
     ping = pb.ProducerFrame(ping=pb.Ping())
     for data in (b"\xff", b"\x12\x03\x0a\x01\xff"):  # of the wrong form, and a name that is no text
         (failure,) = _only("failure", fuzzing.produce(data))
@@ -297,7 +297,7 @@ def test_frames_that_are_none_and_frames_in_frames(fuzzing: _Fuzzing) -> None:
     assert failure.code == "invalid_input"
 
 
-def test_questions_that_cannot_be_read_or_name_what_cannot_be(fuzzing: _Fuzzing) -> None:
+def test_malformed_requests_are_refused(fuzzing: _Fuzzing) -> None:
     uid = fuzzing.topic_uid
     for question, asked in {
         "Overseer/GetTopic": b"\x0a\x01\xff",

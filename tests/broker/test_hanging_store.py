@@ -79,7 +79,7 @@ async def _hanging(
 
 
 @pytest.mark.parametrize("asked", ["create", "count"])
-def test_a_node_stops_although_its_store_hangs(asked: str) -> None:
+def test_node_stops_while_its_store_hangs(asked: str) -> None:
     async def play() -> None:
         async with _hanging(asked, patience_s=0.2) as (store, node):
             await node.stop()
@@ -89,7 +89,7 @@ def test_a_node_stops_although_its_store_hangs(asked: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ["create", "count"])
-def test_the_loop_goes_on_while_a_node_that_stops_waits_for_its_store(
+def test_event_loop_runs_while_stop_waits_for_store(
     asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closing = threading.Event()

@@ -6,7 +6,7 @@ from chronoline.broker.store_access import StoreHealth
 from chronoline.core.errors import StoreBusy, StoreFull
 
 
-def test_a_refusal_is_told_until_a_change_is_taken() -> None:
+def test_refusal_is_reported_until_a_change_succeeds() -> None:
     health = StoreHealth(lambda: 100.0)
     assert health.refusal == ""
     for _ in range(3):
@@ -16,7 +16,7 @@ def test_a_refusal_is_told_until_a_change_is_taken() -> None:
     assert health.refusal == ""
 
 
-def test_a_refusal_is_not_told_for_ever_when_nobody_tries_again() -> None:
+def test_refusal_expires_without_new_attempts() -> None:
     """Else a node that is sent no more requests because of it would never be ready again."""
     now_s = 100.0
     health = StoreHealth(lambda: now_s)

@@ -99,7 +99,7 @@ _COUNTED_AS = {
         ("ack", True),
     ],
 )
-def test_a_node_goes_on_after_a_fault_that_nobody_foresaw(
+def test_node_continues_after_an_unexpected_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
 ) -> None:
     monkeypatch.setattr(broker_service, "_UPKEEP_EVERY_S", 0.1)

@@ -82,7 +82,7 @@ async def _metrics(broker: BrokerProcess) -> str:
         return (await http.get("/metrics")).text
 
 
-def test_a_clock_that_jumps_away_from_postgresqls_stops_the_broker_until_it_is_right(
+def test_clock_jump_away_from_postgres_pauses_broker(
     wall: FakeTime, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     url = postgres_server.create_database("clocks")
@@ -146,9 +146,7 @@ def test_a_clock_that_jumps_away_from_postgresqls_stops_the_broker_until_it_is_r
 # On SQLite, where the machine's clock is the only one
 
 
-def test_a_clock_that_jumps_on_the_brokers_own_machine_is_followed(
-    wall: FakeTime, tmp_path: Path
-) -> None:
+def test_clock_jump_on_sqlite_is_followed(wall: FakeTime, tmp_path: Path) -> None:
     history, sent_ms = History(), dict[str, float]()
     moves: list[tuple[float, int]] = [(0.0, 0)]
 

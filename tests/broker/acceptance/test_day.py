@@ -20,8 +20,8 @@ from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
 from chronoline.testing import ManualClock
 from chronoline.testing.postgres import PostgresServer
-from tests.broker.acceptance.lives import LEASE_MS, MINUTE_MS, Life, Lives
-from tests.broker.acceptance.made_up import MadeUpBroker
+from tests.broker.acceptance.message_lives import LEASE_MS, MINUTE_MS, Life, Lives
+from tests.broker.acceptance.simulated_node import SimulatedNode
 from tests.waiting import until
 
 _TOPIC = "day"
@@ -57,7 +57,7 @@ class Change:
 class Day:
     """One broker, its producer and its consumers, from midnight to midnight."""
 
-    def __init__(self, broker: MadeUpBroker, *, messages: int, seed: int) -> None:
+    def __init__(self, broker: SimulatedNode, *, messages: int, seed: int) -> None:
         self._broker = broker
         self._clock = broker.clock
         self._chance = random.Random(seed)
@@ -253,7 +253,7 @@ def _moment(ms: int) -> datetime:
 
 
 def _play(url: str, monkeypatch: pytest.MonkeyPatch, *, messages: int, seed: int) -> None:
-    day = Day(MadeUpBroker(url, ManualClock(), monkeypatch), messages=messages, seed=seed)
+    day = Day(SimulatedNode(url, ManualClock(), monkeypatch), messages=messages, seed=seed)
     asyncio.run(day.live_through())
     lives = day.lives
     assert len(lives.lives) == messages

@@ -60,7 +60,7 @@ class RawPoll:
         return dict(json.loads(await self._reader.readexactly(size)))
 
 
-def test_a_poll_is_answered_at_the_due_and_not_before(tmp_path: Path) -> None:
+def test_poll_is_answered_at_the_due(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -76,7 +76,7 @@ def test_a_poll_is_answered_at_the_due_and_not_before(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_consumer_may_poll_several_topics(tmp_path: Path) -> None:
+def test_consumer_polls_several_topics_in_turn(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -89,7 +89,7 @@ def test_a_consumer_may_poll_several_topics(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poll_without_messages_is_answered_when_its_time_is_over(tmp_path: Path) -> None:
+def test_empty_poll_is_answered_after_its_wait(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -103,7 +103,7 @@ def test_a_poll_without_messages_is_answered_when_its_time_is_over(tmp_path: Pat
     asyncio.run(play())
 
 
-def test_a_poll_is_woken_by_a_message_that_comes_meanwhile(tmp_path: Path) -> None:
+def test_new_message_wakes_a_poll(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -114,7 +114,7 @@ def test_a_poll_is_woken_by_a_message_that_comes_meanwhile(tmp_path: Path) -> No
     asyncio.run(play())
 
 
-def test_a_consumer_may_poll_several_topics_at_once(tmp_path: Path) -> None:
+def test_consumer_polls_several_topics_at_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -127,7 +127,7 @@ def test_a_consumer_may_poll_several_topics_at_once(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poll_hands_over_no_more_than_it_asked_for_and_in_order(tmp_path: Path) -> None:
+def test_poll_respects_its_limit_and_the_order(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -143,7 +143,7 @@ def test_a_poll_hands_over_no_more_than_it_asked_for_and_in_order(tmp_path: Path
     asyncio.run(play())
 
 
-def test_an_answer_is_not_larger_than_a_frame(tmp_path: Path) -> None:
+def test_answer_fits_into_a_frame(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(frame_bytes=64 * 1024)
         async with serving(tmp_path, limits=limits) as served:
@@ -161,7 +161,7 @@ def test_an_answer_is_not_larger_than_a_frame(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_one_consumer_polls_once_at_a_time(tmp_path: Path) -> None:
+def test_consumer_has_one_poll_at_a_time(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served, served.client() as client:
             await served.create_topic()
@@ -182,7 +182,7 @@ def test_one_consumer_polls_once_at_a_time(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_what_was_reserved_for_a_client_that_went_away_is_given_back(tmp_path: Path) -> None:
+def test_reservation_of_a_lost_client_is_returned(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -197,7 +197,7 @@ def test_what_was_reserved_for_a_client_that_went_away_is_given_back(tmp_path: P
     asyncio.run(play())
 
 
-def test_what_was_pushed_and_not_written_is_given_back(tmp_path: Path) -> None:
+def test_unwritten_push_is_returned(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -216,7 +216,7 @@ def test_what_was_pushed_and_not_written_is_given_back(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poller_keeps_its_share_for_a_window(tmp_path: Path) -> None:
+def test_poller_keeps_its_share_for_a_window(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(window_ms=HOUR_MS)
@@ -230,7 +230,7 @@ def test_a_poller_keeps_its_share_for_a_window(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poller_that_does_not_come_back_leaves_its_share_to_others(tmp_path: Path) -> None:
+def test_absent_poller_loses_its_share(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(window_ms=100)
@@ -243,7 +243,7 @@ def test_a_poller_that_does_not_come_back_leaves_its_share_to_others(tmp_path: P
     asyncio.run(play())
 
 
-def test_polls_without_a_name_are_one_consumer_together(tmp_path: Path) -> None:
+def test_unnamed_polls_are_one_consumer(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(window_ms=HOUR_MS)
@@ -265,7 +265,7 @@ def test_polls_without_a_name_are_one_consumer_together(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_the_first_to_wait_is_the_first_to_be_served(tmp_path: Path) -> None:
+def test_longest_waiting_poll_is_served_first(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -281,7 +281,7 @@ def test_the_first_to_wait_is_the_first_to_be_served(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poll_that_breaks_off_does_not_disturb_others_of_its_consumer(tmp_path: Path) -> None:
+def test_aborted_poll_leaves_other_polls_alone(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -294,7 +294,7 @@ def test_a_poll_that_breaks_off_does_not_disturb_others_of_its_consumer(tmp_path
     asyncio.run(play())
 
 
-def test_leases_stay_valid_while_their_consumer_polls_again_later(tmp_path: Path) -> None:
+def test_leases_stay_valid_between_polls(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(window_ms=50)
@@ -314,7 +314,7 @@ def test_leases_stay_valid_while_their_consumer_polls_again_later(tmp_path: Path
     asyncio.run(play())
 
 
-def test_a_consumer_that_was_started_anew_gets_its_live_leases_first(tmp_path: Path) -> None:
+def test_restarted_consumer_gets_its_live_leases_first(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -363,7 +363,7 @@ def test_pollers_and_streams_share_a_topic(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_who_waits_is_answered_when_the_broker_stops(
+def test_waiting_poll_is_answered_when_the_broker_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = Poll.wait
@@ -382,7 +382,7 @@ def test_who_waits_is_answered_when_the_broker_stops(
     asyncio.run(play())
 
 
-def test_who_waits_is_told_when_the_topic_is_dropped(tmp_path: Path) -> None:
+def test_waiting_poll_ends_when_the_topic_is_dropped(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -393,7 +393,7 @@ def test_who_waits_is_told_when_the_topic_is_dropped(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_there_are_only_so_many_pollers(tmp_path: Path) -> None:
+def test_number_of_pollers_is_limited(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(connections=2)) as served:
             await served.create_topic()
@@ -415,7 +415,7 @@ def test_there_are_only_so_many_pollers(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poller_that_has_live_leases_does_not_make_room(tmp_path: Path) -> None:
+def test_poller_with_live_leases_is_not_evicted(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(connections=2)) as served:
             await served.create_topic()
@@ -455,7 +455,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_poll_that_makes_no_sense_is_told_so(tmp_path: Path) -> None:
+def test_bad_poll_is_refused(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -490,7 +490,7 @@ class Slow:
         return found
 
 
-def test_a_message_that_comes_while_the_broker_looks_is_not_passed_over(tmp_path: Path) -> None:
+def test_message_created_during_a_query_is_served(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             slow: Any = Slow(store)

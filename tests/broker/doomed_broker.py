@@ -1,6 +1,6 @@
-"""A broker in a process of its own that kills itself at a moment that is named.
+"""A broker process that kills itself at a chosen moment.
 
-`python -m tests.broker.dying FOLDER WHERE`; it prints the port at which it listens.
+`python -m tests.broker.doomed_broker FOLDER WHERE` prints the port that it listens on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def die(*_: object) -> NoReturn:
 
 
 def _around(method: str, *, after: bool, of: str | None = None) -> None:
-    """Dies when this method of the carrier is called: before it is carried out, or after."""
+    """Make this method of the carrier kill the process, before or after it runs."""
     carry_out: Callable[..., Awaitable[Any]] = getattr(Carrier, method)
 
     async def doomed(carrier: Carrier, *given: Any, **named: Any) -> Any:
@@ -56,8 +56,8 @@ WHERE: dict[str, Callable[[], None]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
-    """A broker that will die."""
+class DoomedBroker:
+    """A running broker process that will kill itself."""
 
     process: subprocess.Popen[str]
     port: int
@@ -66,18 +66,18 @@ class Doomed:
         return AsyncClient(f"127.0.0.1:{self.port}", **given)
 
     async def died(self) -> None:
-        """Waits until it has."""
+        """Wait until the process is killed."""
         assert await asyncio.to_thread(self.process.wait, 60) == -signal.SIGKILL
 
 
 @asynccontextmanager
-async def doomed(folder: Path, where: str) -> AsyncIterator[Doomed]:
-    """On the store of a folder, as `running` is: another can go on with it, at the same port."""
-    command = [sys.executable, "-m", "tests.broker.dying", str(folder), where]
+async def doomed_broker(folder: Path, where: str) -> AsyncIterator[DoomedBroker]:
+    """Start the process on the store of a folder; `running` can continue with the same store and port."""
+    command = [sys.executable, "-m", "tests.broker.doomed_broker", str(folder), where]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield Doomed(process, int(await asyncio.to_thread(process.stdout.readline)))
+            yield DoomedBroker(process, int(await asyncio.to_thread(process.stdout.readline)))
         finally:
             process.kill()
 

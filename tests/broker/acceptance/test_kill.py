@@ -66,7 +66,7 @@ async def _handed(history: History, ids: Sequence[str], count: int) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_broker_that_is_killed_loses_nothing_and_leases_nothing_twice(
+def test_killed_broker_loses_nothing_and_leases_once(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
@@ -105,7 +105,7 @@ def test_a_broker_that_is_killed_loses_nothing_and_leases_nothing_twice(
     asyncio.run(play())
 
 
-def test_a_consumer_that_was_frozen_past_its_lease_is_refused(tmp_path: Path) -> None:
+def test_consumer_frozen_past_its_lease_is_refused(tmp_path: Path) -> None:
     async def play() -> None:
         quick = ("limits.ping_interval_ms=100", "limits.ping_timeout_ms=1000")
         async with (
@@ -134,7 +134,7 @@ def test_a_consumer_that_was_frozen_past_its_lease_is_refused(tmp_path: Path) ->
     asyncio.run(play())
 
 
-def test_a_consumer_whose_hands_are_full_leaves_its_share_to_others(tmp_path: Path) -> None:
+def test_full_consumer_leaves_its_share_to_others(tmp_path: Path) -> None:
     async def play() -> None:
         async with broker_process(tmp_path) as broker, AsyncClient(broker.address) as client:
             await client.create_topic("work", TopicSettings(window_ms=100))
@@ -156,7 +156,7 @@ def test_a_consumer_whose_hands_are_full_leaves_its_share_to_others(tmp_path: Pa
     asyncio.run(play())
 
 
-def test_a_consumer_that_returns_gets_its_live_leases_under_new_versions(tmp_path: Path) -> None:
+def test_returning_consumer_gets_its_leases_under_new_versions(tmp_path: Path) -> None:
     async def play() -> None:
         async with broker_process(tmp_path) as broker:
             twin = AsyncClient(broker.address)
@@ -176,7 +176,7 @@ def test_a_consumer_that_returns_gets_its_live_leases_under_new_versions(tmp_pat
     asyncio.run(play())
 
 
-def test_a_broker_that_is_told_to_stop_answers_what_is_under_way_and_exits_with_0(
+def test_sigterm_answers_pending_requests_and_exits_with_0(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:

@@ -20,9 +20,9 @@ from chronoline.broker.subscription import Subscription
 from chronoline.client.aio import ToSend
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
-from tests.broker.gated import running_gated
+from tests.broker.gated_store import running_gated
 from tests.broker.nodes import Running, running
-from tests.broker.raw import RawConsumer, RawStream, raw_consumer
+from tests.broker.raw_streams import RawConsumer, RawStream, raw_consumer
 from tests.waiting import until
 
 KIB = 1024
@@ -56,7 +56,7 @@ async def _frames(topic: Topic) -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_one_that_is_cancelled_twice_leaves_no_subscription(tmp_path: Path, turns: int) -> None:
+def test_stream_cancelled_twice_leaves_no_subscription(tmp_path: Path, turns: int) -> None:
     async def write(_: bytes) -> None:
         """It reads everything."""
 
@@ -77,9 +77,7 @@ def test_one_that_is_cancelled_twice_leaves_no_subscription(tmp_path: Path, turn
     asyncio.run(play())
 
 
-def test_what_can_not_be_put_any_more_is_not_leased(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_outbox_stops_new_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "_CLOGGED_BYTES", 256 * KIB)
 
     async def play() -> None:
@@ -107,7 +105,7 @@ def _is_clogged(broker: Running) -> bool:
 # By another that has its name
 
 
-def test_one_that_is_replaced_while_it_subscribes_is_not_in_the_way(tmp_path: Path) -> None:
+def test_replaced_subscribe_does_not_block_its_successor(tmp_path: Path) -> None:
     async def play() -> None:
         async with (
             running_gated(tmp_path, "resume") as (broker, store),
@@ -148,7 +146,7 @@ def _other_than(before: Subscription, now: list[Subscription]) -> bool:
 # By the broker
 
 
-def test_while_the_broker_stops_nothing_more_is_leased_and_what_is_under_way_is_answered(
+def test_stopping_broker_answers_requests_and_leases_nothing(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
@@ -184,7 +182,7 @@ async def _ack(consumer: RawConsumer, topic: Topic, delivery: pb.Delivery) -> No
     await consumer.say(ack=pb.AckBatch(topic_uid=topic.uid, leases=[lease]), seq=7)
 
 
-def test_a_client_that_does_not_read_finds_the_end_when_it_does(
+def test_client_that_reads_late_finds_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "_CLOGGED_BYTES", 256 * KIB)
@@ -206,7 +204,7 @@ def test_a_client_that_does_not_read_finds_the_end_when_it_does(
     asyncio.run(play())
 
 
-def test_a_token_that_is_revoked_ends_its_streams_and_no_others(tmp_path: Path) -> None:
+def test_revoked_token_ends_only_its_streams(tmp_path: Path) -> None:
     async def play() -> None:
         tokens = Tokens(tmp_path / "tokens.json")
         keys = {name: tokens.create(name) for name in ("one", "other")}
@@ -233,7 +231,7 @@ def test_a_token_that_is_revoked_ends_its_streams_and_no_others(tmp_path: Path) 
     asyncio.run(play())
 
 
-def test_tokens_that_can_not_be_read_end_no_stream(tmp_path: Path) -> None:
+def test_unreadable_tokens_end_no_stream(tmp_path: Path) -> None:
     async def play() -> None:
         file = tmp_path / "tokens.json"
         tokens = Tokens(file)
@@ -256,7 +254,7 @@ def test_tokens_that_can_not_be_read_end_no_stream(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_one_that_only_pings_and_never_says_hello_is_ended(tmp_path: Path) -> None:
+def test_stream_without_hello_is_ended(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(ping_timeout_ms=500)
         async with (

@@ -76,7 +76,7 @@ def _make(store: Any, largest_bytes: int, body_bytes: int, count: int) -> tuple[
     [(16, 4), (32, 2), (0, 100)],
     ids=["4 fit", "2 fit", "all are empty"],
 )
-def test_no_more_are_read_at_once_than_fit_into_an_answer(
+def test_bodies_read_at_once_fit_into_an_answer(
     tmp_path: Path, largest_kib: int, at_once: int
 ) -> None:
     async def play() -> None:
@@ -95,7 +95,7 @@ def test_no_more_are_read_at_once_than_fit_into_an_answer(
     asyncio.run(play())
 
 
-def test_only_so_many_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_body_readers_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answering, "_READERS", 1)
 
     async def play() -> None:

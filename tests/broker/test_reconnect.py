@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.broker.nodes import running
-from tests.broker.raw import raw_consumer
+from tests.broker.raw_streams import raw_consumer
 
 
 @pytest.mark.parametrize("changed", [False, True], ids=["unchanged", "changed by another"])
-def test_what_it_holds_is_kept_unless_it_was_in_other_hands(tmp_path: Path, changed: bool) -> None:
+def test_reconnected_consumer_keeps_its_unchanged_leases(tmp_path: Path, changed: bool) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs")
@@ -35,7 +35,7 @@ def test_what_it_holds_is_kept_unless_it_was_in_other_hands(tmp_path: Path, chan
     asyncio.run(play())
 
 
-def test_one_that_was_replaced_and_missed_it_is_told_when_it_connects_anew(tmp_path: Path) -> None:
+def test_replaced_consumer_is_refused_when_it_reconnects(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs")
@@ -57,7 +57,7 @@ def test_one_that_was_replaced_and_missed_it_is_told_when_it_connects_anew(tmp_p
     asyncio.run(play())
 
 
-def test_one_that_connects_anew_under_its_instance_is_let_in(tmp_path: Path) -> None:
+def test_same_instance_may_reconnect(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker:
             for _ in range(3):
@@ -75,7 +75,7 @@ def test_one_that_connects_anew_under_its_instance_is_let_in(tmp_path: Path) -> 
     asyncio.run(play())
 
 
-def test_what_was_taken_and_not_begun_comes_again_as_it_was(tmp_path: Path) -> None:
+def test_unreserved_message_comes_back_unchanged(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs")

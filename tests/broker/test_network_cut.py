@@ -15,8 +15,8 @@ from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import Refused
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
-from tests.broker.cut_off import Way, way_to
 from tests.broker.nodes import running
+from tests.broker.tcp_proxy import TcpProxy, tcp_proxy
 from tests.waiting import until
 
 _OVER = (Refusal.LAPSED, Refusal.NOT_HOLDER, Refusal.STALE)
@@ -26,7 +26,7 @@ _OVER = (Refusal.LAPSED, Refusal.NOT_HOLDER, Refusal.STALE)
 class _Scene:
     """A consumer holds two messages, and its way to the broker is cut."""
 
-    way: Way
+    way: TcpProxy
     near: AsyncClient
     """One that reaches the broker all the time."""
     acking: asyncio.Task[None]
@@ -42,7 +42,7 @@ async def _cut_off(folder: Path, *, lease_s: float) -> AsyncIterator[_Scene]:
     async with (
         running(folder) as broker,
         broker.client() as near,
-        way_to(broker.address) as way,
+        tcp_proxy(broker.address) as way,
         AsyncClient(way.address) as far,
     ):
         await near.create_topic("jobs", TopicSettings(window_ms=100))
@@ -57,7 +57,7 @@ async def _cut_off(folder: Path, *, lease_s: float) -> AsyncIterator[_Scene]:
         yield _Scene(way, near, acking, extending, held, versions)
 
 
-def test_an_ack_and_an_extend_that_reach_the_broker_late_and_within_the_lease(
+def test_late_ack_and_extend_within_the_lease_are_done(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
@@ -75,7 +75,7 @@ def test_an_ack_and_an_extend_that_reach_the_broker_late_and_within_the_lease(
     asyncio.run(play())
 
 
-def test_an_ack_and_an_extend_that_do_not_reach_the_broker_within_the_lease(
+def test_ack_and_extend_after_the_lease_are_refused(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
