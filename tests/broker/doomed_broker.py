@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 from chronoline.broker.carrier import Carrier
 from chronoline.broker.grpc.consumer_stream import ConsumerSession
 from chronoline.client.aio import AsyncClient
+from chronoline.core.change import Change
+from chronoline.core.permissions import Operation
 from tests.broker.nodes import running
 
 ROOT = Path(__file__).parents[2]
@@ -29,29 +31,43 @@ def die(*_: object) -> NoReturn:
     raise AssertionError("a process that was killed goes on")
 
 
-def _around(method: str, *, after: bool, of: str | None = None) -> None:
-    """Make this method of the carrier kill the process, before or after it runs."""
-    carry_out: Callable[..., Awaitable[Any]] = getattr(Carrier, method)
+def _around_create(*, after: bool) -> None:
+    """Make a create kill the process, before or after it runs."""
+    create: Callable[..., Awaitable[Any]] = Carrier.create
 
     async def doomed(carrier: Carrier, *given: Any, **named: Any) -> Any:
-        if of is not None and given[0] != of:
-            return await carry_out(carrier, *given, **named)
         if after:
-            await carry_out(carrier, *given, **named)
+            await create(carrier, *given, **named)
         die()
 
-    setattr(Carrier, method, doomed)
+    setattr(Carrier, "create", doomed)  # noqa: B010 - mypy refuses the assignment to a method
+
+
+def _around_change(operation: Operation, *, after: bool) -> None:
+    """Make a change with this operation kill the process, before or after it runs."""
+    change: Callable[..., Awaitable[Any]] = Carrier.change
+
+    async def doomed(
+        carrier: Carrier, topic_uid: int, changes: Sequence[Change], **named: Any
+    ) -> Any:
+        if changes[0].operation is not operation:
+            return await change(carrier, topic_uid, changes, **named)
+        if after:
+            await change(carrier, topic_uid, changes, **named)
+        die()
+
+    setattr(Carrier, "change", doomed)  # noqa: B010 - mypy refuses the assignment to a method
 
 
 WHERE: dict[str, Callable[[], None]] = {
     "push": lambda: setattr(ConsumerSession, "push", die),
-    "create before": lambda: _around("create", after=False),
-    "create after": lambda: _around("create", after=True),
-    "ack before": lambda: _around("ack", after=False),
-    "ack after": lambda: _around("ack", after=True),
-    "extend before": lambda: _around("move", after=False, of="extend"),
-    "extend after": lambda: _around("move", after=True, of="extend"),
-    "retry after": lambda: _around("move", after=True, of="retry"),
+    "create before": lambda: _around_create(after=False),
+    "create after": lambda: _around_create(after=True),
+    "ack before": lambda: _around_change(Operation.ACK, after=False),
+    "ack after": lambda: _around_change(Operation.ACK, after=True),
+    "extend before": lambda: _around_change(Operation.EXTEND, after=False),
+    "extend after": lambda: _around_change(Operation.EXTEND, after=True),
+    "retry after": lambda: _around_change(Operation.RETRY, after=True),
 }
 
 
