@@ -1,4 +1,4 @@
-"""Reading bodies takes as much memory as an answer may have, however many are asked for."""
+"""Reading bodies takes no more memory than one answer, for any number of ids."""
 
 from __future__ import annotations
 

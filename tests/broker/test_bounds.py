@@ -1,4 +1,4 @@
-"""Bounds: who does not read, floods, or sends too much at once hurts itself only."""
+"""Limits: a client that does not read, floods, or sends too much affects only itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _session(broker: Running, name: str) -> Session[Any, Any] | None:
 
 
 async def _drain(client: AsyncClient, topic: str, count: int) -> set[str]:
-    """Takes so many messages, and acks them."""
+    """Consume and ack `count` messages."""
     came: set[str] = set()
     leases = client.consume(topic, consumer="good")
     async with asyncio.timeout(60):
@@ -54,7 +54,7 @@ async def _drain(client: AsyncClient, topic: str, count: int) -> set[str]:
 
 @asynccontextmanager
 async def _pinging(stream: RawStream) -> AsyncIterator[None]:
-    """It is not silent: only that it does not read can be held against it."""
+    """Send pings, so that the stream ends only because it does not read."""
 
     async def ping() -> None:
         while True:
@@ -93,7 +93,7 @@ def test_consumer_that_never_reads_is_bounded_and_disconnected(
                     return _session(broker, "deaf") is None
 
                 await until(is_ended)
-                # What was reserved at once, and what was put into the outbox before that was full.
+                # One reservation, and the frames in the outbox until it was full.
                 assert most_bytes <= (4 + 1) * MIB
                 assert await draining == ids  # its own too, after their leases
 
@@ -101,7 +101,7 @@ def test_consumer_that_never_reads_is_bounded_and_disconnected(
 
 
 def _held_bytes(broker: Running) -> int:
-    """What the broker has in its hands for the consumer that does not read."""
+    """The bytes that the broker holds for the consumer that does not read."""
     session = _session(broker, "deaf")
     agendas = [each.agenda for each in broker.subscriptions if each.name == "deaf"]
     return sum(each.held_bytes for each in agendas) + (session.outbox._bytes if session else 0)
@@ -312,7 +312,7 @@ def test_too_large_frame_ends_only_its_stream(tmp_path: Path) -> None:
                     await stream.hears("outcomes")
                 assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert (await client.count("jobs")).total == 1
-            # What is larger than a frame altogether comes and goes in several.
+            # A batch larger than a frame travels in several frames.
             await client.send_many("jobs", [ToSend(body=bytes(30 * KIB)) for _ in range(60)])
             assert len(await _drain(client, "jobs", 61)) == 61
 

@@ -1,4 +1,4 @@
-"""The broker's stamps: a clock that was set back is noticed, and reading it is not taken for that."""
+"""The broker's time stamps: a moved clock starts a new epoch, an interrupted reading does not."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _HERE_US = 1_700_000_000_000_000
 
 
 class _Machine:
-    """Its clock, and the one that only counts. Who reads one of them may be interrupted after that."""
+    """A machine with a wall clock and a monotonic clock; a reading can be interrupted."""
 
     def __init__(self) -> None:
         self.passed_us = 0
         self.moved_us = 0
         self.interrupted_us = 0
-        """For so long after the next reading."""
+        """The length of an interruption after the next reading."""
 
     def wall_us(self) -> int:
         return self._read(_HERE_US + self.passed_us + self.moved_us)

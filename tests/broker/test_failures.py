@@ -1,6 +1,6 @@
-"""Seed 000's list of failures, ☑ and ☒: what happens here in each. `docs/delivery.md` is the table.
+"""The list of failures in `docs/delivery.md`: one test for each.
 
-Brokers and consumers die by SIGKILL in processes of their own, at the moment that is meant.
+Brokers and consumers are processes that die by SIGKILL at a chosen moment.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_extend_is_repeated_after_a_short_broker_failure(tmp_path: Path, where: 
             extending = asyncio.ensure_future(lease.extend(60))
             await dying.died()
             async with running(tmp_path, dying.port):
-                await extending  # it was asked again
+                await extending  # the SDK repeats it
                 assert not lease.is_lost
                 assert lease.version > version
                 await lease.ack()
@@ -124,7 +124,7 @@ def test_extend_fails_when_broker_outage_outlasts_lease(tmp_path: Path) -> None:
                     await extending
                 with pytest.raises((Refused, OutcomeUnknown)):
                     await lease.ack()
-                again = await consumer.next()  # to whoever is there
+                again = await consumer.next()  # to any consumer
                 assert (again.id, again.redelivered) == ("a", True)
                 assert again.version > lease.version
                 await again.ack()
@@ -140,7 +140,7 @@ def test_ack_is_repeated_after_a_short_broker_failure(tmp_path: Path) -> None:
             acking = asyncio.ensure_future(lease.ack())
             await dying.died()
             async with running(tmp_path, dying.port):
-                await acking  # it was asked again
+                await acking  # the SDK repeats it
                 assert (await client.count("jobs")).total == 0
 
     asyncio.run(play())
@@ -158,7 +158,7 @@ def test_ack_fails_when_broker_outage_outlasts_lease(tmp_path: Path) -> None:
                 with pytest.raises((Refused, OutcomeUnknown)):
                     await acking
                 assert lease.is_lost
-                again = await consumer.next()  # to whoever is there
+                again = await consumer.next()  # to any consumer
                 assert (again.id, again.redelivered) == ("a", True)
                 await again.ack()
 

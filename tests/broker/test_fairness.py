@@ -18,7 +18,7 @@ from tests.broker.http.served import Served, serving
 from tests.waiting import until
 
 _OVERDUE = 20_000
-"""So many that all of the others are sent and come, one after the other, before half of them are done."""
+"""Enough messages that all of the other topic arrive, one by one, before half of these are done."""
 _BATCH = 10_000
 _OTHERS = 6
 _PREFETCH = 1_000

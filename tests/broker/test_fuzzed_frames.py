@@ -1,4 +1,4 @@
-"""Nonsense on the wire: it is answered as invalid input, on a stream that goes on, and hurts nobody else."""
+"""Malformed frames are answered as invalid input; the stream continues, and other clients are unaffected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _QUESTIONS: dict[str, tuple[Any, Any]] = {
     "Carrier/Discard": (pb.DiscardRequest, pb.Outcomes),
 }
 
-# What is sent
+# Requests
 
 _NUMBERS = [0, 1, -1, 9, 10_001, 2**31, MAX_TIME_MS, MAX_TIME_MS + 1, 2**63 - 1, -(2**63)]
 _TEXTS = ["", "a", "b", "fuzzed", "\0", "a\0b", "ü\u2028", "x" * 513, "\U0010ffff" * 128]
@@ -112,7 +112,7 @@ def _flipped(data: bytes, place: int, bits: int) -> bytes:
     return data[:place] + bytes(each ^ bits for each in data[place : place + 1]) + data[place + 1 :]
 
 
-# What is answered
+# Answers
 
 
 def _check(failure: pb.Failure) -> None:
@@ -123,7 +123,7 @@ def _check(failure: pb.Failure) -> None:
 
 
 async def _say(address: str, stream: str, frames: Sequence[bytes]) -> list[Any]:
-    """What is answered to these frames, and a ping behind them, on a stream that goes on to its end."""
+    """Send frames and a final ping on one stream; returns all replies."""
     frame_type, reply_type = _STREAMS[stream]
     ping = frame_type(ping=pb.Ping(sent_us=_LAST_US)).SerializeToString()
     async with aio.insecure_channel(address) as channel:
@@ -192,12 +192,12 @@ class _Fuzzing:
             return self._runner.run(work)
 
     def produce(self, frame: pb.ProducerFrame | bytes) -> list[Any]:
-        """What is answered to a producer's frame."""
+        """Send a producer's frame; returns the replies."""
         hello = pb.ProducerFrame(hello=pb.Hello(name="p"))
         return self.run(_say(self.address, "Produce", [_packed(hello), _packed(frame)]))
 
     def consume(self, frame: pb.ConsumerFrame | bytes) -> list[Any]:
-        """What is answered to a consumer's frame."""
+        """Send a consumer's frame; returns the replies."""
         hello = pb.ConsumerFrame(hello=pb.Hello(name="c"))
         return self.run(_say(self.address, "Consume", [_packed(hello), _packed(frame)]))
 
@@ -260,7 +260,7 @@ def test_fuzzed_requests_are_answered(fuzzing: _Fuzzing) -> None:
     fuzz()
 
 
-# What once went wrong, or nearly
+# Regressions
 
 
 def test_too_large_numbers_are_refused(fuzzing: _Fuzzing) -> None:

@@ -1,4 +1,4 @@
-"""A store that answers and takes no changes is told of."""
+"""Health reports a store that answers queries and refuses changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_refusal_is_reported_until_a_change_succeeds() -> None:
 
 
 def test_refusal_expires_without_new_attempts() -> None:
-    """Else a node that is sent no more requests because of it would never be ready again."""
+    """Without expiry, a node that gets no requests would never be ready again."""
     now_s = 100.0
     health = StoreHealth(lambda: now_s)
     health.refused(StoreBusy("another process writes"))

@@ -1,4 +1,4 @@
-"""A node that stops waits for what is under way, and for nothing else."""
+"""A stopping node waits only for work under way."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ async def _settle_all(served: Served) -> None:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Sample]:
-    """What a node shows that has done a bit of everything."""
+    """The metrics of a node after one operation of each kind."""
 
     async def play() -> list[Sample]:
         folder = tmp_path_factory.mktemp("node")

@@ -1,4 +1,4 @@
-"""A consumer that has finished, and whose words do not reach the broker."""
+"""A consumer whose ack and extend do not reach the broker."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _OVER = (Refusal.LAPSED, Refusal.NOT_HOLDER, Refusal.STALE)
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """A consumer holds two messages, and its way to the broker is cut."""
+    """A consumer holds two messages, and its connection to the broker is cut."""
 
     way: TcpProxy
     near: AsyncClient
-    """One that reaches the broker all the time."""
+    """A client with a working connection."""
     acking: asyncio.Task[None]
     extending: asyncio.Task[None]
     held: dict[str, AsyncLease]
-    """The one that is acked, and the one that is extended; as they were handed over."""
+    """The lease to ack and the lease to extend, by id."""
     versions: dict[str, int]
 
 
 @asynccontextmanager
 async def _cut_off(folder: Path, *, lease_s: float) -> AsyncIterator[_Scene]:
-    """It has finished one message and goes on with another; it says so, and nobody hears it."""
+    """The consumer acks one message and extends another while the connection is cut."""
     async with (
         running(folder) as broker,
         broker.client() as near,

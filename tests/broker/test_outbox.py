@@ -1,4 +1,4 @@
-"""What waits to be written: how much travels together, and when it is too much."""
+"""The outbox: the size of a write, and the limit of waiting frames."""
 
 from __future__ import annotations
 

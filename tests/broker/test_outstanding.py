@@ -1,4 +1,4 @@
-"""What a broker knows of the leases that it gave out, when things go wrong on the way."""
+"""The broker's record of its leases, after lost answers and refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _as_lease(lease: AsyncLease, consumer: str) -> Lease:
 
 @pytest.mark.parametrize("what", ["release too soon", "ack of an older version"])
 def test_lease_stays_known_after_a_refused_settlement(tmp_path: Path, what: str) -> None:
-    """Else it passes for one of an unanswered reservation, and is given to somebody else."""
+    """Otherwise the broker takes it for one of an unanswered reservation and returns it."""
 
     async def play() -> None:
         async with serving(tmp_path) as served, served.client() as client:
@@ -87,7 +87,7 @@ class _Slow:
 def test_late_reservation_is_returned(
     tmp_path: Path,
 ) -> None:
-    """Else its messages would wait for a whole lease, which is ten minutes here."""
+    """Otherwise its messages would wait for the end of the lease, ten minutes here."""
 
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:

@@ -1,4 +1,4 @@
-"""A consumer that connects anew: what it is given back, and whether it is let in."""
+"""A consumer that reconnects: its leases, and whether it is accepted."""
 
 from __future__ import annotations
 

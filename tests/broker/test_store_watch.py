@@ -1,4 +1,4 @@
-"""What the store's watch hears reaches the event loop, also when looking it up fails."""
+"""Notices of the store's watch reach the event loop, also when a lookup fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How streams end: nothing is left behind, nothing more is leased, and the client hears of it."""
+"""The end of a stream: it leaves nothing behind, leases nothing more, and the client learns of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _session(broker: Running, name: str) -> Session[Any, Any] | None:
 
 
 async def _rest(stream: RawStream) -> list[str]:
-    """What else comes, until the stream ends."""
+    """The kinds of the remaining replies until the stream ends."""
     kinds: list[str] = []
     async with asyncio.timeout(20):
         while (frame := await stream.call.read()) is not aio.EOF:

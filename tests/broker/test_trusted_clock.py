@@ -1,4 +1,4 @@
-"""A broker whose clock is too far from the store's does less, and what it does is right."""
+"""A broker whose clock is too far from the store's refuses changes until it is right."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _JUMPS_MS = [10_000, -10_000]
 _ABOUT_10 = r"(9|10)\.\d"
 """Seconds, as far as a store can be asked what time it is."""
 _FAR_MS = 5_000
-"""Further than a store is from whoever asks it, and less far than the clocks are moved."""
+"""Larger than the latency of a store, and smaller than the steps of the clocks."""
 _QUICK = TopicSettings(window_ms=100)
 
 

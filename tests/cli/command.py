@@ -20,7 +20,7 @@ class Command:
         self.token = ""
 
     def __call__(self, *arguments: str, input: bytes | str | None = None) -> str:
-        """What a command that succeeds prints to stdout."""
+        """Run a command that succeeds; returns its stdout."""
         return self.result(*arguments, input=input).stdout
 
     def json(self, *arguments: str) -> Any:
@@ -33,7 +33,7 @@ class Command:
         return result
 
     def refusal(self, *arguments: str, input: bytes | str | None = None) -> str:
-        """What is said of a command that Chronoline refuses."""
+        """Run a command that Chronoline refuses; returns the error text."""
         return str(self.failed(*arguments, input=input).exception)
 
     def failed(self, *arguments: str, input: bytes | str | None = None) -> Result:
@@ -49,7 +49,7 @@ class Command:
         return result
 
     def misuse(self, *arguments: str) -> str:
-        """What is said of a command that is not written as it should be."""
+        """Run a command with a wrong syntax; returns the error text."""
         result = self._invoke(arguments, None)
         assert result.exit_code == 2
         return result.stderr

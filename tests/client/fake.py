@@ -1,4 +1,4 @@
-"""A broker that says what a test tells it to: it keeps every frame, and answers by a function."""
+"""A fake broker: it records every frame and answers by a function of the test."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Answer = Callable[[FakeStream, Any], Awaitable[None]]
 
 
 async def done(stream: FakeStream, frame: Any) -> None:
-    """What a broker answers that refuses nothing."""
+    """The answers of a broker that refuses nothing."""
     match frame.WhichOneof("what"):
         case "create":
             await stream.outcomes(frame.seq, [pb.Outcome(id=m.id) for m in frame.create.messages])
@@ -90,7 +90,7 @@ class FakeBroker:
         self.answer_hello: pb.Failure | None = None
         """Said instead of welcome."""
         self.behind_welcome: list[Any] = []
-        """What travels together with the welcome; then the stream ends."""
+        """Replies in the frame of the welcome; then the stream ends."""
         self.ahead_us = 0
         """Its clock, less ours."""
         self.streams: list[FakeStream] = []
@@ -152,7 +152,7 @@ class FakeBroker:
         return [each for each in self.frames if each.WhichOneof("what") == what]
 
     async def seen(self, what: str, count: int = 1) -> list[Any]:
-        """Waits until so many frames of a kind came."""
+        """Wait for a number of frames of a kind."""
         await self.until(lambda: len(self.of(what)) >= count)
         return self.of(what)
 

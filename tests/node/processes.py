@@ -79,7 +79,7 @@ def _logging_kept() -> Iterator[None]:
 
 
 def refusal(folder: Path, *arguments: str, **env: str) -> str:
-    """What is said of a command that cannot do what it is asked for."""
+    """Run a command that is refused; returns the error text."""
     done = call(folder, *arguments, **env)
     assert (done.returncode, done.stdout) == (1, ""), done
     assert done.stderr.startswith("chronoline: ")

@@ -1,4 +1,4 @@
-"""Who may ask a node of timers."""
+"""Access to a node of timers: host names and tokens."""
 
 from __future__ import annotations
 

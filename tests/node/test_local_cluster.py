@@ -133,7 +133,7 @@ def _has_ended(stat: Path) -> bool:
 
 
 def test_dead_node_is_reported_and_ctrl_c_ends_all(tmp_path: Path) -> None:
-    """A terminal sends it to everybody. What was set for one goes for each of them."""
+    """A terminal sends Ctrl-C to every process. The settings apply to each node."""
     (tmp_path / "node.toml").write_text('[tags]\nRack_1 = "x"\n[callbacks]\nattempts = 9\n')
     given = ["--config=node.toml", "--set=replication.most_timers=3", "--insecure"]
     with cluster_process(tmp_path, *given) as cluster:
@@ -167,7 +167,7 @@ def _settings(folder: Path, timers: str, **flags: str) -> NodeSettings:
 
 
 def _refused(folder: Path, nodes: int | None, flags: dict[str, str]) -> str:
-    """What is said of nodes that cannot be started."""
+    """Start nodes that are refused; returns the error text."""
     with pytest.raises(InvalidInput) as caught:
         _run(_settings(folder, **{"timers": "127.0.0.1:1024", **flags}), nodes)
     assert list(folder.glob("node-?")) == []

@@ -115,7 +115,7 @@ def test_node_serves_http(tmp_path: Path) -> None:
     assert 'network_broker_tcp_connections_total{cluster="c1",rack="r1"}' in text
 
 
-# What keeps it from starting
+# Refused starts
 
 
 @pytest.mark.parametrize("flag", ["--grpc", "--http"])

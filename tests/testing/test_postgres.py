@@ -72,7 +72,7 @@ def is_over(process: psutil.Process) -> bool:
 
 @contextmanager
 def closed_to_others() -> Iterator[None]:
-    """What is made meanwhile is for its owner alone."""
+    """Set the umask so that new files are private to their owner."""
     before = os.umask(0o077)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What is scheduled, and assertions that show it when they fail."""
+"""The scheduled messages, and assertions that show them on failure."""
 
 from datetime import UTC, datetime
 

@@ -29,7 +29,7 @@ from tests.waiting import until
 _CONSUMERS = {"quick": 0.0, "slow": 0.3}
 """By name, how long each works on a message, in seconds."""
 _MORE = 30
-"""So many messages show that work goes on."""
+"""The number of messages that prove that work continues."""
 _SETTINGS = TopicSettings(window_ms=200)
 
 

@@ -22,12 +22,12 @@ from tests.waiting import until
 _MESSAGES = 4_000
 _KILLS = 4
 _TOGETHER = 500
-"""So many fall due at one instant before each kill."""
+"""The number of messages that fall due at one instant before each kill."""
 _LEASE_S = 3.0
 
 
 async def _consumer_process(address: str) -> asyncio.subprocess.Process:
-    """Prints the id of the message that it gets; at a line it acks it, and prints what came of it."""
+    """Prints the id of its message; after a line on stdin it acks the message and prints the outcome."""
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.broker.acceptance.one_consumer", address),
         stdin=asyncio.subprocess.PIPE,
@@ -61,7 +61,7 @@ async def _send(client: AsyncClient, ids: Sequence[str], span_s: float) -> set[s
 
 
 async def _handed(history: History, ids: Sequence[str], count: int) -> None:
-    """Waits until so many of these were handed over."""
+    """Wait until `count` of these messages are delivered."""
     await until(lambda: sum(each in history.seen for each in ids) >= count)
 
 

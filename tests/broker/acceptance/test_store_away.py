@@ -1,4 +1,4 @@
-"""PostgreSQL is killed under load, and comes back: nothing is lost, and everybody is told meanwhile."""
+"""PostgreSQL is killed under load and returns: nothing is lost, and clients get errors meanwhile."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_postgres_killed_twice_under_load_loses_nothing(tmp_path: Path) -> None:
 
 
 async def _is_served(history: History, producer: Producer) -> None:
-    """What is sent from now on is acknowledged, consumed and acked."""
+    """Check that new messages are acknowledged, consumed and acked."""
     before = set(producer.acked)
     await until(lambda: len((history.acked & producer.acked) - before) > 200)
 

@@ -69,7 +69,7 @@ def test_every_request_body_has_a_valid_example(tmp_path: Path) -> None:
 def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     """Made-up requests, right and wrong ones.
 
-    What is right by the schema may be refused all the same: that a message expires after it is due, say, no
+    A request that the schema allows may still be refused: that a message expires after it is due, say, no
     schema can tell.
     """
     settings = tmp_path / "schemathesis.toml"

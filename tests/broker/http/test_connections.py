@@ -1,4 +1,4 @@
-"""Connections: who does not finish asking, or does not read, has one for so long and no longer."""
+"""Connections with an unfinished request or an unread answer are closed after a time-out."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def _put_large(served: Served) -> None:
 
 
 def _ask_for_large(served: Served) -> socket.socket:
-    """What it does not read waits at the broker: neither end takes much of it meanwhile."""
+    """Ask for a large answer with small buffers, so that unread bytes wait at the broker."""
     client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
     client.connect(("127.0.0.1", served.port))

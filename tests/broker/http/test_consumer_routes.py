@@ -17,13 +17,13 @@ from tests.broker.http.served import Served, serving
 
 
 async def lease(served: Served, **fields: Any) -> dict[str, Any]:
-    """The one message that is there."""
+    """Receive the only message."""
     (message,) = (await served.receive(consumer="c", **fields))["messages"]
     return dict(message)
 
 
 def named(message: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """What settles it."""
+    """The fields that name a lease in a settlement."""
     lease = {"id": message["id"], "version": message["version"], **fields}
     return {"consumer": "c", "leases": [lease]}
 
@@ -90,7 +90,7 @@ def test_an_acked_message_is_gone(tmp_path: Path) -> None:
 
 
 class _LosingAnswers:
-    """A store that once does not answer a change: before it is done, or after."""
+    """A store that fails one change without an answer, before or after it is stored."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Who may come in over HTTP."""
+"""Access over HTTP: tokens, host names and TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds: who sends too much, too slowly or nonsense hurts itself only."""
+"""Limits: a client that sends too much, too slowly or malformed bytes affects only itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JSON = {"content-type": "application/json"}
 
 
 async def talk(served: Served, sent: bytes) -> tuple[bytes, dict[str, Any]]:
-    """What comes back for these bytes, on a connection that the broker ends: its head, and its problem."""
+    """Send bytes until the broker closes the connection; returns the response head and the problem."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(sent)
     answer = await asyncio.wait_for(reader.read(), 10)

@@ -1,4 +1,4 @@
-"""Long polls: when they are answered, what they keep, and what becomes of messages when a client goes."""
+"""Long polls: their answers, their leases, and their messages after a disconnect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 
 
 class RawPoll:
-    """A poll on a connection of its own, which can be broken off."""
+    """A poll on its own connection, which a test can abort."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -32,7 +32,7 @@ class RawPoll:
 
     @classmethod
     async def begin(cls, served: Served, credit: int | None = None, **fields: Any) -> RawPoll:
-        """When it has begun, its consumer has credit: for this one, or as much as is said."""
+        """Send the poll and wait until its consumer has the credit, by default that of this poll."""
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         body = json.dumps({"wait": "30s", **fields}).encode()
         writer.write(
@@ -45,7 +45,7 @@ class RawPoll:
         return cls(reader, writer)
 
     async def break_off(self, served: Served, credit: int = 0) -> None:
-        """When it is over, the broker has noticed; so much credit is left."""
+        """Close the connection and wait until the credit of the consumer is `credit`."""
         self._writer.close()
         await until(lambda: [each.credit for each in served.subscriptions] == [credit])
 

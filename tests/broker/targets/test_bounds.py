@@ -1,4 +1,4 @@
-"""No more calls are under way than the settings say, and who is slow keeps up nobody else."""
+"""The settings bound the calls under way, and a slow receiver delays no other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MANY = 100
 
 
 class _Hasty(Calls):
-    """Who waits for a turn gives up soon."""
+    """Gives up soon while it waits for a free call."""
 
     @property
     def turn_ms(self) -> int:
@@ -36,7 +36,7 @@ class _Brief(Calls):
 
 
 def test_call_beyond_its_lease_is_not_begun(tmp_path: Path) -> None:
-    """As when a node stood still: the message is another's by the time that it would be answered."""
+    """A node that stood still does not call, because its lease would end before the answer."""
 
     async def scene() -> None:
         async with (
@@ -111,7 +111,7 @@ def test_slow_topic_leaves_calls_to_others_of_its_host(tmp_path: Path) -> None:
 def test_waiting_for_a_call_costs_no_attempt(
     tmp_path: Path,
 ) -> None:
-    """A call without a turn is no attempt: with `max_attempts` 1 it would be a dead letter."""
+    """A wait for a free call is no attempt: with `max_attempts` 1 it would be a dead letter."""
 
     async def scene() -> None:
         hanging = Hanging("/a", "/b")

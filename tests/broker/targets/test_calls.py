@@ -131,7 +131,7 @@ def test_closed_port_is_retried_until_it_opens(tmp_path: Path) -> None:
 
 
 async def _silence(_: web.BaseRequest) -> web.StreamResponse:
-    await asyncio.Event().wait()  # for ever: whoever waits for it gives up
+    await asyncio.Event().wait()  # for ever: the caller times out
     raise AssertionError("unreachable")
 
 
@@ -140,7 +140,7 @@ async def _endless_body(request: web.BaseRequest) -> web.StreamResponse:
     await response.prepare(request)
     while True:
         await response.write(b"x" * 1_000)
-        await asyncio.sleep(0.01)  # so that it goes on and on
+        await asyncio.sleep(0.01)  # the server never ends its answer
 
 
 def test_missing_answer_is_retried(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def _endless_head() -> AsyncIterator[int]:
             while not writer.is_closing():
                 writer.write(b"X-More: of it\r\n")
                 await writer.drain()
-                await asyncio.sleep(0.01)  # so that it goes on and on
+                await asyncio.sleep(0.01)  # the server never ends its answer
         finally:
             writer.close()
             await writer.wait_closed()

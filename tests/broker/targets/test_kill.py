@@ -67,7 +67,7 @@ def test_killed_node_loses_no_message(tmp_path: Path) -> None:
         for call in receiver.calls:
             attempts[call.id].append(call.attempts)
         assert all(attempts.values())
-        # Whoever is called with again can be told: by its id, and by the attempts before it.
+        # A receiver recognizes a repeated call by its id and its attempts.
         assert all(each == sorted(set(each)) for each in attempts.values())
 
     asyncio.run(scene())  # leases have to lapse: each wait has its own patience

@@ -1,4 +1,4 @@
-"""Topics come and go, nodes stop and start, stores are away: no message is lost, nor called with twice."""
+"""Topics, nodes and stores come and go: no message is lost or called twice."""
 
 from __future__ import annotations
 

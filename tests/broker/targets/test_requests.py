@@ -1,4 +1,4 @@
-"""What a target is told of a message, in lines of visible ASCII whatever the message holds."""
+"""The headers of a call: printable ASCII for every message."""
 
 from __future__ import annotations
 

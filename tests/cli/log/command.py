@@ -22,7 +22,7 @@ class Command:
         self.folder = folder
 
     def __call__(self, *arguments: str, input: bytes | str | None = None) -> str:
-        """What a command that succeeds prints to stdout."""
+        """Run a command that succeeds; returns its stdout."""
         return self.raw(*arguments, input=input).decode()
 
     def raw(self, *arguments: str, input: bytes | str | None = None) -> bytes:
@@ -31,20 +31,20 @@ class Command:
         return result.stdout_bytes
 
     def warning(self, *arguments: str) -> str:
-        """What a command that succeeds prints to stderr."""
+        """Run a command that succeeds; returns its stderr."""
         result = self._invoke(arguments, None)
         assert result.exit_code == 0, result.exception
         return result.stderr
 
     def refusal(self, *arguments: str, input: bytes | str | None = None) -> str:
-        """What is said of a command that Chronoline refuses."""
+        """Run a command that Chronoline refuses; returns the error text."""
         result = self._invoke(arguments, input)
         assert isinstance(result.exception, ChronolineError), (result.exception, result.output)
         assert result.stdout == ""
         return str(result.exception)
 
     def misuse(self, *arguments: str) -> str:
-        """What is said of a command that is not written as it should be."""
+        """Run a command with a wrong syntax; returns the error text."""
         result = self._invoke(arguments, None)
         assert result.exit_code == 2
         return result.stderr

@@ -130,7 +130,7 @@ def test_bad_input_is_refused(command: Command, log: Log) -> None:
     assert "--last" in command.misuse("tail", "t", "--last", "-1")
 
 
-# What `tail` shows
+# Tail
 
 
 def show(events: Iterator[Event], count: int) -> list[str]:

@@ -56,7 +56,7 @@ def test_sweep_deletes_orphaned_objects(command: Command, log: Log) -> None:
 
 
 class Shown:
-    """What was shown of progress: its title, the whole if it is known, and how much was done of it."""
+    """The progress shown: its title, its total if known, and the part done."""
 
     def __init__(self) -> None:
         self.title = ""

@@ -81,7 +81,7 @@ def arguments(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def usual() -> Iterator[list[int]]:
-    """The signals that reach whoever handled SIGTERM before."""
+    """The signals that reach the earlier handler of SIGTERM."""
     reached: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: reached.append(number))
     yield reached
