@@ -1,4 +1,4 @@
-"""Questions by gRPC are refused or admitted before they are read; requests of all clients are bounded."""
+"""gRPC requests are admitted or refused before they are read; the requests of all clients are bounded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FULL_BY_TWO = Limits(frame_bytes=64 * KIB, node_bytes=128 * KIB, node_requests=
 
 @asynccontextmanager
 async def _asking(address: str) -> AsyncIterator[Any]:
-    """Calls of a question that sends nothing unless it is told to."""
+    """Calls of a request whose body the test sends."""
     async with aio.insecure_channel(address) as channel:
         yield channel.stream_unary("/chronoline.v1.Overseer/Info")
 
@@ -46,13 +46,8 @@ def _under_way(broker: Running) -> int:
 
 
 def _refused(broker: Running) -> dict[tuple[str, ...], float]:
-    metrics = broker.node.metrics
-    return {
-        labels: value
-        for family in metrics._counted.values()
-        for (name, labels), value in family.items()
-        if name == "broker_refused_count"
-    }
+    samples = broker.node.metrics.snapshot().samples
+    return {labels: value for name, labels, value in samples if name == "broker_refused_count"}
 
 
 def test_missing_token_is_refused_before_reading(tmp_path: Path) -> None:

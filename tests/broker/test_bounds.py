@@ -104,6 +104,7 @@ def _held_bytes(broker: Running) -> int:
     """The bytes that the broker holds for the consumer that does not read."""
     session = _session(broker, "deaf")
     agendas = [each.agenda for each in broker.subscriptions if each.name == "deaf"]
+    # No metric shows the bytes of one outbox.
     return sum(each.held_bytes for each in agendas) + (session.outbox._bytes if session else 0)
 
 
@@ -141,11 +142,12 @@ def test_flooding_producer_delays_no_other(
             async with _flooding(broker, topic, make, reads=True) as session:
                 under_way: list[tuple[int, int]] = []
                 leases = client.consume("jobs")
-                for number in range(10):  # others go on meanwhile
+                for number in range(10):  # other clients continue
                     sent = await client.send("jobs", b"work", id=f"m{number}")
                     lease = await anext(leases)
                     assert lease.id == sent
                     await lease.ack()
+                    # No metric shows the requests of one stream.
                     under_way.append((session._budget._used_bytes, len(session._running)))
                 await leases.aclose()
             assert max(size_bytes for size_bytes, _ in under_way) <= MIB
@@ -166,6 +168,7 @@ def test_flooding_producer_without_reads_is_not_read(
 
                 def is_ended() -> bool:
                     nonlocal most_waiting
+                    # No metric shows the length of one outbox.
                     most_waiting = max(most_waiting, len(session.outbox._waiting))
                     return _session(broker, "flood") is None
 

@@ -1,4 +1,4 @@
-"""One place says what is wrong with a broker; everybody who asks hears the same."""
+"""Every interface reports the same degradation of a broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PUBLIC = {
 
 
 class SickStore:
-    """A store that can be away, and whose clock can be another."""
+    """A store that can be away, with a clock that can be moved."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -82,6 +82,7 @@ class Scene:
     async def said(self) -> dict[str, Any]:
         """The types of degradation that each interface shows."""
         info = (await self.served.http.get("/v1/info")).json()
+        # `info` blocks, and the broker runs in this event loop.
         status = await Broker(address=self.served.address, token=None, tls=False)._info()
         metric = [
             each.labels["type"]

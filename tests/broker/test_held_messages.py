@@ -1,4 +1,4 @@
-"""Messages that another transaction on the store holds: their callers wait, and nobody else does."""
+"""Messages that another transaction holds: only their callers wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics that a pipe fires: a live pipe wins; consumers are told when it starts, and served when it ends."""
+"""Topics with a pipe: a live pipe pauses the consumers, which are served again after its end."""
 
 from __future__ import annotations
 

@@ -101,7 +101,9 @@ def test_overdue_message_is_pushed_at_once(tmp_path: Path) -> None:
 def test_own_create_reaches_its_loader_without_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StoreWatch, "_pass_on", lambda *_: None)  # the store's watch says nothing
+    monkeypatch.setattr(
+        StoreWatch, "_pass_on", lambda *_: None
+    )  # the store's watch passes on no notice
 
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
@@ -247,7 +249,7 @@ def test_clients_carry_on_after_a_broker_restart(tmp_path: Path) -> None:
             leases = client.consume("long", consumer="c", lease=30)
             held = await anext(leases)
         sending = asyncio.ensure_future(client.send("long", b"while it is away", id="while"))
-        await asyncio.sleep(0.2)  # it is tried, in vain
+        await asyncio.sleep(0.2)  # the client tries without a broker
         async with running(tmp_path, port) as broker:
             assert broker.address == address
             assert await sending == "while"

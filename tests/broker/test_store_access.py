@@ -1,4 +1,4 @@
-"""The store as the broker sees it: what is late is unknown if it was a change, else unavailable."""
+"""The broker's access to its store: a late change is unknown, a late query unavailable."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_late_change_is_unknown_and_late_query_unavailable() -> None:
     run_scene(play)
 
 
-# The broker's own looks
+# The broker's own queries
 
 
 @pytest.mark.parametrize("own", ["next_ts", "held", "members", "topic", "purge", "ready"])
@@ -167,7 +167,7 @@ def test_stop_finishes_queries_outside_the_event_loop() -> None:
             counts = [asyncio.ensure_future(access.look("count", store.wait)) for _ in range(_MANY)]
             await until(lambda: store.begun > 0)
             stopping = asyncio.ensure_future(access.stop())
-            await asyncio.wait([stopping], timeout=_SHORT_S)  # the loop goes on meanwhile
+            await asyncio.wait([stopping], timeout=_SHORT_S)  # the event loop continues
             assert not stopping.done()
             store.gate.set()
             await asyncio.gather(stopping, *counts)

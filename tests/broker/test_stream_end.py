@@ -58,7 +58,7 @@ async def _frames(topic: Topic) -> AsyncIterator[bytes]:
 @pytest.mark.parametrize("turns", range(4))
 def test_stream_cancelled_twice_leaves_no_subscription(tmp_path: Path, turns: int) -> None:
     async def write(_: bytes) -> None:
-        """It reads everything."""
+        """A client that reads every frame."""
 
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
@@ -69,7 +69,7 @@ def test_stream_cancelled_twice_leaves_no_subscription(tmp_path: Path, turns: in
             await until(lambda: [each.joined for each in broker.subscriptions] == [True])
             serving.cancel()
             for _ in range(turns):
-                await asyncio.sleep(0)  # it is ending, and not done with that
+                await asyncio.sleep(0)  # the first cancellation is still under way
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
             assert broker.subscriptions == []
@@ -91,6 +91,7 @@ def test_closed_outbox_stops_new_leases(tmp_path: Path, monkeypatch: pytest.Monk
                 session = _session(broker, "deaf")
                 assert session is not None
                 await deaf.call.done_writing()
+                # The client does not read, so only the outbox shows that it is closed.
                 await until(lambda: session.outbox._closed)
                 assert broker.subscriptions == []
 
@@ -245,6 +246,7 @@ def test_unreadable_tokens_end_no_stream(tmp_path: Path) -> None:
             assert broker.node.grpc is not None
             (session,) = broker.node.grpc.sessions
             file.write_text("nonsense")
+            # Called directly: otherwise the test would wait for two periodic checks.
             broker.node.grpc._check_tokens()
             assert session._ending is None
             file.write_text("{}")

@@ -1,4 +1,4 @@
-"""A consumer that subscribes is told of its leases before it is given more."""
+"""A subscribing consumer learns its live leases before it gets more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker goes on after a part of it failed."""
+"""A broker continues after an unexpected error in one of its parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _failures(metrics: BrokerMetrics) -> dict[str, float]:
 
 
 class _Faulty:
-    """Stands before a store: the method of this name fails once, as nobody foresaw."""
+    """A store in which one method fails once with an unexpected error."""
 
     def __init__(self, store: Store, method: str, *, after: bool) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class _Faulty:
 
 
 class _Consumers:
-    """They extend and ack what comes."""
+    """Consumers that extend and ack every message."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client

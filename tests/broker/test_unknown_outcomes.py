@@ -60,7 +60,7 @@ class _Tap(Tap):
 
 
 class _LateTap(_Tap):
-    """The first reservation fails, and is carried out when somebody has looked what it took."""
+    """The first reservation fails, and is stored after the broker looked for its leases."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -90,7 +90,7 @@ async def tapped(store: Store) -> AsyncIterator[tuple[_Tap, Served]]:
 
 
 def hasty(served: Served) -> AsyncClient:
-    """A client that soon gives up."""
+    """A client with a short time-out."""
     return AsyncClient(served.address, timeout=0.3)
 
 

@@ -27,7 +27,7 @@ class Command:
         return json.loads(self(*arguments, "--json"))
 
     def result(self, *arguments: str, input: bytes | str | None = None) -> Result:
-        """Of a command that succeeds."""
+        """Run a command that succeeds; returns its result."""
         result = self._invoke(arguments, input)
         assert result.exit_code == 0, (result.exception, result.output)
         return result

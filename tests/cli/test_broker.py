@@ -1,4 +1,4 @@
-"""Which broker is asked, and what is said if it cannot be."""
+"""The choice of the broker, and the errors when it cannot be reached."""
 
 from __future__ import annotations
 

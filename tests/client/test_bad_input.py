@@ -1,4 +1,4 @@
-"""Bad input is told in words, and nothing is sent."""
+"""Bad input raises an error with the reason, and nothing is sent."""
 
 from __future__ import annotations
 

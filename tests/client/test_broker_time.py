@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from chronoline.client.broker_time import BrokerTime
 
 _AHEAD_US = 1_700_000_000_000_000
-"""By so much the broker's clock is ahead of a monotonic one."""
+"""The offset of the broker's clock from the monotonic clock."""
 
 
 class _Monotonic:

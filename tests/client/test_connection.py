@@ -1,4 +1,4 @@
-"""Questions with one answer: asked again while a broker that was there is away, and honest about doubt."""
+"""Unary requests: repeated while a known broker is away; an undecided change raises `OutcomeUnknown`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_recreated_topic_is_found_by_its_name(chronoline_broker: str) -> None:
 
 
 class _Overseer:
-    """Answers questions by a function that may abort."""
+    """A gRPC service that answers by a function of the test."""
 
     def __init__(self, answer: Answer, timeout_s: float = 5) -> None:
         self._answer = answer

@@ -1,4 +1,4 @@
-"""Consuming: when a lease is handed over, what becomes of it when the stream breaks, what is given back."""
+"""Consumer streams: hand-over of leases, reconnects, and the return of prefetched leases."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _taken(broker: FakeBroker, stream: ConsumerStream, *ids: str) -> list[
 
 
 def _granted(broker: FakeBroker) -> int:
-    """How much credit the broker was given in all."""
+    """The total credit that the broker got."""
     asked = sum(each.subscribe.credit for each in broker.frames)
     return int(asked + sum(each.credit.more for each in broker.frames))
 
@@ -171,7 +171,7 @@ _PAIRS = list(product(_WORDS, _WORDS))
 
 
 def _asked(broker: FakeBroker) -> int:
-    """How often it was told what became of a lease."""
+    """The number of settlements that the broker got."""
     return len(broker.of("ack") + broker.of("move"))
 
 
@@ -520,7 +520,7 @@ def test_refused_subscription_says_why() -> None:
 def test_unanswered_subscription_is_unavailable() -> None:
     async def play() -> None:
         async def never(stream: FakeStream, frame: Any) -> None:
-            """Nothing is said."""
+            """Never answer."""
 
         async with FakeBroker(never) as broker, broker.client(timeout=0.2) as client:
             with pytest.raises(BrokerUnavailable, match="did not take the subscription"):

@@ -1,4 +1,4 @@
-"""Getting in: a token, and TLS with an authority of one's own."""
+"""Access: tokens, and TLS with a private authority."""
 
 from __future__ import annotations
 

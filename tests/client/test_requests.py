@@ -1,4 +1,4 @@
-"""The line of requests: what goes into a frame, in which order, and what is never put into one."""
+"""The queue of requests: the contents and the order of frames."""
 
 from __future__ import annotations
 

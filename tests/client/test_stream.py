@@ -1,4 +1,4 @@
-"""Streams: what travels together, what is asked again, and what is said when no answer comes."""
+"""Producer streams: shared frames, repetition, and the errors for missing answers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_each_kind_has_its_own_frames_and_answers() -> None:
 
 
 def _break_once(broker: FakeBroker, refusal: str) -> None:
-    """The first stream breaks when it is asked; on the next ones everything is there already."""
+    """The first stream breaks at its first request; later streams answer with `refusal`."""
 
     async def answer(stream: FakeStream, frame: Any) -> None:
         if stream is broker.streams[0]:
@@ -134,7 +134,7 @@ def test_existing_id_at_first_attempt_is_refused() -> None:
 
 
 async def _never(stream: FakeStream, frame: Any) -> None:
-    """The frame is taken, and nothing is said of it."""
+    """Accept the frame and never answer."""
 
 
 def test_sent_and_unanswered_request_is_unknown() -> None:
@@ -263,7 +263,7 @@ def test_refusal_after_an_unanswered_attempt_is_unknown(code: str, change: str, 
 
 @pytest.mark.parametrize("first", ["unknown", "the stream ends"])
 def test_unknown_replacement_is_not_repeated(first: str) -> None:
-    """A second one would create anew what was delivered and acked meanwhile."""
+    """A repetition could create again a message that was delivered and acked meanwhile."""
 
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
@@ -503,7 +503,7 @@ def test_go_away_moves_unsent_requests_to_another_stream() -> None:
 
 
 async def _busy(stream: FakeStream, frame: Any) -> None:
-    """The broker wants to be asked again, in a minute."""
+    """Answer: try again in a minute."""
     await stream.failure(frame.seq, "try_again", "store_busy", retry_after_ms=60_000)
 
 

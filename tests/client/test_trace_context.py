@@ -1,4 +1,4 @@
-"""`traceparent` from who sends to who handles: with OpenTelemetry, with one that is made up, and without."""
+"""`traceparent` from the sender to the handler: with OpenTelemetry, with a fake of it, and without."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _current: ContextVar[dict[str, str]] = ContextVar("current")
 
 
 class _Propagator:
-    """As OpenTelemetry's: the current context is written into a carrier, and read from one."""
+    """A fake of OpenTelemetry's propagation: writes the current context to a carrier and reads it."""
 
     def inject(self, carrier: dict[str, str]) -> None:
         carrier |= _current.get({})
@@ -56,9 +56,10 @@ def _remove(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["made up", "absent"])
 def telemetry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
-    """Whether it is there."""
+    """Whether OpenTelemetry is installed."""
     there = request.param == "made up"
     (_fake if there else _remove)(monkeypatch)
+    # The module is looked up once per process; each test needs a new lookup.
     tracing._telemetry.cache_clear()
     yield there
     tracing._telemetry.cache_clear()

@@ -315,7 +315,7 @@ def test_handler_sees_a_lost_lease_and_worker_continues() -> None:
 
 
 def test_lease_without_a_handler_is_let_go() -> None:
-    """Also if the broker does not take its retry."""
+    """Also when the broker refuses the retry."""
 
     async def play() -> None:
         async def refuse(stream: FakeStream, frame: Any) -> None:
@@ -493,11 +493,11 @@ def test_cancelled_worker_cancels_handlers_and_settles_nothing() -> None:
 def test_worker_stops_before_the_broker_answers() -> None:
     async def play() -> None:
         async def never(stream: FakeStream, frame: Any) -> None:
-            """Nothing is said."""
+            """Never answer."""
 
         async with FakeBroker(never) as broker:
             worker = Worker(broker.address)
-            worker.stop()  # before it began: nothing happens
+            worker.stop()  # before the start it has no effect
             worker.handler("t")(print)
             serving = asyncio.ensure_future(worker.serve())
             await broker.seen("subscribe")
@@ -631,7 +631,7 @@ async def _version(client: AsyncClient, message_id: str) -> int:
 def test_unanswered_settlement_is_repeated_while_the_lease_lives(
     monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
-    """Else the lease lapses, and the work is done twice."""
+    """Otherwise the lease lapses, and the work is done twice."""
     monkeypatch.setattr(worker_module, "_REST_MS", 1)
     asked = []
 
@@ -641,5 +641,6 @@ def test_unanswered_settlement_is_repeated_while_the_lease_lives(
             raise OutcomeUnknown("no answer came")
 
     lease: Any = SimpleNamespace(id="a", is_live=lives)
+    # Called directly with a fake lease: it needs no broker and no time-out.
     asyncio.run(worker_module._say(lease, "ack", ack))
     assert len(asked) == (3 if lives else 1)

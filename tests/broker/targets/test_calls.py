@@ -29,7 +29,7 @@ async def is_done(client: AsyncClient, topic: str) -> bool:
 
 
 def called(node: Running, outcome: str) -> float:
-    """How many calls of the topic t ended so."""
+    """The number of calls of the topic t with this outcome."""
     families = {family.name: family for family in node.node.metrics.collect()}
     return sum(
         each.value
@@ -283,7 +283,7 @@ def test_next_attempt_uses_the_next_address(tmp_path: Path) -> None:
                 return ["127.0.0.2", "127.0.0.1"]
 
             async with calling() as calls:
-                calls.caller._lookup = look_up
+                calls.caller._lookup = look_up  # no name resolves to two loopback addresses
                 async with running(tmp_path, calls=calls) as node, node.client() as client:
                     url = f"http://receivers.example:{receiver.port}/"
                     await client.create_topic("t", TopicSettings(target=url))

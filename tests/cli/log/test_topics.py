@@ -256,7 +256,7 @@ def test_delete_asks_for_confirmation(command: Command, log: Log) -> None:
     list(log.read("t", group="g", follow=False))
     for arguments in (["delete", "t"], ["delete-group", "t", "g"]):
         for answer in ("n\n", ""):
-            refused = command._invoke(arguments, answer).exception
+            refused = command.invoke(arguments, answer).exception
             assert str(refused) == "nothing was done: answer y, or say --yes"
     assert [topic.name for topic in log.topics()] == ["t"]
     assert len(log.groups("t")) == 4

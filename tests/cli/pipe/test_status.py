@@ -1,4 +1,4 @@
-"""`status`: what is known of a pipe, on any terminal, and nothing that was made up."""
+"""`status`: the known state of a pipe, on any terminal."""
 
 from __future__ import annotations
 

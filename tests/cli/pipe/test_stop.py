@@ -1,4 +1,4 @@
-"""`stop`: by name and store alone, and who lives is counted."""
+"""`stop`: needs the name and the store alone, and counts the living processes."""
 
 from __future__ import annotations
 
