@@ -116,7 +116,7 @@ def test_client_retries_a_full_node(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 await until(lambda: _refused(broker).get(("grpc", "node_busy"), 0) > 1)
                 for each in silent:
                     each.cancel()
-                assert await sending == "a"  # the SDK has asked again
+                assert await sending == "a"  # the SDK repeats the request
                 assert (await looking) is not None
 
     asyncio.run(play())

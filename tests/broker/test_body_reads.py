@@ -27,7 +27,7 @@ NOW_MS = 1_800_000_000_000
 
 
 class Counting:
-    """A store that remembers who read how many bodies in one call."""
+    """A store that records the producer group and the number of bodies of each call."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

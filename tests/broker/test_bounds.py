@@ -173,7 +173,7 @@ def test_flooding_producer_without_reads_is_not_read(
                     return _session(broker, "flood") is None
 
                 await until(is_ended)
-                assert 0 < most_waiting <= 1_000  # answered, and nobody takes it
+                assert 0 < most_waiting <= 1_000  # answered, and the client does not read
             await client.send("jobs", b"work", id="m")
             assert await _drain(client, "jobs", 1) == {"m"}
 
@@ -241,7 +241,7 @@ def test_number_of_streams_is_limited(tmp_path: Path) -> None:
                 assert failure.retry_after_ms > 0
                 sending = asyncio.ensure_future(client.send("jobs", b"work", id="a"))
                 await one.say(ping=pb.Ping())
-                await one.hears("pong")  # who is in stays in
+                await one.hears("pong")  # open streams stay open
                 assert not sending.done()
             assert await sending == "a"  # as soon as there is room
 

@@ -59,7 +59,7 @@ def test_drop_ends_consumers_of_this_broker(
 def test_drop_ends_consumers_of_another_broker_without_warnings(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(targets, "_LOOK_EVERY_S", 0.2)  # seconds between two looks at the topics
+    monkeypatch.setattr(targets, "_LOOK_EVERY_S", 0.2)  # seconds between two listings of the topics
 
     async def play() -> None:
         async with running(tmp_path) as one, running(tmp_path) as other:

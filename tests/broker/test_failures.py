@@ -119,7 +119,7 @@ def test_extend_fails_when_broker_outage_outlasts_lease(tmp_path: Path) -> None:
             await dying.died()
             await _over(lease)  # the handler can know, and has to stop
             async with running(tmp_path, dying.port):
-                # Refused if it is in other hands, else nobody knows of the first attempt.
+                # Refused if another consumer has it; else the first attempt stays unknown.
                 with pytest.raises((Refused, OutcomeUnknown)):
                     await extending
                 with pytest.raises((Refused, OutcomeUnknown)):
@@ -191,7 +191,7 @@ def test_repeated_retry_of_a_stored_retry_counts_once(tmp_path: Path) -> None:
             retrying = asyncio.ensure_future(lease.retry(delay=3_600))
             await dying.died()
             async with running(tmp_path, dying.port):
-                await retrying  # the row names who has done it
+                await retrying  # the row names the session of the change
                 found = await client.lookup("jobs", "a")
                 assert found is not None
                 assert (found.attempts, found.lock_consumer) == (1, None)  # counted once
@@ -203,7 +203,7 @@ def test_repeated_retry_of_a_stored_retry_counts_once(tmp_path: Path) -> None:
 
 
 async def _sent_through(dying: DoomedBroker, tmp_path: Path, message_id: str | None) -> list[str]:
-    """Sends one message to a broker that dies of it, and goes on with the next; answers what is there."""
+    """Send a message to a broker that dies at it, start another broker, and return the stored messages."""
     async with dying.client() as client:
         await client.create_topic("jobs")
         sending = asyncio.ensure_future(client.send("jobs", b"work", id=message_id, delay=3_600))

@@ -116,7 +116,7 @@ def _flipped(data: bytes, place: int, bits: int) -> bytes:
 
 
 def _check(failure: pb.Failure) -> None:
-    """It was refused, or is worth trying again with less; nobody fell over it."""
+    """Check that the failure is a refusal or asks for a smaller request, not an internal error."""
     _, kind = CODES[failure.code]
     assert failure.kind == kind.value != Kind.UNKNOWN.value, failure
     assert failure.message

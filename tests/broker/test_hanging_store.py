@@ -1,4 +1,4 @@
-"""A store that hangs: a node stops without it, and its event loop goes on meanwhile."""
+"""A hanging store: the node stops without it, and its event loop continues."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _HangingStore(MemoryStore):
 async def _hanging(
     asked: str, *, patience_s: float
 ) -> AsyncIterator[tuple[_HangingStore, BrokerService]]:
-    """A node that has asked its store something, which hangs."""
+    """A node with a call under way to its hanging store."""
     with _HangingStore() as store:
         topic = store.create_topic("jobs", now_ms=0)
         node = BrokerService(store, patience_s=patience_s)

@@ -60,7 +60,7 @@ class _Witness:
 
 
 def _doubt_reservations(tap: Tap) -> None:
-    """One is not made, and of the next nobody hears that it was."""
+    """One reservation fails; the next is stored without an answer."""
     reservations = 0
 
     def fail(name: str) -> None:

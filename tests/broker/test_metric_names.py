@@ -68,7 +68,7 @@ def _parse(text: str) -> dict[str, Named]:
 
 
 async def _do_everything(served: Served, away: Any) -> list[Sample]:
-    """So that every metric has something to show; and what they show then."""
+    """Use every metric once; returns the samples."""
     async with served.client() as client:
         leases = client.consume("seen")
         for topic in ("seen", "polled", "dropped"):

@@ -53,7 +53,7 @@ async def _cut_off(folder: Path, *, lease_s: float) -> AsyncIterator[_Scene]:
         way.cut()
         acking = asyncio.ensure_future(held["acked"].ack())
         extending = asyncio.ensure_future(held["extended"].extend(600))
-        await until(lambda: way.turned_away > 0)  # it tries, in vain
+        await until(lambda: way.turned_away > 0)  # the client tries to connect
         yield _Scene(way, near, acking, extending, held, versions)
 
 
@@ -64,7 +64,7 @@ def test_late_ack_and_extend_within_the_lease_are_done(
         async with _cut_off(tmp_path, lease_s=60) as scene:
             assert (await scene.near.count("jobs")).processing == 2
             scene.way.heal()
-            await asyncio.gather(scene.acking, scene.extending)  # they were asked again
+            await asyncio.gather(scene.acking, scene.extending)  # the SDK repeats both
             extended = scene.held["extended"]
             assert not extended.is_lost
             assert extended.version > scene.versions["extended"]

@@ -61,7 +61,7 @@ def test_lease_stays_known_after_a_refused_settlement(tmp_path: Path, what: str)
 
 
 class _Slow:
-    """Stands before a store; what is asked for waits while it is held up."""
+    """A store in which one method waits until the test frees it."""
 
     def __init__(self, store: Store, what: str) -> None:
         self._store = store
@@ -102,10 +102,10 @@ def test_late_reservation_is_returned(
                 store.create(topic.uid, [NewMessage(id="a", due=1)], now_ms=2)
                 assert served.node.parts is not None
                 access = served.node.parts.access
-                await until(lambda: access.problem != "")  # nobody waits for it any longer
+                await until(lambda: access.problem != "")  # the broker no longer waits for it
                 slow.free.set()
                 lease = await asyncio.wait_for(coming, 30)
-                assert (lease.id, lease.attempts) == ("a", 0)  # nobody had begun with it
+                assert (lease.id, lease.attempts) == ("a", 0)  # no consumer had begun with it
                 await lease.ack()
                 await leases.aclose()
 
@@ -121,7 +121,7 @@ def test_leases_are_kept_after_a_lost_subscribe_answer(tmp_path: Path) -> None:
             async with raw_consumer(address, "c", "1") as first:
                 await first.subscribe(topic.uid, 1)
                 (pushed,) = (await first.hears("push")).deliveries
-            for number in range(2):  # as if it heard of neither
+            for number in range(2):  # as if both answers were lost
                 async with raw_consumer(address, "c", "1") as lost:
                     await lost.subscribe(topic.uid, 0, unanswered=number, a=pushed.version)
                     await lost.hears("subscribed")

@@ -147,7 +147,7 @@ def test_reserved_messages_are_returned_to_a_pipe(tmp_path: Path, pipe: Pipe) ->
 def test_consumer_is_served_again_after_a_pipe(
     tmp_path: Path, pipe: Pipe, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody has to subscribe anew, although the broker that took the subscription is gone."""
+    """The consumer need not subscribe again, although its broker restarted."""
 
     async def scene() -> None:
         async with running(tmp_path) as broker:

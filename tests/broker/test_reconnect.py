@@ -20,7 +20,9 @@ def test_reconnected_consumer_keeps_its_unchanged_leases(tmp_path: Path, changed
             async with raw_consumer(broker.address, "c", "1") as first:
                 await first.subscribe(topic.uid, 1)
                 (pushed,) = (await first.hears("push")).deliveries
-            version = pushed.version - changed  # as if it had taken it before another did
+            version = (
+                pushed.version - changed
+            )  # an older version, as if another consumer had leased it since
             async with raw_consumer(broker.address, "c", "1") as again:
                 await again.subscribe(topic.uid, 1, a=version)
                 kept = (await again.hears("subscribed")).kept
@@ -49,7 +51,7 @@ def test_replaced_consumer_is_refused_when_it_reconnects(tmp_path: Path) -> None
                     assert (failure.code, failure.kind) == ("consumer_replaced", "refused")
                     await returned.subscribe(topic.uid, 1)
                     assert "hello" in (await returned.hears("failure")).message
-                await second.subscribe(topic.uid, 1)  # it has the name still
+                await second.subscribe(topic.uid, 1)  # it still owns the name
                 await client.send("jobs", b"work", id="a")
                 (came,) = (await second.hears("push")).deliveries
                 assert came.id == "a"

@@ -28,7 +28,7 @@ _FAILURES = [StoreUnavailable("gone"), RuntimeError("dictionary changed size dur
 
 
 class _SpokenWatch(Watch):
-    """Hears what a test says: notices, or an error that it raises."""
+    """A watch with the notices or the error that a test gives."""
 
     def __init__(self) -> None:
         self.said: SimpleQueue[list[Notice] | Exception] = SimpleQueue()
@@ -50,7 +50,7 @@ class _SpokenWatch(Watch):
 
 
 class _Store(MemoryStore):
-    """Its watch hears what a test says. `next_ts` can fail, or wait at a gate."""
+    """A store whose watch a test controls. `next_ts` can fail, or wait at a gate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def test_dropped_topic_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
             scene.say([Notice()])
             assert await scene.next() == [
                 Notice(topic_uid=scene.first.uid, due=1_000),
-                Notice(topic_uid=scene.second.uid),  # its loader finds out
+                Notice(topic_uid=scene.second.uid),  # its loader finds that it is dropped
             ]
 
     run_scene(play)
@@ -194,11 +194,11 @@ def test_notices_during_a_lookup_are_looked_up_together() -> None:
             for _ in range(3):
                 scene.say([Notice(topic_uid=scene.first.uid)])
             scene.say([Notice(due=5)])
-            assert await scene.next() == [Notice(due=5)]  # it does not wait for the look
+            assert await scene.next() == [Notice(due=5)]  # it does not wait for the lookup
             scene.store.gate.set()
             assert await scene.next() == [Notice(topic_uid=scene.first.uid, due=1_000)]
             scene.say([Notice(due=6)])
-            assert await scene.next() == [Notice(due=6)]  # and they were one
+            assert await scene.next() == [Notice(due=6)]  # the three notices were one lookup
 
     run_scene(play)
 

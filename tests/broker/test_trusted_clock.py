@@ -122,7 +122,7 @@ def test_latency_of_the_answer_is_not_drift() -> None:
     clock, ours, theirs, ticks, _ = _compared(bound_ms=100)
     clock.compare(_slow_store(ticks, ours, theirs, took_ms=180))
     assert (clock.ahead_ms, clock.problem) == (90, "")
-    ours.set(ours.now_ms() + 101)  # 191 by what was measured, 90 of which nobody can know
+    ours.set(ours.now_ms() + 101)  # 191 measured, of which 90 are uncertain
     assert clock.problem
 
 

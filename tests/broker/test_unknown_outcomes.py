@@ -47,7 +47,7 @@ OF_OWNERS: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
 
 
 class _Tap(Tap):
-    """Knows, too, whether somebody has looked what is held."""
+    """Also records whether the broker looked for its leases."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

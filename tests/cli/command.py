@@ -37,13 +37,13 @@ class Command:
         return str(self.failed(*arguments, input=input).exception)
 
     def failed(self, *arguments: str, input: bytes | str | None = None) -> Result:
-        """Of a command that ends with an error of Chronoline's."""
+        """Run a command that ends with an error of Chronoline; returns its result."""
         result = self._invoke(arguments, input)
         assert isinstance(result.exception, ChronolineError), (result.exception, result.output)
         return result
 
     def unhappy(self, *arguments: str) -> Result:
-        """Of a command that does what it is asked for, and finds that something is wrong."""
+        """Run a command that succeeds and reports a problem by exit code 1."""
         result = self._invoke(arguments, None)
         assert (result.exit_code, type(result.exception)) == (1, SystemExit), result.output
         return result

@@ -12,7 +12,7 @@ from chronoline.client.requests import FrameLimits, Line, Part, Request
 from chronoline.core.errors import InvalidInput
 
 _LOOP = asyncio.new_event_loop()
-_LOOP.close()  # futures need one, and nobody waits for these
+_LOOP.close()  # futures need a loop; no task awaits these
 _LIMITS = FrameLimits(items=10, size_bytes=100, most_bytes=1_000)
 
 

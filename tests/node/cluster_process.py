@@ -1,4 +1,4 @@
-"""A cluster as `chronoline up --roles timers --nodes 3` starts it."""
+"""A cluster that `chronoline up --roles timers --nodes 3` starts."""
 
 from __future__ import annotations
 

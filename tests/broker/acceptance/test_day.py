@@ -187,7 +187,7 @@ class Day:
         await self._settle()
 
     async def _change(self, producer: AsyncClient, change: Change) -> None:
-        """Unless it is nearly due, in somebody's hands, or over."""
+        """Skip a message that is nearly due, leased or finished."""
         life, now_ms = self.lives.lives[change.id], self._clock.now_ms()
         if life.is_over or not _waits(life, now_ms):
             return

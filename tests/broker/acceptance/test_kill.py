@@ -1,4 +1,4 @@
-"""Brokers and consumers that die or freeze while they work: nothing is lost, nothing is leased twice."""
+"""Brokers and consumers die or freeze while they work: nothing is lost, nothing is leased twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Liveness, readiness, figures, and who is there."""
+"""Liveness, readiness, metrics, and the list of consumers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import until
 
 
 class Away:
-    """A store that can be taken away, or that takes its time."""
+    """A store that can be away or slow."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -68,7 +68,7 @@ def test_node_is_ready_while_its_store_answers(
                 await _answer_that_is(served, 200)
 
     async def _answer_that_is(served: Served, status: int) -> Any:
-        """It is asked at most twice a second."""
+        """The node asks its store at most twice a second."""
         answers = []
 
         async def has_come() -> bool:

@@ -1,4 +1,4 @@
-"""The description of the API, and an API that is as it was described."""
+"""The OpenAPI description, and an API that conforms to it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_request_body_has_a_valid_example(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(90)
 def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
-    """Made-up requests, right and wrong ones.
+    """Generated requests, valid and invalid.
 
     A request that the schema allows may still be refused: that a message expires after it is due, say, no
     schema can tell.

@@ -108,7 +108,9 @@ def test_slow_reader_gets_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
             came, loop = 0, asyncio.get_running_loop()
             while part := await loop.sock_recv(slow, 256 * 1024):
                 came += len(part)
-                await asyncio.sleep(0.02)  # altogether longer than who does not read has
+                await asyncio.sleep(
+                    0.02
+                )  # in total longer than the time-out of a client that does not read
             slow.close()
             assert came > 3 * MIB
 

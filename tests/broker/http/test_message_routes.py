@@ -1,4 +1,4 @@
-"""Messages, counts and the load ahead, looked at over HTTP."""
+"""Lookups, counts and forecasts over HTTP."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ def test_leases_stay_valid_between_polls(tmp_path: Path) -> None:
             consumer, (first,) = received["consumer"], received["messages"]
             (subscription,) = served.subscriptions
             await until(lambda: subscription.receiver.busy)
-            await asyncio.sleep(1.5)  # past all windows: who has live leases is not forgotten
+            await asyncio.sleep(1.5)  # after all windows: a consumer with live leases is kept
             await served.put("second")
             (second,) = (await served.receive(consumer=consumer, wait="5s"))["messages"]
             assert second["id"] == "second"
@@ -405,7 +405,7 @@ def test_number_of_pollers_is_limited(tmp_path: Path) -> None:
             with pytest.raises(TooMuch):
                 await pollers.begin(topic, "c", count=1, lease_ms=1_000)
             pollers.end(b, handed=True)
-            c = await pollers.begin(topic, "c", count=1, lease_ms=1_000)  # for the one that rests
+            c = await pollers.begin(topic, "c", count=1, lease_ms=1_000)  # for the idle poller
             assert {each.name for each in served.subscriptions} == {"a", "c"}
             pollers.end(a, handed=True)
             pollers.end(c, handed=True)
@@ -427,7 +427,7 @@ def test_poller_with_live_leases_is_not_evicted(tmp_path: Path) -> None:
             (came,) = await pollers.wait(holder, 10)
             pollers.end(holder, handed=True)
             idle = await pollers.begin(topic, "idle", count=1, lease_ms=60_000)
-            pollers.end(idle, handed=True)  # it rests since later than the holder
+            pollers.end(idle, handed=True)  # it became idle after the holder
             new = await pollers.begin(topic, "new", count=1, lease_ms=60_000)
             assert {each.name for each in served.subscriptions} == {"holder", "new"}
             with pytest.raises(TooMuch):
@@ -472,7 +472,7 @@ def _name(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class Slow:
-    """A store whose answer to when the next message is due can be held back."""
+    """A store whose answer to `next_ts` can be delayed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

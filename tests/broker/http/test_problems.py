@@ -1,4 +1,4 @@
-"""Everything that goes wrong is told in one shape, with a status that fits."""
+"""Every failure is a problem document with a fitting status."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_json_content_type_is_required(tmp_path: Path) -> None:
 
 
 class Failing:
-    """A store whose creates fail as they are told."""
+    """A store whose creates fail with a chosen error."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

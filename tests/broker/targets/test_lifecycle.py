@@ -27,7 +27,7 @@ from tests.waiting import run_scene, until
 
 
 class _Hurried(Calls):
-    """A stop waits for nobody."""
+    """A stop that does not wait for calls."""
 
     @property
     def stop_ms(self) -> int:
@@ -200,7 +200,7 @@ def test_call_answered_without_the_store_is_acked_later(
 
 
 class _Failing:
-    """A store that does not answer some questions."""
+    """A store that does not answer some queries."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -225,7 +225,7 @@ def test_store_away_at_start_is_asked_again(tmp_path: Path) -> None:
                 failing.failing = "list_topics"
                 async with serving(failing, calls=calls) as served, served.client() as client:
                     await until(lambda: "list_topics" in failing.failed)
-                    failing.failing = "live_groups"  # which is asked when somebody subscribes
+                    failing.failing = "live_groups"  # the query of a subscribe
                     await until(lambda: "live_groups" in failing.failed)
                     failing.failing = ""
                     await until(lambda: is_done(client, "t"))

@@ -1,4 +1,4 @@
-"""Events as lines: what goes out comes in as it was, and what is wrong is said."""
+"""Events as lines: they round-trip, and bad lines are refused with the reason."""
 
 import json
 
