@@ -1,4 +1,4 @@
-"""A clock that a test can move, and a store that says what it was asked."""
+"""A clock that a test can move, and a store that records its calls."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from chronoline.stores.contract import Store
 from tests.delivery.stores import WRITES as _WRITES
 
 WRITES = _WRITES | {"resume", "purge", "create_topic", "delete_topic"}
-"""What the store is told the time for, to write it or to go by it."""
+"""The methods of the store that take the time."""
 
 
 class MovableClock(SystemClock):
-    """The machine's clock, moved by so much."""
+    """The machine's clock, moved by `ahead_ms`."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
@@ -27,15 +27,15 @@ class MovableClock(SystemClock):
 
 
 class Recorded:
-    """Stands before a store, and keeps what it is asked for."""
+    """A store that records the names of its calls."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.asked: list[str] = []
         self.farthest_ms = 0
-        """How far a time that it was given to write was from the machine's, at most."""
+        """The largest difference between a time to write and the machine's clock."""
         self.after: Callable[[str, Any], None] = lambda _, __: None
-        """Is called with what it was asked for, and what it answers."""
+        """Called after each call with its name and its answer."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)

@@ -1,4 +1,4 @@
-"""Questions by gRPC are refused or admitted before they are read; requests of all clients are bounded."""
+"""gRPC requests are admitted or refused before they are read; the requests of all clients are bounded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from chronoline.core.topic import TopicSettings
 from chronoline.runtime import admission
 from chronoline.wire.codes import FAILURE_KEY
 from chronoline.wire.v1 import chronoline_pb2 as pb
-from tests.broker.gated import running_gated
+from tests.broker.gated_store import running_gated
 from tests.broker.nodes import Running, running
-from tests.broker.raw import raw_stream
+from tests.broker.raw_streams import raw_stream
 from tests.waiting import until
 
 KIB = 1024
@@ -28,7 +28,7 @@ _FULL_BY_TWO = Limits(frame_bytes=64 * KIB, node_bytes=128 * KIB, node_requests=
 
 @asynccontextmanager
 async def _asking(address: str) -> AsyncIterator[Any]:
-    """Calls of a question that sends nothing unless it is told to."""
+    """Calls of a request whose body the test sends."""
     async with aio.insecure_channel(address) as channel:
         yield channel.stream_unary("/chronoline.v1.Overseer/Info")
 
@@ -46,16 +46,11 @@ def _under_way(broker: Running) -> int:
 
 
 def _refused(broker: Running) -> dict[tuple[str, ...], float]:
-    metrics = broker.node.metrics
-    return {
-        labels: value
-        for family in metrics._counted.values()
-        for (name, labels), value in family.items()
-        if name == "broker_refused_count"
-    }
+    samples = broker.node.metrics.snapshot().samples
+    return {labels: value for name, labels, value in samples if name == "broker_refused_count"}
 
 
-def test_without_a_token_nothing_of_a_question_is_read(tmp_path: Path) -> None:
+def test_missing_token_is_refused_before_reading(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     tokens.create("somebody")
 
@@ -70,7 +65,7 @@ def test_without_a_token_nothing_of_a_question_is_read(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_questions_are_read_only_while_there_is_room(
+def test_requests_are_read_only_while_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admission, "_PATIENCE_S", 0.05)
@@ -93,7 +88,7 @@ def test_questions_are_read_only_while_there_is_room(
     asyncio.run(play())
 
 
-def test_a_question_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+def test_unsent_request_times_out(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(ping_interval_ms=50, ping_timeout_ms=100)
         async with running(tmp_path, limits=limits) as broker, _asking(broker.address) as ask:
@@ -106,7 +101,7 @@ def test_a_question_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_client_asks_a_full_node_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_retries_a_full_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "_PATIENCE_S", 0.05)
 
     async def play() -> None:
@@ -121,13 +116,13 @@ def test_a_client_asks_a_full_node_again(tmp_path: Path, monkeypatch: pytest.Mon
                 await until(lambda: _refused(broker).get(("grpc", "node_busy"), 0) > 1)
                 for each in silent:
                     each.cancel()
-                assert await sending == "a"  # the SDK has asked again
+                assert await sending == "a"  # the SDK repeats the request
                 assert (await looking) is not None
 
     asyncio.run(play())
 
 
-def test_a_stream_that_ends_leaves_nothing_under_way(tmp_path: Path) -> None:
+def test_ended_stream_frees_its_requests(tmp_path: Path) -> None:
     async def play() -> None:
         async with running_gated(tmp_path, "cancel") as (broker, store), broker.client() as client:
             topic = await client.create_topic("jobs")

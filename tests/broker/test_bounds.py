@@ -1,4 +1,4 @@
-"""Bounds: who does not read, floods, or sends too much at once hurts itself only."""
+"""Limits: a client that does not read, floods, or sends too much affects only itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.codes import FAILURE_KEY
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import Running, running
-from tests.broker.raw import RawStream, raw_stream
+from tests.broker.raw_streams import RawStream, raw_stream
 from tests.waiting import until
 
 KIB = 1024
@@ -37,7 +37,7 @@ def _session(broker: Running, name: str) -> Session[Any, Any] | None:
 
 
 async def _drain(client: AsyncClient, topic: str, count: int) -> set[str]:
-    """Takes so many messages, and acks them."""
+    """Consume and ack `count` messages."""
     came: set[str] = set()
     leases = client.consume(topic, consumer="good")
     async with asyncio.timeout(60):
@@ -54,7 +54,7 @@ async def _drain(client: AsyncClient, topic: str, count: int) -> set[str]:
 
 @asynccontextmanager
 async def _pinging(stream: RawStream) -> AsyncIterator[None]:
-    """It is not silent: only that it does not read can be held against it."""
+    """Send pings, so that the stream ends only because it does not read."""
 
     async def ping() -> None:
         while True:
@@ -67,7 +67,9 @@ async def _pinging(stream: RawStream) -> AsyncIterator[None]:
     await asyncio.gather(pinging, return_exceptions=True)
 
 
-def test_a_consumer_that_never_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consumer_that_never_reads_is_bounded_and_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(session_module, "_CLOGGED_BYTES", MIB)
     monkeypatch.setattr(subscribing, "_MOST_BYTES", 4 * MIB)
 
@@ -91,7 +93,7 @@ def test_a_consumer_that_never_reads(tmp_path: Path, monkeypatch: pytest.MonkeyP
                     return _session(broker, "deaf") is None
 
                 await until(is_ended)
-                # What was reserved at once, and what was put into the outbox before that was full.
+                # One reservation, and the frames in the outbox until it was full.
                 assert most_bytes <= (4 + 1) * MIB
                 assert await draining == ids  # its own too, after their leases
 
@@ -99,9 +101,10 @@ def test_a_consumer_that_never_reads(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def _held_bytes(broker: Running) -> int:
-    """What the broker has in its hands for the consumer that does not read."""
+    """The bytes that the broker holds for the consumer that does not read."""
     session = _session(broker, "deaf")
     agendas = [each.agenda for each in broker.subscriptions if each.name == "deaf"]
+    # No metric shows the bytes of one outbox.
     return sum(each.held_bytes for each in agendas) + (session.outbox._bytes if session else 0)
 
 
@@ -130,7 +133,7 @@ def _pings(topic: Topic, number: int) -> pb.ProducerFrame:
 
 
 @pytest.mark.parametrize("make", [_large, _verbose, _small, _pings])
-def test_a_producer_that_floods(
+def test_flooding_producer_delays_no_other(
     tmp_path: Path, make: Callable[[Topic, int], pb.ProducerFrame]
 ) -> None:
     async def play() -> None:
@@ -139,11 +142,12 @@ def test_a_producer_that_floods(
             async with _flooding(broker, topic, make, reads=True) as session:
                 under_way: list[tuple[int, int]] = []
                 leases = client.consume("jobs")
-                for number in range(10):  # others go on meanwhile
+                for number in range(10):  # other clients continue
                     sent = await client.send("jobs", b"work", id=f"m{number}")
                     lease = await anext(leases)
                     assert lease.id == sent
                     await lease.ack()
+                    # No metric shows the requests of one stream.
                     under_way.append((session._budget._used_bytes, len(session._running)))
                 await leases.aclose()
             assert max(size_bytes for size_bytes, _ in under_way) <= MIB
@@ -153,7 +157,7 @@ def test_a_producer_that_floods(
 
 
 @pytest.mark.parametrize("make", [_verbose, _pings])
-def test_a_producer_that_floods_and_never_reads_is_read_no_further(
+def test_flooding_producer_without_reads_is_not_read(
     tmp_path: Path, make: Callable[[Topic, int], pb.ProducerFrame]
 ) -> None:
     async def play() -> None:
@@ -164,11 +168,12 @@ def test_a_producer_that_floods_and_never_reads_is_read_no_further(
 
                 def is_ended() -> bool:
                     nonlocal most_waiting
+                    # No metric shows the length of one outbox.
                     most_waiting = max(most_waiting, len(session.outbox._waiting))
                     return _session(broker, "flood") is None
 
                 await until(is_ended)
-                assert 0 < most_waiting <= 1_000  # answered, and nobody takes it
+                assert 0 < most_waiting <= 1_000  # answered, and the client does not read
             await client.send("jobs", b"work", id="m")
             assert await _drain(client, "jobs", 1) == {"m"}
 
@@ -215,7 +220,7 @@ async def _read(stream: RawStream) -> None:
 # Too many, and too much at once
 
 
-def test_there_are_only_so_many_streams(tmp_path: Path) -> None:
+def test_number_of_streams_is_limited(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(connections=2)
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
@@ -236,14 +241,14 @@ def test_there_are_only_so_many_streams(tmp_path: Path) -> None:
                 assert failure.retry_after_ms > 0
                 sending = asyncio.ensure_future(client.send("jobs", b"work", id="a"))
                 await one.say(ping=pb.Ping())
-                await one.hears("pong")  # who is in stays in
+                await one.hears("pong")  # open streams stay open
                 assert not sending.done()
             assert await sending == "a"  # as soon as there is room
 
     asyncio.run(play())
 
 
-def test_a_client_for_whom_there_is_no_stream_is_told_so(tmp_path: Path) -> None:
+def test_client_learns_that_streams_are_exhausted(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(connections=1)
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
@@ -256,7 +261,7 @@ def test_a_client_for_whom_there_is_no_stream_is_told_so(tmp_path: Path) -> None
     asyncio.run(play())
 
 
-def test_a_body_that_is_too_large_is_refused_and_the_others_are_done(tmp_path: Path) -> None:
+def test_too_large_body_is_refused_alone(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("jobs", TopicSettings(largest_body_bytes=KIB))
@@ -271,7 +276,7 @@ def test_a_body_that_is_too_large_is_refused_and_the_others_are_done(tmp_path: P
     asyncio.run(play())
 
 
-def test_a_batch_that_is_too_large_changes_nothing_and_the_stream_goes_on(tmp_path: Path) -> None:
+def test_too_large_batch_changes_nothing(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(batch=10)
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
@@ -293,7 +298,7 @@ def test_a_batch_that_is_too_large_changes_nothing_and_the_stream_goes_on(tmp_pa
     asyncio.run(play())
 
 
-def test_a_frame_that_is_too_large_ends_its_stream_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_too_large_frame_ends_only_its_stream(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(frame_bytes=64 * KIB)
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
@@ -310,14 +315,14 @@ def test_a_frame_that_is_too_large_ends_its_stream_and_nothing_is_lost(tmp_path:
                     await stream.hears("outcomes")
                 assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert (await client.count("jobs")).total == 1
-            # What is larger than a frame altogether comes and goes in several.
+            # A batch larger than a frame travels in several frames.
             await client.send_many("jobs", [ToSend(body=bytes(30 * KIB)) for _ in range(60)])
             assert len(await _drain(client, "jobs", 61)) == 61
 
     asyncio.run(play())
 
 
-def test_bodies_that_are_too_many_for_one_answer(tmp_path: Path) -> None:
+def test_bodies_beyond_one_answer_are_refused(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(frame_bytes=64 * KIB)
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
@@ -340,7 +345,7 @@ def test_bodies_that_are_too_many_for_one_answer(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_frames_that_are_wide_and_empty(tmp_path: Path) -> None:
+def test_wide_empty_frames_are_refused(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs")

@@ -1,4 +1,4 @@
-"""The broker's stamps: a clock that was set back is noticed, and reading it is not taken for that."""
+"""The broker's time stamps: a moved clock starts a new epoch, an interrupted reading does not."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _HERE_US = 1_700_000_000_000_000
 
 
 class _Machine:
-    """Its clock, and the one that only counts. Who reads one of them may be interrupted after that."""
+    """A machine with a wall clock and a monotonic clock; a reading can be interrupted."""
 
     def __init__(self) -> None:
         self.passed_us = 0
         self.moved_us = 0
         self.interrupted_us = 0
-        """For so long after the next reading."""
+        """The length of an interruption after the next reading."""
 
     def wall_us(self) -> int:
         return self._read(_HERE_US + self.passed_us + self.moved_us)
@@ -38,7 +38,7 @@ class _Machine:
 
 
 @pytest.mark.parametrize("back_ms", [5, 50, 450, 600])
-def test_no_client_is_ahead_of_a_clock_that_was_set_back(back_ms: int) -> None:
+def test_client_follows_a_clock_set_back(back_ms: int) -> None:
     machine = _Machine()
     keeper = Timekeeper(machine.wall_us, machine.monotonic_us)
     client = BrokerTime(machine.monotonic_us)
@@ -49,7 +49,7 @@ def test_no_client_is_ahead_of_a_clock_that_was_set_back(back_ms: int) -> None:
     assert client.now_us() == machine.wall_us()
 
 
-def test_a_clock_that_was_set_forward_and_back_is_noticed_too() -> None:
+def test_client_follows_a_clock_set_forward_and_back() -> None:
     machine = _Machine()
     keeper = Timekeeper(machine.wall_us, machine.monotonic_us)
     client = BrokerTime(machine.monotonic_us)
@@ -60,7 +60,7 @@ def test_a_clock_that_was_set_forward_and_back_is_noticed_too() -> None:
         assert client.now_us() == machine.wall_us()
 
 
-def test_a_clock_that_was_set_forward_by_little_goes_on() -> None:
+def test_small_step_forward_keeps_the_epoch() -> None:
     machine = _Machine()
     keeper = Timekeeper(machine.wall_us, machine.monotonic_us)
     machine.moved_us = 300_000
@@ -70,7 +70,7 @@ def test_a_clock_that_was_set_forward_by_little_goes_on() -> None:
 
 
 @pytest.mark.parametrize("interrupted_us", [10_000, 400_000, 5_000_000])
-def test_who_is_interrupted_while_reading_does_not_find_the_clock_moved(
+def test_interrupted_reading_keeps_the_epoch(
     interrupted_us: int,
 ) -> None:
     machine = _Machine()
@@ -83,9 +83,7 @@ def test_who_is_interrupted_while_reading_does_not_find_the_clock_moved(
 
 
 @given(st.lists(st.integers(0, 5_000)), st.integers(0, 999))
-def test_a_clock_that_tells_milliseconds_is_not_found_moved(
-    pauses_us: list[int], begin_us: int
-) -> None:
+def test_millisecond_clock_keeps_the_epoch(pauses_us: list[int], begin_us: int) -> None:
     machine = _Machine()
     machine.passed_us = begin_us
     keeper = Timekeeper(machine.whole_ms, machine.monotonic_us)
@@ -94,7 +92,7 @@ def test_a_clock_that_tells_milliseconds_is_not_found_moved(
         assert keeper.stamp() == (machine.whole_ms(), 0)
 
 
-def test_a_ping_that_was_held_up_on_its_way_is_not_taken_for_a_clock_that_is_late() -> None:
+def test_delayed_ping_is_not_drift() -> None:
     measured = Measured(bound_ms=1_000)
     for held_up_us in (0, 8_000_000, 0, 9_000_000, 9_000_000):
         told = measured.pinged(client_us=_HERE_US, round_trip_us=200, now_us=_HERE_US + held_up_us)
@@ -107,7 +105,7 @@ def test_a_ping_that_was_held_up_on_its_way_is_not_taken_for_a_clock_that_is_lat
     assert late[-1].drift_us == pytest.approx(-2_000_000, abs=1_000)
 
 
-def test_a_clock_that_is_ahead_is_seen_by_the_first_ping() -> None:
+def test_first_ping_shows_a_clock_ahead() -> None:
     measured = Measured(bound_ms=1_000)
     told = measured.pinged(client_us=_HERE_US + 3_000_000, round_trip_us=200, now_us=_HERE_US)
     assert told.drifting
@@ -116,7 +114,7 @@ def test_a_clock_that_is_ahead_is_seen_by_the_first_ping() -> None:
 @pytest.mark.parametrize(
     ("one_way_ms", "advance_ms"), [(0, 10), (20, 30), (100, 110), (5_000, 250)]
 )
-def test_a_push_leaves_early_by_what_the_way_takes(one_way_ms: int, advance_ms: int) -> None:
+def test_push_leaves_early_by_the_one_way_delay(one_way_ms: int, advance_ms: int) -> None:
     measured = Measured(bound_ms=1_000)
     measured.pinged(client_us=0, round_trip_us=2 * one_way_ms * 1_000, now_us=0)
     assert measured.advance_ms == advance_ms

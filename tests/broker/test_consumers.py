@@ -53,7 +53,7 @@ def test_replaced_instances_remembered_are_bounded(monkeypatch: pytest.MonkeyPat
     names = ConsumerNames()
     for instance in "1234":
         names.join("c", instance, Stream())
-    names.join("c", "1", Stream())  # too long ago: the versions of its leases fence it
+    names.join("c", "1", Stream())  # forgotten: the versions of its leases fence it
     for instance in "34":
         with pytest.raises(ConsumerReplaced):
             names.join("c", instance, Stream())

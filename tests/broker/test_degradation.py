@@ -1,4 +1,4 @@
-"""One place says what is wrong with a broker; everybody who asks hears the same."""
+"""Every interface reports the same degradation of a broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PUBLIC = {
 
 
 class SickStore:
-    """A store that can be away, and whose clock can be another."""
+    """A store that can be away, with a clock that can be moved."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -82,6 +82,7 @@ class Scene:
     async def said(self) -> dict[str, Any]:
         """The types of degradation that each interface shows."""
         info = (await self.served.http.get("/v1/info")).json()
+        # `info` blocks, and the broker runs in this event loop.
         status = await Broker(address=self.served.address, token=None, tls=False)._info()
         metric = [
             each.labels["type"]
@@ -106,7 +107,7 @@ async def scene(path: Path) -> AsyncIterator[Scene]:
 
 
 @pytest.mark.parametrize("kind", _REASONS)
-def test_everybody_says_the_same(
+def test_every_interface_shows_the_same_degradation(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -145,7 +146,7 @@ def test_everybody_says_the_same(
     assert told == ([] if kind == "stopping" else ["not_ready", "ready"])
 
 
-def test_the_log_says_it_though_nobody_asks(
+def test_degradation_is_logged_without_a_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_service, "_UPKEEP_EVERY_S", 0.05)

@@ -44,7 +44,7 @@ def _check_log(caplog: pytest.LogCaptureFixture) -> None:
     assert told == {"topic 'full' was dropped", "topic 'idle' was dropped"}
 
 
-def test_consumers_of_this_broker_are_told_at_once(
+def test_drop_ends_consumers_of_this_broker(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play() -> None:
@@ -56,10 +56,10 @@ def test_consumers_of_this_broker_are_told_at_once(
     _check_log(caplog)
 
 
-def test_consumers_of_another_broker_are_told_and_nobody_is_warned(
+def test_drop_ends_consumers_of_another_broker_without_warnings(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(targets, "_LOOK_EVERY_S", 0.2)  # seconds between two looks at the topics
+    monkeypatch.setattr(targets, "_LOOK_EVERY_S", 0.2)  # seconds between two listings of the topics
 
     async def play() -> None:
         async with running(tmp_path) as one, running(tmp_path) as other:

@@ -9,7 +9,7 @@ _PAGE = Path(__file__).parents[2] / "docs" / "delivery.md"
 _TEST = re.compile(r"`tests/[\w/]+\.py::test_\w+`")
 
 
-def test_every_line_of_the_tables_of_failures_names_a_test() -> None:
+def test_every_failure_in_the_tables_names_a_test() -> None:
     page = _PAGE.read_text("utf-8")
     tables = page[page.index("## The list of failures") : page.index("## Can a producer know")]
     lines = [line for line in tables.splitlines() if line.startswith("| ")]

@@ -1,6 +1,6 @@
-"""Seed 000's list of failures, ☑ and ☒: what happens here in each. `docs/delivery.md` is the table.
+"""The list of failures in `docs/delivery.md`: one test for each.
 
-Brokers and consumers die by SIGKILL in processes of their own, at the moment that is meant.
+Brokers and consumers are processes that die by SIGKILL at a chosen moment.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
 from chronoline.node.broker_service import BrokerService
 from chronoline.stores.memory import MemoryStore
-from tests.broker.dying import Doomed, doomed
-from tests.broker.holding import holding
+from tests.broker.consumer_process import consumer_process
+from tests.broker.doomed_broker import DoomedBroker, doomed_broker
 from tests.broker.nodes import running
 from tests.delivery.stores import Tap
 
@@ -59,9 +59,9 @@ async def _next(client: AsyncClient, consumer: str, **given: Any) -> AsyncLease:
 # The broker fails
 
 
-def test_a_lease_that_was_stored_and_did_not_reach_its_consumer(tmp_path: Path) -> None:
+def test_unsent_lease_reaches_its_returning_consumer(tmp_path: Path) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "push") as dying, dying.client() as client:
+        async with doomed_broker(tmp_path, "push") as dying, dying.client() as client:
             consumer = _Consumer(client)
             taking = asyncio.ensure_future(consumer.take())
             await dying.died()
@@ -74,9 +74,9 @@ def test_a_lease_that_was_stored_and_did_not_reach_its_consumer(tmp_path: Path) 
     asyncio.run(play())
 
 
-def test_a_lease_that_did_not_reach_a_consumer_that_does_not_return(tmp_path: Path) -> None:
+def test_unsent_lease_lapses_without_its_consumer(tmp_path: Path) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "push") as dying:
+        async with doomed_broker(tmp_path, "push") as dying:
             async with dying.client() as client:
                 consumer = _Consumer(client, "gone", lease_s=1)
                 taking = asyncio.ensure_future(consumer.take())
@@ -92,16 +92,16 @@ def test_a_lease_that_did_not_reach_a_consumer_that_does_not_return(tmp_path: Pa
 
 
 @pytest.mark.parametrize("where", ["extend before", "extend after"])
-def test_a_broker_that_fails_at_an_extend_and_is_back_in_time(tmp_path: Path, where: str) -> None:
+def test_extend_is_repeated_after_a_short_broker_failure(tmp_path: Path, where: str) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, where) as dying, dying.client() as client:
+        async with doomed_broker(tmp_path, where) as dying, dying.client() as client:
             consumer = _Consumer(client)
             lease = await consumer.take()
             version = lease.version
             extending = asyncio.ensure_future(lease.extend(60))
             await dying.died()
             async with running(tmp_path, dying.port):
-                await extending  # it was asked again
+                await extending  # the SDK repeats it
                 assert not lease.is_lost
                 assert lease.version > version
                 await lease.ack()
@@ -110,21 +110,21 @@ def test_a_broker_that_fails_at_an_extend_and_is_back_in_time(tmp_path: Path, wh
     asyncio.run(play())
 
 
-def test_a_broker_that_fails_at_an_extend_until_the_lease_is_over(tmp_path: Path) -> None:
+def test_extend_fails_when_broker_outage_outlasts_lease(tmp_path: Path) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "extend before") as dying, dying.client() as client:
+        async with doomed_broker(tmp_path, "extend before") as dying, dying.client() as client:
             consumer = _Consumer(client, lease_s=1)
             lease = await consumer.take()
             extending = asyncio.ensure_future(lease.extend())
             await dying.died()
             await _over(lease)  # the handler can know, and has to stop
             async with running(tmp_path, dying.port):
-                # Refused if it is in other hands, else nobody knows of the first attempt.
+                # Refused if another consumer has it; else the first attempt stays unknown.
                 with pytest.raises((Refused, OutcomeUnknown)):
                     await extending
                 with pytest.raises((Refused, OutcomeUnknown)):
                     await lease.ack()
-                again = await consumer.next()  # to whoever is there
+                again = await consumer.next()  # to any consumer
                 assert (again.id, again.redelivered) == ("a", True)
                 assert again.version > lease.version
                 await again.ack()
@@ -132,23 +132,23 @@ def test_a_broker_that_fails_at_an_extend_until_the_lease_is_over(tmp_path: Path
     asyncio.run(play())
 
 
-def test_a_broker_that_fails_at_an_ack_and_is_back_in_time(tmp_path: Path) -> None:
+def test_ack_is_repeated_after_a_short_broker_failure(tmp_path: Path) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "ack before") as dying, dying.client() as client:
+        async with doomed_broker(tmp_path, "ack before") as dying, dying.client() as client:
             consumer = _Consumer(client)
             lease = await consumer.take()
             acking = asyncio.ensure_future(lease.ack())
             await dying.died()
             async with running(tmp_path, dying.port):
-                await acking  # it was asked again
+                await acking  # the SDK repeats it
                 assert (await client.count("jobs")).total == 0
 
     asyncio.run(play())
 
 
-def test_a_broker_that_fails_at_an_ack_until_the_lease_is_over(tmp_path: Path) -> None:
+def test_ack_fails_when_broker_outage_outlasts_lease(tmp_path: Path) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "ack before") as dying, dying.client() as client:
+        async with doomed_broker(tmp_path, "ack before") as dying, dying.client() as client:
             consumer = _Consumer(client, lease_s=1)
             lease = await consumer.take()
             acking = asyncio.ensure_future(lease.ack())
@@ -158,16 +158,16 @@ def test_a_broker_that_fails_at_an_ack_until_the_lease_is_over(tmp_path: Path) -
                 with pytest.raises((Refused, OutcomeUnknown)):
                     await acking
                 assert lease.is_lost
-                again = await consumer.next()  # to whoever is there
+                again = await consumer.next()  # to any consumer
                 assert (again.id, again.redelivered) == ("a", True)
                 await again.ack()
 
     asyncio.run(play())
 
 
-def test_an_ack_that_was_carried_out_and_not_answered(tmp_path: Path) -> None:
+def test_repeated_ack_of_a_stored_ack_is_done(tmp_path: Path) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "ack after") as dying, dying.client() as client:
+        async with doomed_broker(tmp_path, "ack after") as dying, dying.client() as client:
             consumer = _Consumer(client)
             lease = await consumer.take()
             acking = asyncio.ensure_future(lease.ack())
@@ -183,15 +183,15 @@ def test_an_ack_that_was_carried_out_and_not_answered(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_retry_that_was_carried_out_and_not_answered(tmp_path: Path) -> None:
+def test_repeated_retry_of_a_stored_retry_counts_once(tmp_path: Path) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "retry after") as dying, dying.client() as client:
+        async with doomed_broker(tmp_path, "retry after") as dying, dying.client() as client:
             consumer = _Consumer(client)
             lease = await consumer.take()
             retrying = asyncio.ensure_future(lease.retry(delay=3_600))
             await dying.died()
             async with running(tmp_path, dying.port):
-                await retrying  # the row names who has done it
+                await retrying  # the row names the session of the change
                 found = await client.lookup("jobs", "a")
                 assert found is not None
                 assert (found.attempts, found.lock_consumer) == (1, None)  # counted once
@@ -202,8 +202,8 @@ def test_a_retry_that_was_carried_out_and_not_answered(tmp_path: Path) -> None:
 # A producer's broker fails
 
 
-async def _sent_through(dying: Doomed, tmp_path: Path, message_id: str | None) -> list[str]:
-    """Sends one message to a broker that dies of it, and goes on with the next; answers what is there."""
+async def _sent_through(dying: DoomedBroker, tmp_path: Path, message_id: str | None) -> list[str]:
+    """Send a message to a broker that dies at it, start another broker, and return the stored messages."""
     async with dying.client() as client:
         await client.create_topic("jobs")
         sending = asyncio.ensure_future(client.send("jobs", b"work", id=message_id, delay=3_600))
@@ -217,27 +217,27 @@ async def _sent_through(dying: Doomed, tmp_path: Path, message_id: str | None) -
 
 
 @pytest.mark.parametrize("where", ["create before", "create after"])
-def test_a_broker_that_fails_at_a_create_with_an_id_of_ours(tmp_path: Path, where: str) -> None:
+def test_failed_create_with_generated_id_is_repeated(tmp_path: Path, where: str) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, where) as dying:
+        async with doomed_broker(tmp_path, where) as dying:
             assert len(await _sent_through(dying, tmp_path, None)) == 1
 
     asyncio.run(play())
 
 
-def test_a_broker_that_fails_before_a_create_with_an_id_of_the_users(tmp_path: Path) -> None:
+def test_failed_create_with_own_id_is_repeated(tmp_path: Path) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "create before") as dying:
+        async with doomed_broker(tmp_path, "create before") as dying:
             assert await _sent_through(dying, tmp_path, "mine") == ["mine"]
 
     asyncio.run(play())
 
 
-def test_a_create_that_was_carried_out_and_not_answered_with_an_id_of_the_users(
+def test_stored_create_with_own_id_is_refused_as_existing(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "create after") as dying:
+        async with doomed_broker(tmp_path, "create after") as dying:
             with pytest.raises(Refused, match="perhaps by an earlier attempt") as refused:
                 await _sent_through(dying, tmp_path, "mine")
             assert refused.value.outcomes[0].refusal is Refusal.EXISTS
@@ -247,9 +247,12 @@ def test_a_create_that_was_carried_out_and_not_answered_with_an_id_of_the_users(
     asyncio.run(play())
 
 
-def test_a_broker_that_does_not_come_back_leaves_it_unknown(tmp_path: Path) -> None:
+def test_create_without_a_broker_is_unknown(tmp_path: Path) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "create after") as dying, dying.client(timeout=2) as client:
+        async with (
+            doomed_broker(tmp_path, "create after") as dying,
+            dying.client(timeout=2) as client,
+        ):
             await client.create_topic("jobs")
             with pytest.raises(OutcomeUnknown, match="ask again with the same ids"):
                 await client.send("jobs", b"work", id="mine", delay=3_600)
@@ -260,7 +263,7 @@ def test_a_broker_that_does_not_come_back_leaves_it_unknown(tmp_path: Path) -> N
 # The store fails
 
 
-def test_a_broker_that_is_cut_from_its_store_grants_no_lease() -> None:
+def test_broker_without_its_store_grants_no_lease() -> None:
     async def play() -> None:
         def cut(name: str) -> None:
             if not healed.is_set():
@@ -298,12 +301,12 @@ def test_a_broker_that_is_cut_from_its_store_grants_no_lease() -> None:
 # The consumer fails
 
 
-def test_a_consumer_that_dies_during_its_lease(tmp_path: Path) -> None:
+def test_dead_consumer_loses_its_lease_to_another(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("jobs", _QUICK)
             await client.send("jobs", b"work", id="a")
-            async with holding(broker.address, "dies", 1) as holder:
+            async with consumer_process(broker.address, "dies", 1) as holder:
                 await holder.took()
             again = await _next(client, "other")
             assert (again.id, again.attempts, again.redelivered) == ("a", 1, True)
@@ -313,12 +316,12 @@ def test_a_consumer_that_dies_during_its_lease(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_consumer_that_is_frozen_past_its_lease(tmp_path: Path) -> None:
+def test_frozen_consumer_is_refused_after_its_lease(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("jobs", _QUICK)
             await client.send("jobs", b"work", id="a")
-            async with holding(broker.address, "frozen", 1) as holder:
+            async with consumer_process(broker.address, "frozen", 1) as holder:
                 await holder.took()
                 holder.freeze()
                 again = await _next(client, "other", lease=60)
@@ -331,12 +334,12 @@ def test_a_consumer_that_is_frozen_past_its_lease(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_consumer_that_returns_under_its_name_and_its_frozen_twin(tmp_path: Path) -> None:
+def test_frozen_consumer_is_fenced_by_its_twin(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("jobs", _QUICK)
             await client.send("jobs", b"work", id="a")
-            async with holding(broker.address, "c", 60) as twin:
+            async with consumer_process(broker.address, "c", 60) as twin:
                 await twin.took()
                 twin.freeze()
                 lease = await _next(client, "c")  # at once, long before the lease is over
@@ -351,14 +354,14 @@ def test_a_consumer_that_returns_under_its_name_and_its_frozen_twin(tmp_path: Pa
     asyncio.run(play())
 
 
-def test_a_consumer_that_restarts_goes_on_with_its_leases(tmp_path: Path) -> None:
+def test_restarted_consumer_gets_its_leases_back(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("jobs", _QUICK)
             await client.send("jobs", b"work", id="a")
-            async with holding(broker.address, "c", 60) as before:
+            async with consumer_process(broker.address, "c", 60) as before:
                 await before.took()
-            async with holding(broker.address, "c", 60) as after:
+            async with consumer_process(broker.address, "c", 60) as after:
                 await after.took()
                 assert (after.held, after.version > before.version) == ("a", True)
                 assert await after.ack() == "done"
@@ -370,12 +373,10 @@ def test_a_consumer_that_restarts_goes_on_with_its_leases(tmp_path: Path) -> Non
 # The table
 
 
-def test_every_line_of_the_table_names_tests_that_there_are() -> None:
+def test_every_test_named_in_the_table_exists() -> None:
     page = (_ROOT / "docs" / "delivery.md").read_text("utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
     here = {name for name in globals() if name.startswith("test_")}
-    assert {name for _, name in named} >= here - {
-        "test_every_line_of_the_table_names_tests_that_there_are"
-    }
+    assert {name for _, name in named} >= here - {"test_every_test_named_in_the_table_exists"}
     for path, name in named:
         assert f"def {name}(" in (_ROOT / path).read_text("utf-8"), f"{path}::{name}"

@@ -18,7 +18,7 @@ from tests.broker.http.served import Served, serving
 from tests.waiting import until
 
 _OVERDUE = 20_000
-"""So many that all of the others are sent and come, one after the other, before half of them are done."""
+"""Enough messages that all of the other topic arrive, one by one, before half of these are done."""
 _BATCH = 10_000
 _OTHERS = 6
 _PREFETCH = 1_000
@@ -71,7 +71,7 @@ async def _flooded(folder: Path) -> AsyncIterator[tuple[Served, _Flood]]:
             await asyncio.gather(consuming, return_exceptions=True)
 
 
-def test_a_topic_with_very_many_overdue_messages_does_not_delay_another(tmp_path: Path) -> None:
+def test_overdue_backlog_delays_no_other_topic(tmp_path: Path) -> None:
     async def play() -> None:
         async with _flooded(tmp_path) as (served, flood), served.client() as client:
             leases = client.consume("other")

@@ -1,4 +1,4 @@
-"""Nonsense on the wire: it is answered as invalid input, on a stream that goes on, and hurts nobody else."""
+"""Malformed frames are answered as invalid input; the stream continues, and other clients are unaffected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _QUESTIONS: dict[str, tuple[Any, Any]] = {
     "Carrier/Discard": (pb.DiscardRequest, pb.Outcomes),
 }
 
-# What is sent
+# Requests
 
 _NUMBERS = [0, 1, -1, 9, 10_001, 2**31, MAX_TIME_MS, MAX_TIME_MS + 1, 2**63 - 1, -(2**63)]
 _TEXTS = ["", "a", "b", "fuzzed", "\0", "a\0b", "ü\u2028", "x" * 513, "\U0010ffff" * 128]
@@ -112,18 +112,18 @@ def _flipped(data: bytes, place: int, bits: int) -> bytes:
     return data[:place] + bytes(each ^ bits for each in data[place : place + 1]) + data[place + 1 :]
 
 
-# What is answered
+# Answers
 
 
 def _check(failure: pb.Failure) -> None:
-    """It was refused, or is worth trying again with less; nobody fell over it."""
+    """Check that the failure is a refusal or asks for a smaller request, not an internal error."""
     _, kind = CODES[failure.code]
     assert failure.kind == kind.value != Kind.UNKNOWN.value, failure
     assert failure.message
 
 
 async def _say(address: str, stream: str, frames: Sequence[bytes]) -> list[Any]:
-    """What is answered to these frames, and a ping behind them, on a stream that goes on to its end."""
+    """Send frames and a final ping on one stream; returns all replies."""
     frame_type, reply_type = _STREAMS[stream]
     ping = frame_type(ping=pb.Ping(sent_us=_LAST_US)).SerializeToString()
     async with aio.insecure_channel(address) as channel:
@@ -192,12 +192,12 @@ class _Fuzzing:
             return self._runner.run(work)
 
     def produce(self, frame: pb.ProducerFrame | bytes) -> list[Any]:
-        """What is answered to a producer's frame."""
+        """Send a producer's frame; returns the replies."""
         hello = pb.ProducerFrame(hello=pb.Hello(name="p"))
         return self.run(_say(self.address, "Produce", [_packed(hello), _packed(frame)]))
 
     def consume(self, frame: pb.ConsumerFrame | bytes) -> list[Any]:
-        """What is answered to a consumer's frame."""
+        """Send a consumer's frame; returns the replies."""
         hello = pb.ConsumerFrame(hello=pb.Hello(name="c"))
         return self.run(_say(self.address, "Consume", [_packed(hello), _packed(frame)]))
 
@@ -231,7 +231,7 @@ def fuzzing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[_Fuzzing
 
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # threads of the pool do
 @pytest.mark.parametrize("stream", _STREAMS)
-def test_frames_of_a_stream(fuzzing: _Fuzzing, stream: str) -> None:
+def test_fuzzed_stream_frames_are_answered(fuzzing: _Fuzzing, stream: str) -> None:
     frame_type, _ = _STREAMS[stream]
     hello = frame_type(hello=pb.Hello(name="fuzzer")).SerializeToString()
     frames_of = st.lists(_bytes(frame_type, fuzzing.topic_uid), max_size=5)
@@ -245,7 +245,7 @@ def test_frames_of_a_stream(fuzzing: _Fuzzing, stream: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # threads of the pool do
-def test_questions(fuzzing: _Fuzzing) -> None:
+def test_fuzzed_requests_are_answered(fuzzing: _Fuzzing) -> None:
     uid = fuzzing.topic_uid
     asked = st.one_of(
         [st.tuples(st.just(name), _bytes(kinds[0], uid)) for name, kinds in _QUESTIONS.items()]
@@ -260,10 +260,10 @@ def test_questions(fuzzing: _Fuzzing) -> None:
     fuzz()
 
 
-# What once went wrong, or nearly
+# Regressions
 
 
-def test_numbers_that_are_too_large(fuzzing: _Fuzzing) -> None:
+def test_too_large_numbers_are_refused(fuzzing: _Fuzzing) -> None:
     uid, most = fuzzing.topic_uid, 2**63 - 1
     pings = [pb.Ping(client_us=each, round_trip_us=most) for each in (most, -most - 1)]
     for ping in pings:
@@ -281,7 +281,7 @@ def test_numbers_that_are_too_large(fuzzing: _Fuzzing) -> None:
         assert failure.code == "invalid_input"
 
 
-def test_frames_that_are_none_and_frames_in_frames(fuzzing: _Fuzzing) -> None:
+def test_malformed_and_nested_frames_are_refused(fuzzing: _Fuzzing) -> None:
     ping = pb.ProducerFrame(ping=pb.Ping())
     for data in (b"\xff", b"\x12\x03\x0a\x01\xff"):  # of the wrong form, and a name that is no text
         (failure,) = _only("failure", fuzzing.produce(data))
@@ -297,7 +297,7 @@ def test_frames_that_are_none_and_frames_in_frames(fuzzing: _Fuzzing) -> None:
     assert failure.code == "invalid_input"
 
 
-def test_questions_that_cannot_be_read_or_name_what_cannot_be(fuzzing: _Fuzzing) -> None:
+def test_malformed_requests_are_refused(fuzzing: _Fuzzing) -> None:
     uid = fuzzing.topic_uid
     for question, asked in {
         "Overseer/GetTopic": b"\x0a\x01\xff",

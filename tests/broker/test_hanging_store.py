@@ -1,4 +1,4 @@
-"""A store that hangs: a node stops without it, and its event loop goes on meanwhile."""
+"""A hanging store: the node stops without it, and its event loop continues."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _HangingStore(MemoryStore):
 async def _hanging(
     asked: str, *, patience_s: float
 ) -> AsyncIterator[tuple[_HangingStore, BrokerService]]:
-    """A node that has asked its store something, which hangs."""
+    """A node with a call under way to its hanging store."""
     with _HangingStore() as store:
         topic = store.create_topic("jobs", now_ms=0)
         node = BrokerService(store, patience_s=patience_s)
@@ -79,7 +79,7 @@ async def _hanging(
 
 
 @pytest.mark.parametrize("asked", ["create", "count"])
-def test_a_node_stops_although_its_store_hangs(asked: str) -> None:
+def test_node_stops_while_its_store_hangs(asked: str) -> None:
     async def play() -> None:
         async with _hanging(asked, patience_s=0.2) as (store, node):
             await node.stop()
@@ -89,7 +89,7 @@ def test_a_node_stops_although_its_store_hangs(asked: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ["create", "count"])
-def test_the_loop_goes_on_while_a_node_that_stops_waits_for_its_store(
+def test_event_loop_runs_while_stop_waits_for_store(
     asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closing = threading.Event()

@@ -1,4 +1,4 @@
-"""A store that answers and takes no changes is told of."""
+"""Health reports a store that answers queries and refuses changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from chronoline.broker.store_access import StoreHealth
 from chronoline.core.errors import StoreBusy, StoreFull
 
 
-def test_a_refusal_is_told_until_a_change_is_taken() -> None:
+def test_refusal_is_reported_until_a_change_succeeds() -> None:
     health = StoreHealth(lambda: 100.0)
     assert health.refusal == ""
     for _ in range(3):
@@ -16,8 +16,8 @@ def test_a_refusal_is_told_until_a_change_is_taken() -> None:
     assert health.refusal == ""
 
 
-def test_a_refusal_is_not_told_for_ever_when_nobody_tries_again() -> None:
-    """Else a node that is sent no more requests because of it would never be ready again."""
+def test_refusal_expires_without_new_attempts() -> None:
+    """Without expiry, a node that gets no requests would never be ready again."""
     now_s = 100.0
     health = StoreHealth(lambda: now_s)
     health.refused(StoreBusy("another process writes"))

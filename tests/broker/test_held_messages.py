@@ -1,4 +1,4 @@
-"""Messages that another transaction on the store holds: their callers wait, and nobody else does."""
+"""Messages that another transaction holds: only their callers wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chronoline.testing.postgres import PostgresServer
 from tests.broker.http.served import serving
 
 
-def test_a_send_of_an_id_that_another_transaction_made_waits_alone(
+def test_send_waits_alone_for_a_foreign_transaction(
     postgres_server: PostgresServer,
 ) -> None:
     async def play() -> None:
@@ -48,7 +48,7 @@ def test_a_send_of_an_id_that_another_transaction_made_waits_alone(
     asyncio.run(play())
 
 
-def test_a_send_that_stays_held_fails_when_its_time_is_over(
+def test_held_send_times_out(
     postgres_server: PostgresServer,
 ) -> None:
     async def play() -> None:

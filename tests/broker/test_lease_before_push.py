@@ -19,7 +19,7 @@ from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
-from tests.broker.dying import doomed
+from tests.broker.doomed_broker import doomed_broker
 from tests.broker.http.served import Served, serving
 from tests.delivery.stores import Tap
 
@@ -60,7 +60,7 @@ class _Witness:
 
 
 def _doubt_reservations(tap: Tap) -> None:
-    """One is not made, and of the next nobody hears that it was."""
+    """One reservation fails; the next is stored without an answer."""
     reservations = 0
 
     def fail(name: str) -> None:
@@ -115,7 +115,7 @@ async def _poll(served: Served) -> None:
 
 
 @pytest.mark.parametrize(("kind", "consume"), [(ConsumerSession, _stream), (Poller, _poll)])
-def test_whatever_is_pushed_is_leased_in_the_store_already(
+def test_pushed_message_is_already_leased_in_the_store(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: type[Any],
@@ -142,9 +142,9 @@ def test_whatever_is_pushed_is_leased_in_the_store_already(
     asyncio.run(play())
 
 
-def test_a_broker_that_dies_as_it_pushes_has_stored_the_lease(tmp_path: Path) -> None:
+def test_broker_killed_at_a_push_has_stored_the_lease(tmp_path: Path) -> None:
     async def play() -> None:
-        async with doomed(tmp_path, "push") as dying, dying.client() as client:
+        async with doomed_broker(tmp_path, "push") as dying, dying.client() as client:
             topic = await client.create_topic("jobs")
             taking = asyncio.ensure_future(anext(client.consume("jobs", consumer="c", lease=_LONG)))
             await client.send("jobs", b"work", id="a")

@@ -68,7 +68,7 @@ def _parse(text: str) -> dict[str, Named]:
 
 
 async def _do_everything(served: Served, away: Any) -> list[Sample]:
-    """So that every metric has something to show; and what they show then."""
+    """Use every metric once; returns the samples."""
     async with served.client() as client:
         leases = client.consume("seen")
         for topic in ("seen", "polled", "dropped"):
@@ -114,7 +114,7 @@ async def _settle_all(served: Served) -> None:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Sample]:
-    """What a node shows that has done a bit of everything."""
+    """The metrics of a node after one operation of each kind."""
 
     async def play() -> list[Sample]:
         folder = tmp_path_factory.mktemp("node")
@@ -150,19 +150,19 @@ def test_labels_have_all_values_of_the_table(shown: list[Sample]) -> None:
         assert values >= set(table[name].labels[label]), (name, label)
 
 
-def test_queries_and_messages_are_told_apart_by_topic(shown: list[Sample]) -> None:
+def test_queries_and_messages_are_counted_by_topic(shown: list[Sample]) -> None:
     for name in ("storage_queries_count", "storage_queries_errors", *_COUNTED):
         topics = {each.labels["topic"] for each in shown if each.name == name}
         assert "polled" in topics, name
 
 
-def test_all_commands_are_counted_pings_too(shown: list[Sample]) -> None:
+def test_every_command_is_counted(shown: list[Sample]) -> None:
     commands = {each.labels["command"] for each in shown if each.name == "broker_commands_count"}
     assert commands >= {"hello", "ping", "subscribe", "get_topic", "create_topic", "drop_topic"}
     assert commands >= {"create", "reschedule", "release", "extend", "ack", "receive"}
 
 
-def test_lateness_is_a_histogram_for_each_topic(shown: list[Sample]) -> None:
+def test_each_topic_has_a_lateness_histogram(shown: list[Sample]) -> None:
     buckets = [each for each in shown if each.name == "chronoline_lateness_seconds_bucket"]
     for topic, deliveries in (("seen", 1), ("polled", 2)):
         of_topic = [each for each in buckets if each.labels["topic"] == topic]
@@ -179,7 +179,7 @@ def _of(shown: list[Sample], name: str, topic: str) -> list[float]:
     return [each.value for each in shown if (each.name, each.labels.get("topic")) == (name, topic)]
 
 
-def test_every_metric_has_the_cluster_and_the_tags_of_the_settings(shown: list[Sample]) -> None:
+def test_every_metric_has_cluster_and_tags(shown: list[Sample]) -> None:
     assert shown
     for each in shown:
         assert {name: each.labels.get(name) for name in _EVERYWHERE} == _EVERYWHERE, each.name

@@ -1,4 +1,4 @@
-"""What waits to be written: how much travels together, and when it is too much."""
+"""The outbox: the size of a write, and the limit of waiting frames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import chronoline.broker.grpc.session as module
 from chronoline.broker.grpc.session import Outbox
 
 
-def test_what_waits_travels_together_in_its_order() -> None:
+def test_waiting_frames_are_taken_together_in_order() -> None:
     async def play() -> None:
         outbox: Outbox[int] = Outbox()
         for number in range(3):
@@ -24,7 +24,7 @@ def test_what_waits_travels_together_in_its_order() -> None:
     asyncio.run(play())
 
 
-def test_not_too_many_and_not_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_take_is_bounded_in_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TOGETHER", 3)
     monkeypatch.setattr(module, "_TOGETHER_BYTES", 100)
 
@@ -39,7 +39,7 @@ def test_not_too_many_and_not_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(play())
 
 
-def test_it_is_clogged_until_enough_was_taken() -> None:
+def test_outbox_is_clogged_until_enough_is_taken() -> None:
     async def play() -> None:
         outbox: Outbox[str] = Outbox()
         outbox.put("large", module._CLOGGED_BYTES)
@@ -52,7 +52,7 @@ def test_it_is_clogged_until_enough_was_taken() -> None:
     asyncio.run(play())
 
 
-def test_what_waits_when_it_is_closed_is_still_taken_and_nothing_more() -> None:
+def test_closed_outbox_gives_only_what_waits() -> None:
     async def play() -> None:
         outbox: Outbox[str] = Outbox()
         outbox.put("last words")
@@ -64,7 +64,7 @@ def test_what_waits_when_it_is_closed_is_still_taken_and_nothing_more() -> None:
     asyncio.run(play())
 
 
-def test_who_wants_to_know_is_told_when_what_waits_was_taken(
+def test_when_taken_calls_back_after_the_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_TOGETHER", 1)

@@ -1,4 +1,4 @@
-"""What a broker knows of the leases that it gave out, when things go wrong on the way."""
+"""The broker's record of its leases, after lost answers and refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
-from tests.broker.raw import raw_consumer
+from tests.broker.raw_streams import raw_consumer
 from tests.waiting import until
 
 _LEASE_S = 600
@@ -34,8 +34,8 @@ def _as_lease(lease: AsyncLease, consumer: str) -> Lease:
 
 
 @pytest.mark.parametrize("what", ["release too soon", "ack of an older version"])
-def test_a_lease_whose_settling_was_refused_is_still_known(tmp_path: Path, what: str) -> None:
-    """Else it passes for one of an unanswered reservation, and is given to somebody else."""
+def test_lease_stays_known_after_a_refused_settlement(tmp_path: Path, what: str) -> None:
+    """Otherwise the broker takes it for one of an unanswered reservation and returns it."""
 
     async def play() -> None:
         async with serving(tmp_path) as served, served.client() as client:
@@ -65,7 +65,7 @@ def test_a_lease_whose_settling_was_refused_is_still_known(tmp_path: Path, what:
 
 
 class _Slow:
-    """Stands before a store; what is asked for waits while it is held up."""
+    """A store in which one method waits until the test frees it."""
 
     def __init__(self, store: Store, what: str) -> None:
         self._store = store
@@ -88,10 +88,10 @@ class _Slow:
         return ask
 
 
-def test_a_reservation_that_is_made_when_nobody_waits_for_it_any_longer_is_given_back(
+def test_late_reservation_is_returned(
     tmp_path: Path,
 ) -> None:
-    """Else its messages would wait for a whole lease, which is ten minutes here."""
+    """Otherwise its messages would wait for the end of the lease, ten minutes here."""
 
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
@@ -106,17 +106,17 @@ def test_a_reservation_that_is_made_when_nobody_waits_for_it_any_longer_is_given
                 store.create(topic.uid, [NewMessage(id="a", due=1)], now_ms=2)
                 assert served.node.parts is not None
                 access = served.node.parts.access
-                await until(lambda: access.problem != "")  # nobody waits for it any longer
+                await until(lambda: access.problem != "")  # the broker no longer waits for it
                 slow.free.set()
                 lease = await asyncio.wait_for(coming, 30)
-                assert (lease.id, lease.attempts) == ("a", 0)  # nobody had begun with it
+                assert (lease.id, lease.attempts) == ("a", 0)  # no consumer had begun with it
                 await lease.ack()
                 await leases.aclose()
 
     asyncio.run(play())
 
 
-def test_what_is_held_is_kept_when_an_answer_to_a_subscribe_was_lost(tmp_path: Path) -> None:
+def test_leases_are_kept_after_a_lost_subscribe_answer(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served, served.client() as client:
             topic = await client.create_topic("jobs")
@@ -125,7 +125,7 @@ def test_what_is_held_is_kept_when_an_answer_to_a_subscribe_was_lost(tmp_path: P
             async with raw_consumer(address, "c", "1") as first:
                 await first.subscribe(topic.uid, 1)
                 (pushed,) = (await first.hears("push")).deliveries
-            for number in range(2):  # as if it heard of neither
+            for number in range(2):  # as if both answers were lost
                 async with raw_consumer(address, "c", "1") as lost:
                     await lost.subscribe(topic.uid, 0, unanswered=number, a=pushed.version)
                     await lost.hears("subscribed")
@@ -138,7 +138,7 @@ def test_what_is_held_is_kept_when_an_answer_to_a_subscribe_was_lost(tmp_path: P
     asyncio.run(play())
 
 
-def test_a_topic_that_was_dropped_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_dropped_topic_leaves_no_task_or_subscription(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served, served.client() as client:
             before = len(asyncio.all_tasks())
@@ -159,7 +159,7 @@ async def _consume_and_drop(served: Served, client: Any, name: str) -> None:
         await stream.hears("topic_ended")
 
 
-def test_one_that_comes_back_to_more_than_may_be_held_gets_a_part_and_the_rest_is_free(
+def test_resumed_leases_beyond_the_limit_are_freed(
     tmp_path: Path,
 ) -> None:
     mib = 1024 * 1024
@@ -224,9 +224,7 @@ class _Deaf:
 @pytest.mark.parametrize(
     ("largest_body_bytes", "most"), [(0, 500), (1024 * 1024, 300), (8 * 1024 * 1024, 32)]
 )
-def test_one_reservation_never_brings_more_than_memory_has(
-    largest_body_bytes: int, most: int
-) -> None:
+def test_reservation_is_bounded_by_memory(largest_body_bytes: int, most: int) -> None:
     topic = Topic(uid=1, name="t", settings=TopicSettings(largest_body_bytes=largest_body_bytes))
     subscription = Subscription(topic, _Deaf(), lease_ms=1_000, credit=10_000, now_ms=0)
     subscription.agenda.largest_bytes = 1  # the last ones were tiny

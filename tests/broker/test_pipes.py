@@ -1,4 +1,4 @@
-"""Topics that a pipe fires: a live pipe wins; consumers are told when it starts, and served when it ends."""
+"""Topics with a pipe: a live pipe pauses the consumers, which are served again after its end."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_group
 from tests.broker.http.served import serving
 from tests.broker.nodes import running
-from tests.broker.raw import raw_consumer
+from tests.broker.raw_streams import raw_consumer
 from tests.broker.targets.receivers import calling, receiving
-from tests.broker.targets.test_calling import is_done
+from tests.broker.targets.test_calls import is_done
 from tests.waiting import run_scene, until
 
 _QUICK = TopicSettings(window_ms=200)
@@ -58,9 +58,7 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
 
 
 @pytest.mark.parametrize("by_name", [False, True], ids=["this version", "an older version"])
-def test_a_live_pipe_keeps_consumers_away_and_a_dead_one_does_not(
-    tmp_path: Path, pipe: Pipe, by_name: bool
-) -> None:
+def test_only_a_live_pipe_keeps_consumers_away(tmp_path: Path, pipe: Pipe, by_name: bool) -> None:
     async def scene() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs", _QUICK)
@@ -77,7 +75,7 @@ def test_a_live_pipe_keeps_consumers_away_and_a_dead_one_does_not(
     run_scene(scene)
 
 
-def test_a_pipe_of_a_dropped_topic_says_nothing_of_the_next_one(tmp_path: Path, pipe: Pipe) -> None:
+def test_pipe_of_a_dropped_topic_spares_its_successor(tmp_path: Path, pipe: Pipe) -> None:
     async def scene() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             pipe.beat(await client.create_topic("jobs", _QUICK))
@@ -99,9 +97,7 @@ async def _is_made_anew(client: AsyncClient) -> bool:
     return True
 
 
-def test_a_pipe_that_starts_stops_the_consumers_and_tells_them_why(
-    tmp_path: Path, pipe: Pipe
-) -> None:
+def test_starting_pipe_pauses_consumers_with_a_reason(tmp_path: Path, pipe: Pipe) -> None:
     async def scene() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs", _QUICK)
@@ -124,7 +120,7 @@ def test_a_pipe_that_starts_stops_the_consumers_and_tells_them_why(
     run_scene(scene)
 
 
-def test_what_waits_to_be_pushed_is_given_back_to_a_pipe(tmp_path: Path, pipe: Pipe) -> None:
+def test_reserved_messages_are_returned_to_a_pipe(tmp_path: Path, pipe: Pipe) -> None:
     async def scene() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs", _QUICK)
@@ -148,10 +144,10 @@ def test_what_waits_to_be_pushed_is_given_back_to_a_pipe(tmp_path: Path, pipe: P
     run_scene(scene)
 
 
-def test_a_consumer_is_served_again_after_a_pipe_and_a_restart(
+def test_consumer_is_served_again_after_a_pipe(
     tmp_path: Path, pipe: Pipe, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody has to subscribe anew, although the broker that took the subscription is gone."""
+    """The consumer need not subscribe again, although its broker restarted."""
 
     async def scene() -> None:
         async with running(tmp_path) as broker:
@@ -183,7 +179,7 @@ def test_a_consumer_is_served_again_after_a_pipe_and_a_restart(
         run_scene(scene)
 
 
-def test_a_topic_that_is_dropped_while_a_pipe_fires_it_ends_for_its_consumers(
+def test_drop_under_a_pipe_ends_the_consumers(
     tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chronoline.broker.loader._LOOK_WHEN_PAUSED_MS", 50)
@@ -202,9 +198,7 @@ def test_a_topic_that_is_dropped_while_a_pipe_fires_it_ends_for_its_consumers(
     run_scene(scene)
 
 
-def test_a_poll_is_refused_while_a_pipe_lives_and_served_when_it_has_ended(
-    tmp_path: Path, pipe: Pipe
-) -> None:
+def test_poll_is_refused_while_a_pipe_lives(tmp_path: Path, pipe: Pipe) -> None:
     async def scene() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(window_ms=_QUICK.window_ms)
@@ -234,7 +228,7 @@ def _assert_refused(answer: httpx.Response) -> None:
     assert "fired by a pipe" in answer.json()["detail"]
 
 
-def test_a_target_is_not_called_while_a_pipe_lives(tmp_path: Path, pipe: Pipe) -> None:
+def test_target_is_not_called_while_a_pipe_lives(tmp_path: Path, pipe: Pipe) -> None:
     async def scene() -> None:
         async with (
             receiving() as receiver,

@@ -1,4 +1,4 @@
-"""The store as the broker sees it: what is late is unknown if it was a change, else unavailable."""
+"""The broker's access to its store: a late change is unknown, a late query unavailable."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def _slow(patience_s: float = 60) -> AsyncIterator[tuple[_SlowStore, Store
             await access.stop()
 
 
-def test_what_is_late_is_unknown_only_if_it_was_a_change() -> None:
+def test_late_change_is_unknown_and_late_query_unavailable() -> None:
     async def play() -> None:
         async with _slow(_SHORT_S) as (store, access):
             with pytest.raises(StoreUnavailable):
@@ -68,11 +68,11 @@ def test_what_is_late_is_unknown_only_if_it_was_a_change() -> None:
     run_scene(play)
 
 
-# The broker's own looks
+# The broker's own queries
 
 
 @pytest.mark.parametrize("own", ["next_ts", "held", "members", "topic", "purge", "ready"])
-def test_the_brokers_own_looks_are_not_behind_those_of_clients(own: str) -> None:
+def test_own_queries_do_not_wait_for_clients(own: str) -> None:
     async def play() -> None:
         answered: list[str] = []
 
@@ -93,7 +93,7 @@ def test_the_brokers_own_looks_are_not_behind_those_of_clients(own: str) -> None
     run_scene(play)
 
 
-def test_clients_whose_questions_fill_the_queue_are_refused_and_the_broker_goes_on() -> None:
+def test_full_query_queue_refuses_clients_only() -> None:
     async def play() -> None:
         async with _slow() as (store, access):
             asking: list[asyncio.Future[None]] = []
@@ -116,7 +116,7 @@ def test_clients_whose_questions_fill_the_queue_are_refused_and_the_broker_goes_
     run_scene(play)
 
 
-def test_questions_that_nobody_waits_for_any_more_are_not_asked() -> None:
+def test_abandoned_queries_are_not_run() -> None:
     async def play() -> None:
         async with _slow(_SHORT_S) as (store, access):
             many = (access.look("count", store.wait) for _ in range(_MANY))
@@ -133,7 +133,7 @@ def test_questions_that_nobody_waits_for_any_more_are_not_asked() -> None:
 # Whether the store is away
 
 
-def test_a_store_that_answers_others_is_not_away_while_clients_ask_what_takes_long() -> None:
+def test_slow_client_queries_do_not_mark_the_store_away() -> None:
     async def play() -> None:
         async with _slow(1) as (store, access):
             many = (access.look("count", store.wait) for _ in range(_MANY))
@@ -147,7 +147,7 @@ def test_a_store_that_answers_others_is_not_away_while_clients_ask_what_takes_lo
 
 
 @pytest.mark.parametrize("query", ["count", "next_ts"])
-def test_a_store_that_answers_nobody_is_away(query: str) -> None:
+def test_store_without_answers_is_away(query: str) -> None:
     async def play() -> None:
         async with _slow(_SHORT_S) as (store, access):
             for _ in range(3):
@@ -161,13 +161,13 @@ def test_a_store_that_answers_nobody_is_away(query: str) -> None:
 # The end
 
 
-def test_stopping_finishes_what_waits_beside_the_event_loop() -> None:
+def test_stop_finishes_queries_outside_the_event_loop() -> None:
     async def play() -> None:
         async with _slow() as (store, access):
             counts = [asyncio.ensure_future(access.look("count", store.wait)) for _ in range(_MANY)]
             await until(lambda: store.begun > 0)
             stopping = asyncio.ensure_future(access.stop())
-            await asyncio.wait([stopping], timeout=_SHORT_S)  # the loop goes on meanwhile
+            await asyncio.wait([stopping], timeout=_SHORT_S)  # the event loop continues
             assert not stopping.done()
             store.gate.set()
             await asyncio.gather(stopping, *counts)
@@ -177,7 +177,7 @@ def test_stopping_finishes_what_waits_beside_the_event_loop() -> None:
 
 
 @pytest.mark.parametrize("query", ["count", "next_ts"])
-def test_a_store_that_hangs_is_left_behind(query: str) -> None:
+def test_stop_leaves_a_hanging_store_behind(query: str) -> None:
     async def play() -> None:
         async with _slow(_SHORT_S) as (store, access):
             with pytest.raises(StoreUnavailable):
@@ -208,7 +208,7 @@ asyncio.run(play())
 """
 
 
-def test_a_process_ends_although_its_store_hangs() -> None:
+def test_process_ends_while_its_store_hangs() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _HANGING], stdout=subprocess.PIPE, text=True, timeout=60, check=True
     )

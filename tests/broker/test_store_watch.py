@@ -1,4 +1,4 @@
-"""What the store's watch hears reaches the event loop, also when looking it up fails."""
+"""Notices of the store's watch reach the event loop, also when a lookup fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FAILURES = [StoreUnavailable("gone"), RuntimeError("dictionary changed size dur
 
 
 class _SpokenWatch(Watch):
-    """Hears what a test says: notices, or an error that it raises."""
+    """A watch with the notices or the error that a test gives."""
 
     def __init__(self) -> None:
         self.said: SimpleQueue[list[Notice] | Exception] = SimpleQueue()
@@ -50,7 +50,7 @@ class _SpokenWatch(Watch):
 
 
 class _Store(MemoryStore):
-    """Its watch hears what a test says. `next_ts` can fail, or wait at a gate."""
+    """A store whose watch a test controls. `next_ts` can fail, or wait at a gate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ async def _noticing(patience_s: float = 60) -> AsyncIterator[_Scene]:
             await access.stop()
 
 
-def test_what_is_known_is_told_as_it_is() -> None:
+def test_complete_notice_is_passed_on_unchanged() -> None:
     async def play() -> None:
         async with _noticing() as scene:
             heard = [Notice(topic_uid=7, due=5), Notice(due=6)]
@@ -117,14 +117,14 @@ def test_what_is_known_is_told_as_it_is() -> None:
     run_scene(play)
 
 
-def test_a_dropped_topic_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_topic_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         async with _noticing() as scene:
             scene.store.delete_topic(scene.second.uid, now_ms=0)
             scene.say([Notice()])
             assert await scene.next() == [
                 Notice(topic_uid=scene.first.uid, due=1_000),
-                Notice(topic_uid=scene.second.uid),  # its loader finds out
+                Notice(topic_uid=scene.second.uid),  # its loader finds that it is dropped
             ]
 
     run_scene(play)
@@ -132,7 +132,7 @@ def test_a_dropped_topic_hides_no_other(caplog: pytest.LogCaptureFixture) -> Non
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["a topic is named", "it may be any topic"])
-def test_a_notice_of_unknown_place_is_looked_up_and_the_loop_is_asked_what_matters(
+def test_notice_without_due_is_looked_up(
     named: bool,
 ) -> None:
     async def play() -> None:
@@ -144,7 +144,7 @@ def test_a_notice_of_unknown_place_is_looked_up_and_the_loop_is_asked_what_matte
     run_scene(play)
 
 
-def test_what_nobody_serves_is_not_looked_for() -> None:
+def test_topic_without_consumers_is_not_looked_up() -> None:
     async def play() -> None:
         async with _noticing() as scene:
             scene.say([Notice(topic_uid=-1)])
@@ -156,7 +156,7 @@ def test_what_nobody_serves_is_not_looked_for() -> None:
 
 
 @pytest.mark.parametrize("error", _FAILURES, ids=["foreseen", "not foreseen"])
-def test_where_looking_fails_the_place_stays_unknown_and_is_told(error: Exception) -> None:
+def test_failed_lookup_passes_on_the_incomplete_notice(error: Exception) -> None:
     async def play() -> None:
         async with _noticing() as scene:
             scene.store.error = error
@@ -170,7 +170,7 @@ def test_where_looking_fails_the_place_stays_unknown_and_is_told(error: Exceptio
 
 
 @pytest.mark.parametrize("error", _FAILURES, ids=["foreseen", "not foreseen"])
-def test_where_listening_fails_everything_is_looked_up_and_it_goes_on(
+def test_failed_watch_looks_everything_up_and_continues(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noticing_module, "_REST_S", 0)
@@ -185,7 +185,7 @@ def test_where_listening_fails_everything_is_looked_up_and_it_goes_on(
     run_scene(play)
 
 
-def test_what_is_heard_during_a_look_is_looked_up_after_it() -> None:
+def test_notices_during_a_lookup_are_looked_up_together() -> None:
     async def play() -> None:
         async with _noticing() as scene:
             scene.store.gate.clear()
@@ -194,16 +194,16 @@ def test_what_is_heard_during_a_look_is_looked_up_after_it() -> None:
             for _ in range(3):
                 scene.say([Notice(topic_uid=scene.first.uid)])
             scene.say([Notice(due=5)])
-            assert await scene.next() == [Notice(due=5)]  # it does not wait for the look
+            assert await scene.next() == [Notice(due=5)]  # it does not wait for the lookup
             scene.store.gate.set()
             assert await scene.next() == [Notice(topic_uid=scene.first.uid, due=1_000)]
             scene.say([Notice(due=6)])
-            assert await scene.next() == [Notice(due=6)]  # and they were one
+            assert await scene.next() == [Notice(due=6)]  # the three notices were one lookup
 
     run_scene(play)
 
 
-def test_it_stops_in_the_midst_of_a_look_and_tells_nothing_afterwards() -> None:
+def test_stop_during_a_lookup_passes_on_nothing() -> None:
     async def play() -> None:
         async with _noticing() as scene:
             scene.store.gate.clear()
@@ -215,7 +215,7 @@ def test_it_stops_in_the_midst_of_a_look_and_tells_nothing_afterwards() -> None:
     run_scene(play)
 
 
-def test_a_watch_that_hangs_is_left_behind() -> None:
+def test_stop_leaves_a_hanging_watch_behind() -> None:
     async def play() -> None:
         async with _noticing(_SHORT_S) as scene:
             scene.store.spoken.is_deaf = True

@@ -1,4 +1,4 @@
-"""A consumer that subscribes is told of its leases before it is given more."""
+"""A subscribing consumer learns its live leases before it gets more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.http.served import serving
 _A_MOMENT_S = 0.5
 
 
-def test_nothing_is_reserved_before_the_leases_that_live_are_known(
+def test_live_leases_are_known_before_any_reservation(
     postgres_server: PostgresServer,
 ) -> None:
     """On an engine whose writers run beside each other: it could not tell one from the other."""

@@ -1,4 +1,4 @@
-"""A broker goes on after a part of it failed."""
+"""A broker continues after an unexpected error in one of its parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _failures(metrics: BrokerMetrics) -> dict[str, float]:
 
 
 class _Faulty:
-    """A store whose calls of one name fail once, with an unforeseen error."""
+    """A store in which one method fails once with an unexpected error."""
 
     def __init__(self, store: Store, method: str, *, after: bool) -> None:
         self._store = store
@@ -65,7 +65,7 @@ class _Faulty:
 
 
 class _Consumers:
-    """They extend and ack what comes."""
+    """Consumers that extend and ack every message."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -102,7 +102,7 @@ _COUNTED_AS = {
         ("ack", True),
     ],
 )
-def test_a_node_goes_on_after_a_fault_that_nobody_foresaw(
+def test_node_continues_after_an_unexpected_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, after: bool
 ) -> None:
     monkeypatch.setattr(broker_service, "_UPKEEP_EVERY_S", 0.1)

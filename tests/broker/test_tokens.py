@@ -10,7 +10,7 @@ import pytest
 from chronoline.broker.auth import Tokens
 
 
-def test_what_is_revoked_is_flushed_with_its_folder(
+def test_revocation_is_flushed_with_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = Tokens(tmp_path / "tokens.json")

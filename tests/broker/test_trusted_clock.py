@@ -1,4 +1,4 @@
-"""A broker whose clock is too far from the store's does less, and what it does is right."""
+"""A broker whose clock is too far from the store's refuses changes until it is right."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _JUMPS_MS = [10_000, -10_000]
 _ABOUT_10 = r"(9|10)\.\d"
 """Seconds, as far as a store can be asked what time it is."""
 _FAR_MS = 5_000
-"""Further than a store is from whoever asks it, and less far than the clocks are moved."""
+"""Larger than the latency of a store, and smaller than the steps of the clocks."""
 _QUICK = TopicSettings(window_ms=100)
 
 
@@ -86,7 +86,7 @@ def _slow_store(ticks: _Ticks, ours: ManualClock, theirs: ManualClock, *, took_m
     return _Store(slowly)
 
 
-def test_a_clock_within_the_bound_tells_the_time() -> None:
+def test_clock_within_the_bound_is_trusted() -> None:
     clock, ours, _, ticks, _ = _compared()
     assert (clock.now_ms(), clock.ahead_ms, clock.problem) == (ours.now_ms(), 0, "")
     ticks.pass_ms(60_000, ours)
@@ -97,7 +97,7 @@ def test_a_clock_within_the_bound_tells_the_time() -> None:
 @pytest.mark.parametrize(
     ("by_ms", "words"), [(1_001, "1.0 s ahead of"), (-10_000, "10.0 s behind")]
 )
-def test_a_clock_that_was_moved_tells_nothing_from_that_moment_on(by_ms: int, words: str) -> None:
+def test_moved_clock_is_refused_at_once(by_ms: int, words: str) -> None:
     clock, ours, _, ticks, _ = _compared()
     ticks.pass_ms(5_000, ours)
     ours.set(ours.now_ms() + by_ms)  # the store was not asked meanwhile
@@ -110,7 +110,7 @@ def test_a_clock_that_was_moved_tells_nothing_from_that_moment_on(by_ms: int, wo
     assert clock.now_ms() == ours.now_ms()
 
 
-def test_a_store_whose_clock_was_moved_is_noticed_when_it_is_asked() -> None:
+def test_moved_store_clock_is_noticed_by_the_next_comparison() -> None:
     clock, _, theirs, _, store = _compared()
     theirs.set(theirs.now_ms() - 10_000)
     assert clock.problem == ""
@@ -118,15 +118,15 @@ def test_a_store_whose_clock_was_moved_is_noticed_when_it_is_asked() -> None:
     assert clock.problem.startswith("this broker's clock is 10.0 s ahead of the store's")
 
 
-def test_how_long_the_answer_took_is_not_taken_for_drift() -> None:
+def test_latency_of_the_answer_is_not_drift() -> None:
     clock, ours, theirs, ticks, _ = _compared(bound_ms=100)
     clock.compare(_slow_store(ticks, ours, theirs, took_ms=180))
     assert (clock.ahead_ms, clock.problem) == (90, "")
-    ours.set(ours.now_ms() + 101)  # 191 by what was measured, 90 of which nobody can know
+    ours.set(ours.now_ms() + 101)  # 191 measured, of which 90 are uncertain
     assert clock.problem
 
 
-def test_an_answer_that_took_too_long_does_not_replace_a_better_one() -> None:
+def test_slow_answer_does_not_replace_a_better_one() -> None:
     clock, ours, theirs, ticks, _ = _compared(bound_ms=100)
     clock.compare(_slow_store(ticks, ours, theirs, took_ms=8_000))
     assert (clock.ahead_ms, clock.problem) == (0, "")
@@ -134,7 +134,7 @@ def test_an_answer_that_took_too_long_does_not_replace_a_better_one() -> None:
     assert clock.problem
 
 
-def test_a_store_without_a_clock_says_nothing() -> None:
+def test_store_without_a_clock_measures_no_drift() -> None:
     ours = ManualClock()
     clock = TrustedClock(ours)
     store: Any = _Store(lambda: None)
@@ -144,7 +144,7 @@ def test_a_store_without_a_clock_says_nothing() -> None:
     assert (clock.now_ms(), clock.ahead_ms) == (ours.now_ms(), None)
 
 
-def test_a_clock_that_could_not_be_compared_yet_tells_nothing() -> None:
+def test_uncompared_clock_is_refused() -> None:
     _, ours, theirs, _, store = _compared()
     clock = TrustedClock(ours)
     clock.not_compared("the store is away")
@@ -156,7 +156,7 @@ def test_a_clock_that_could_not_be_compared_yet_tells_nothing() -> None:
     assert clock.now_ms() == ours.now_ms()
 
 
-def test_stamps_are_counted_on_while_the_clock_cannot_be_gone_by() -> None:
+def test_stamps_continue_while_the_clock_is_refused() -> None:
     ticks, ours, trusted = _Ticks(), ManualClock(), [True]
     keeper = Timekeeper(lambda: ours.now_ms() * 1000, ticks, is_trusted=lambda: trusted[0])
     before_us, _ = keeper.stamp()
@@ -226,9 +226,7 @@ def _port(served: Served) -> int:
 
 
 @pytest.mark.parametrize("by_ms", _JUMPS_MS)
-def test_a_broker_whose_clock_is_off_changes_nothing_and_goes_on_by_itself(
-    url: str, by_ms: int
-) -> None:
+def test_broker_with_a_wrong_clock_changes_nothing_and_recovers(url: str, by_ms: int) -> None:
     async def play() -> None:
         async with _scene(url) as scene:
             client, name = scene.client, f"off{by_ms}"
@@ -277,7 +275,7 @@ def test_a_broker_whose_clock_is_off_changes_nothing_and_goes_on_by_itself(
     asyncio.run(play())
 
 
-def test_every_change_is_refused_and_every_look_is_answered(url: str) -> None:
+def test_wrong_clock_refuses_changes_and_answers_queries(url: str) -> None:
     async def play() -> None:
         async with _scene(url) as scene:
             topic = await scene.parts.topics.create("refusing", _QUICK, if_missing=False)
@@ -346,7 +344,7 @@ class _Receiver:
         pass
 
 
-def test_what_was_reserved_and_not_pushed_is_given_back(url: str) -> None:
+def test_wrong_clock_returns_unpushed_reservations(url: str) -> None:
     async def play() -> None:
         async with _scene(url) as scene:
             parts, receiver = scene.parts, _Receiver()
@@ -376,7 +374,7 @@ def test_what_was_reserved_and_not_pushed_is_given_back(url: str) -> None:
     asyncio.run(play())
 
 
-def test_a_clock_that_is_off_at_the_start_changes_nothing_until_it_is_right(url: str) -> None:
+def test_wrong_clock_at_start_changes_nothing(url: str) -> None:
     async def play() -> None:
         clock = MovableClock()
         clock.ahead_ms = 10_000
@@ -389,7 +387,7 @@ def test_a_clock_that_is_off_at_the_start_changes_nothing_until_it_is_right(url:
     asyncio.run(play())
 
 
-def test_without_the_stores_answer_nothing_is_changed(url: str) -> None:
+def test_missing_comparison_changes_nothing(url: str) -> None:
     class Away(Recorded):
         def clock_ms(self) -> int:
             raise StoreUnavailable("the server is gone")
@@ -416,7 +414,7 @@ def _parts(served: Served) -> Parts:
 # A broker on SQLite: one machine, one clock, which is right wherever it was moved
 
 
-def test_a_clock_that_was_put_forward_brings_what_is_due_by_it(tmp_path: Path) -> None:
+def test_clock_put_forward_delivers_what_is_due(tmp_path: Path) -> None:
     async def play() -> None:
         clock = MovableClock()
         async with running(tmp_path, clock=clock) as broker, broker.client() as client:
@@ -445,7 +443,7 @@ def test_a_clock_that_was_put_forward_brings_what_is_due_by_it(tmp_path: Path) -
     asyncio.run(play())
 
 
-def test_a_clock_that_was_put_back_breaks_no_lease_and_loses_nothing(tmp_path: Path) -> None:
+def test_clock_put_back_breaks_no_lease(tmp_path: Path) -> None:
     async def play() -> None:
         clock = MovableClock()
         async with running(tmp_path, clock=clock) as broker, broker.client() as client:
@@ -477,7 +475,7 @@ def test_a_clock_that_was_put_back_breaks_no_lease_and_loses_nothing(tmp_path: P
     asyncio.run(play())
 
 
-def test_the_figures_of_a_store_without_a_clock_tell_of_no_drift(tmp_path: Path) -> None:
+def test_metrics_without_a_store_clock_show_no_drift(tmp_path: Path) -> None:
     async def play() -> None:
         clock = MovableClock()
         async with serving(tmp_path, clock=clock) as served:

@@ -24,7 +24,7 @@ from chronoline.stores.contract import Page, Store
 from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.http.served import Served, serving
-from tests.broker.raw import raw_consumer
+from tests.broker.raw_streams import raw_consumer
 from tests.delivery.inbox import times
 from tests.delivery.stores import Tap
 from tests.waiting import until
@@ -47,7 +47,7 @@ OF_OWNERS: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
 
 
 class _Tap(Tap):
-    """Knows, too, whether somebody has looked what is held."""
+    """Also records whether the broker looked for its leases."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -60,7 +60,7 @@ class _Tap(Tap):
 
 
 class _LateTap(_Tap):
-    """The first reservation fails, and is carried out when somebody has looked what it took."""
+    """The first reservation fails, and is stored after the broker looked for its leases."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -90,7 +90,7 @@ async def tapped(store: Store) -> AsyncIterator[tuple[_Tap, Served]]:
 
 
 def hasty(served: Served) -> AsyncClient:
-    """A client that soon gives up."""
+    """A client with a short time-out."""
     return AsyncClient(served.address, timeout=0.3)
 
 
@@ -109,7 +109,9 @@ def version(store: Store, topic: Topic, message_id: str = "a") -> int:
 
 @pytest.mark.parametrize("operation", OF_LEASES)
 @pytest.mark.parametrize("done", [True, False])
-def test_a_lost_answer_costs_a_consumer_nothing(tmp_path: Path, operation: str, done: bool) -> None:
+def test_consumer_repeats_a_change_after_a_lost_answer(
+    tmp_path: Path, operation: str, done: bool
+) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             async with tapped(store) as (tap, served), served.client() as client:
@@ -145,7 +147,9 @@ def test_a_lost_answer_costs_a_consumer_nothing(tmp_path: Path, operation: str, 
 
 @pytest.mark.parametrize("operation", OF_OWNERS)
 @pytest.mark.parametrize("done", [True, False])
-def test_a_lost_answer_costs_a_producer_nothing(tmp_path: Path, operation: str, done: bool) -> None:
+def test_producer_repeats_a_change_after_a_lost_answer(
+    tmp_path: Path, operation: str, done: bool
+) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             async with tapped(store) as (tap, served), served.client() as client:
@@ -159,7 +163,7 @@ def test_a_lost_answer_costs_a_producer_nothing(tmp_path: Path, operation: str, 
     asyncio.run(play())
 
 
-def test_a_reschedule_that_was_overtaken_by_a_lease_is_unknown(tmp_path: Path) -> None:
+def test_reschedule_overtaken_by_a_lease_is_unknown(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             async with tapped(store) as (tap, served), served.client() as client:
@@ -189,7 +193,7 @@ def test_a_reschedule_that_was_overtaken_by_a_lease_is_unknown(tmp_path: Path) -
     asyncio.run(play())
 
 
-def test_what_follows_an_extension_of_unknown_outcome_names_the_right_version(
+def test_ack_after_an_unknown_extend_names_the_right_version(
     tmp_path: Path,
 ) -> None:
     """The extension is given up before it is answered; the ack settles it first."""
@@ -214,7 +218,7 @@ def test_what_follows_an_extension_of_unknown_outcome_names_the_right_version(
     asyncio.run(play())
 
 
-def test_an_ack_of_unknown_outcome_can_be_asked_for_again(tmp_path: Path) -> None:
+def test_unknown_ack_can_be_repeated(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             async with tapped(store) as (tap, served), hasty(served) as client:
@@ -245,7 +249,7 @@ async def two_brokers(tmp_path: Path) -> AsyncIterator[tuple[_Tap, Served, Serve
             yield tap, one, other
 
 
-def test_an_unanswered_reservation_takes_no_lease_of_a_twin_at_another_broker(
+def test_unanswered_reservation_takes_no_lease_of_a_twin(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
@@ -271,7 +275,7 @@ def test_an_unanswered_reservation_takes_no_lease_of_a_twin_at_another_broker(
     asyncio.run(play())
 
 
-def test_what_an_unanswered_reservation_took_is_served_again_at_once(tmp_path: Path) -> None:
+def test_unanswered_reservation_is_served_again_at_once(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             async with tapped(store) as (tap, served), served.client() as client:
@@ -289,7 +293,7 @@ def test_what_an_unanswered_reservation_took_is_served_again_at_once(tmp_path: P
     asyncio.run(play())
 
 
-def test_what_a_reservation_takes_after_it_failed_is_served_again(tmp_path: Path) -> None:
+def test_late_reservation_is_served_again(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             tap: Any = _LateTap(store)
@@ -306,9 +310,7 @@ def test_what_a_reservation_takes_after_it_failed_is_served_again(tmp_path: Path
 
 
 @pytest.mark.parametrize("extending", [True, False])
-def test_a_frozen_twin_is_not_revived_by_the_version_that_the_other_made(
-    tmp_path: Path, extending: bool
-) -> None:
+def test_frozen_twin_does_not_inherit_the_new_version(tmp_path: Path, extending: bool) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             now_ms = SystemClock().now_ms()
@@ -341,7 +343,7 @@ def test_a_frozen_twin_is_not_revived_by_the_version_that_the_other_made(
     asyncio.run(play())
 
 
-def test_a_consumer_whose_name_is_taken_at_another_broker_is_told(
+def test_name_taken_at_another_broker_ends_the_consumer(
     postgres_server: PostgresServer,
 ) -> None:
     url = postgres_server.create_database("taken_name")

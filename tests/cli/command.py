@@ -20,36 +20,36 @@ class Command:
         self.token = ""
 
     def __call__(self, *arguments: str, input: bytes | str | None = None) -> str:
-        """What a command that succeeds prints to stdout."""
+        """Run a command that succeeds; returns its stdout."""
         return self.result(*arguments, input=input).stdout
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "--json"))
 
     def result(self, *arguments: str, input: bytes | str | None = None) -> Result:
-        """Of a command that succeeds."""
+        """Run a command that succeeds; returns its result."""
         result = self._invoke(arguments, input)
         assert result.exit_code == 0, (result.exception, result.output)
         return result
 
     def refusal(self, *arguments: str, input: bytes | str | None = None) -> str:
-        """What is said of a command that Chronoline refuses."""
+        """Run a command that Chronoline refuses; returns the error text."""
         return str(self.failed(*arguments, input=input).exception)
 
     def failed(self, *arguments: str, input: bytes | str | None = None) -> Result:
-        """Of a command that ends with an error of Chronoline's."""
+        """Run a command that ends with an error of Chronoline; returns its result."""
         result = self._invoke(arguments, input)
         assert isinstance(result.exception, ChronolineError), (result.exception, result.output)
         return result
 
     def unhappy(self, *arguments: str) -> Result:
-        """Of a command that does what it is asked for, and finds that something is wrong."""
+        """Run a command that succeeds and reports a problem by exit code 1."""
         result = self._invoke(arguments, None)
         assert (result.exit_code, type(result.exception)) == (1, SystemExit), result.output
         return result
 
     def misuse(self, *arguments: str) -> str:
-        """What is said of a command that is not written as it should be."""
+        """Run a command with a wrong syntax; returns the error text."""
         result = self._invoke(arguments, None)
         assert result.exit_code == 2
         return result.stderr

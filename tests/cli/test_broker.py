@@ -1,4 +1,4 @@
-"""Which broker is asked, and what is said if it cannot be."""
+"""The choice of the broker, and the errors when it cannot be reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cli.command import Command
     [("status",), ("topic", "list"), ("send", "t"), ("receive", "t"), ("forecast", "t")],
     ids=" ".join,
 )
-def test_where_no_broker_is_it_is_said_how_to_start_one(arguments: tuple[str, ...]) -> None:
+def test_missing_broker_error_shows_how_to_start_one(arguments: tuple[str, ...]) -> None:
     with socket.socket() as nobody:  # it has the port, and does not listen
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
@@ -27,12 +27,12 @@ def test_where_no_broker_is_it_is_said_how_to_start_one(arguments: tuple[str, ..
     assert "\n" not in refused
 
 
-def test_an_address_that_is_none_is_said(command: Command) -> None:
+def test_bad_address_is_refused(command: Command) -> None:
     words = "--address 'nowhere' is no address; write host:port, such as 127.0.0.1:7400"
     assert command.refusal("status", "--address=nowhere") == words
 
 
-def test_a_token_is_taken_from_a_file_or_the_environment(
+def test_token_comes_from_file_or_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
@@ -55,7 +55,7 @@ def test_a_token_is_taken_from_a_file_or_the_environment(
 
 
 @pytest.mark.parametrize("arguments", [("status",), ("timers", "nodes")], ids=" ".join)
-def test_a_token_is_not_sent_to_another_machine_without_tls(
+def test_token_without_tls_is_sent_only_to_loopback(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     file = tmp_path / "token"
@@ -67,9 +67,7 @@ def test_a_token_is_not_sent_to_another_machine_without_tls(
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff", "ä".encode(), b"a\x00b"])
-def test_a_file_that_holds_no_token_is_said(
-    command: Command, tmp_path: Path, content: bytes
-) -> None:
+def test_file_without_a_token_is_refused(command: Command, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "token"
     given = ["status", "--token-file", str(file)]
     assert (
@@ -79,6 +77,6 @@ def test_a_file_that_holds_no_token_is_said(
     assert "holds no token such as `chronoline token create` prints" in command.refusal(*given)
 
 
-def test_an_authority_that_cannot_be_read_is_said(command: Command, tmp_path: Path) -> None:
+def test_unreadable_authority_is_refused(command: Command, tmp_path: Path) -> None:
     refused = command.refusal("topic", "list", "--ca", str(tmp_path / "ca.pem"))
     assert refused == f"'{tmp_path}/ca.pem' cannot be read: No such file or directory"

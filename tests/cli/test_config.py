@@ -30,7 +30,7 @@ def origins(text: str) -> dict[str, str]:
     return {line[0].split(" =")[0].removeprefix("# ").strip(): line[-1] for line in lines}
 
 
-def test_what_is_in_force_and_where_it_came_from(tmp_path: Path) -> None:
+def test_settings_are_shown_with_their_origins(tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text(FILE)
     given = ["--config=node.toml", "--grpc=127.0.0.1:2", "--insecure", "--set=tags.zone=z"]
     text = show(*given, CHRONOLINE_NODE_LOG_LEVEL="debug", CHRONOLINE_NODE_LIMITS__CREDIT="7")
@@ -49,7 +49,7 @@ def test_what_is_in_force_and_where_it_came_from(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "node.toml"]
 
 
-def test_what_is_shown_is_a_file_with_the_same_settings(tmp_path: Path) -> None:
+def test_output_is_a_file_with_the_same_settings(tmp_path: Path) -> None:
     given = {"grpc": "[::1]:0", "tags": {"a": 'x"y'}, "limits": {"batch": 3}, "insecure": True}
     before = NodeSettings.load(None, {}, given)
     file = tmp_path / "node.toml"
@@ -59,7 +59,7 @@ def test_what_is_shown_is_a_file_with_the_same_settings(tmp_path: Path) -> None:
     assert NodeSettings.load(file, {}, {}).model_dump() == before.model_dump()
 
 
-def test_as_json() -> None:
+def test_settings_as_json() -> None:
     found = json.loads(show("--json", "--set=limits.batch=3", CHRONOLINE_NODE_CLUSTER="c"))
     assert found["limits.batch"] == {"value": 3, "from": "flag", "origin": "flag limits.batch"}
     assert found["cluster"] == {
@@ -87,7 +87,7 @@ def test_no_password_is_shown(as_json: list[str]) -> None:
     assert "postgresql://…@h/d?password=…" in text
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_bad_setting_is_refused() -> None:
     result = CliRunner().invoke(app, ["config", "show", "--grpc=x"])
     assert isinstance(result.exception, InvalidInput)
     assert "grpc (flag grpc): 'x' is no address" in str(result.exception)

@@ -23,7 +23,9 @@ def letters(client: Client, topic: str) -> list[str]:
     return ids
 
 
-def test_letters_are_listed_with_why(command: Command, topic: str, letters: list[str]) -> None:
+def test_letters_are_listed_with_their_reason(
+    command: Command, topic: str, letters: list[str]
+) -> None:
     moment = r"20\d\d-\S+Z"
     lines = command("dead", "list", topic).splitlines()
     expected = [
@@ -42,20 +44,20 @@ def test_letters_are_listed_with_why(command: Command, topic: str, letters: list
     assert found[0]["headers"] == [["h", "v"]]
 
 
-def test_that_there_are_more_is_said(command: Command, topic: str, letters: list[str]) -> None:
+def test_further_letters_are_reported(command: Command, topic: str, letters: list[str]) -> None:
     some = command.result("dead", "list", topic, "--limit=2")
     assert len(some.stdout.splitlines()) == 4
     assert some.stderr == "There are more than 2: --limit shows more.\n"
     assert command.result("dead", "list", topic, "--limit=3").stderr == ""
 
 
-def test_where_there_are_none_it_is_said(command: Command, topic: str) -> None:
+def test_missing_letters_are_reported(command: Command, topic: str) -> None:
     assert command("dead", "list", topic) == f"Topic '{topic}' has no dead letters.\n"
     assert command.json("dead", "list", topic) == []
     assert command("dead", "redrive", topic, "--all") == "put 0 messages back\n"
 
 
-def test_letters_are_put_back(
+def test_letters_are_redriven(
     command: Command, client: Client, topic: str, letters: list[str]
 ) -> None:
     assert command("dead", "redrive", topic, "a", "--in=1h") == "put 1 message back\n"
@@ -82,7 +84,7 @@ def test_letters_are_discarded(
     assert client.dead_letters(topic) == []
 
 
-def test_it_has_to_be_said_which(command: Command, topic: str) -> None:
+def test_letters_must_be_named(command: Command, topic: str) -> None:
     for name in ("redrive", "discard"):
         which = "name the messages by their ids, or say --all"
         assert command.refusal("dead", name, topic) == which

@@ -10,7 +10,7 @@ from chronoline.cli import demo_timers as demo
 from tests.node.processes import call, run
 
 
-def test_a_cluster_grows_and_shrinks_and_loses_nothing(
+def test_cluster_grows_and_shrinks_without_losses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Users see timers pop between the steps; a test need not.

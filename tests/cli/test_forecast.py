@@ -27,7 +27,7 @@ def drawn(found: list[Forecast], width: int, step_ms: int = 60_000) -> list[str]
     return [line.plain for line in draw(found, step_ms, width)]
 
 
-def test_the_longest_bar_ends_where_the_terminal_does() -> None:
+def test_longest_bar_fills_the_terminal() -> None:
     lines = drawn(steps(1_000, 500, 1), 40)
     assert lines == [
         "12:00  1,000  " + "█" * 26,
@@ -59,12 +59,12 @@ def test_steps_without_messages_are_counted() -> None:
         (86_400_000, NOON_MS, "2026-01-31 12:00"),
     ],
 )
-def test_labels_are_as_short_as_tells_them_apart(step_ms: int, start_ms: int, label: str) -> None:
+def test_labels_are_as_short_as_possible(step_ms: int, start_ms: int, label: str) -> None:
     first, _ = drawn(steps(1, 1, step_ms=step_ms, start_ms=start_ms), 80, step_ms)
     assert first.startswith(f"{label}  1  ")
 
 
-def test_the_parts_of_a_bar_have_the_colours_of_their_statuses() -> None:
+def test_bar_has_the_colours_of_the_statuses() -> None:
     mixed = Forecast(start=from_ms(NOON_MS), available=1, processing=2, waiting=5)
     (line,) = draw([mixed], 60_000, len("12:00  8  ") + 8)
     assert isinstance(line, Text)
@@ -72,7 +72,7 @@ def test_the_parts_of_a_bar_have_the_colours_of_their_statuses() -> None:
     assert parts == [("█", "red"), ("██", "yellow"), ("█████", "blue")]
 
 
-def test_the_future_is_counted_and_drawn(command: Command, client: Client, topic: str) -> None:
+def test_forecast_is_counted_and_drawn(command: Command, client: Client, topic: str) -> None:
     for minutes in (0, 0, 2):
         client.send(topic, due=START + timedelta(minutes=minutes))
     given = ["forecast", topic, "--from=2100-01-01T00:00:00Z", "--to=2100-01-01T00:03:00Z"]
@@ -93,7 +93,7 @@ def test_the_future_is_counted_and_drawn(command: Command, client: Client, topic
     ]
 
 
-def test_without_options_it_is_the_next_hour(command: Command, client: Client, topic: str) -> None:
+def test_default_is_the_next_hour(command: Command, client: Client, topic: str) -> None:
     client.send(topic, delay=1_800)
     found = command.json("forecast", topic)
     assert len(found) == 60
@@ -110,13 +110,15 @@ def test_without_options_it_is_the_next_hour(command: Command, client: Client, t
         (["--step=1ms"], "a forecast has at most 100000 steps"),
     ],
 )
-def test_what_makes_no_sense_is_said(
+def test_bad_options_are_refused(
     command: Command, topic: str, arguments: list[str], words: str
 ) -> None:
     assert words in command.refusal("forecast", topic, *arguments)
 
 
-def test_what_lies_before_is_said(command: Command, client: Client, topic: str) -> None:
+def test_messages_before_the_range_are_reported(
+    command: Command, client: Client, topic: str
+) -> None:
     client.send(topic)
     given = ["forecast", topic, "--from=2100-01-01T00:00:00Z", "--to=2100-01-01T00:03:00Z"]
     shown = command(*given).splitlines()

@@ -84,7 +84,7 @@ def all_commands() -> set[tuple[str, ...]]:
     return found
 
 
-def test_no_command_is_missing_here() -> None:
+def test_every_command_is_covered() -> None:
     assert all_commands() == OF_A_BROKER | OF_A_NODE | OF_A_LOG | OF_A_PIPE
 
 
@@ -94,14 +94,14 @@ def test_each_command_shows_an_example(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("names", sorted(OF_A_LOG), ids=" ".join)
-def test_each_command_of_a_log_names_the_log(names: tuple[str, ...]) -> None:
+def test_each_log_command_names_the_log(names: tuple[str, ...]) -> None:
     shown = help_of(*names)
     assert f"\n chronoline {' '.join(names)}" in shown
     assert "CHRONOLINE_LOG" in shown
 
 
 @pytest.mark.parametrize("names", sorted(OF_A_PIPE), ids=" ".join)
-def test_each_command_of_a_pipe_names_the_settings(names: tuple[str, ...]) -> None:
+def test_each_pipe_command_names_the_settings(names: tuple[str, ...]) -> None:
     assert f"\n chronoline {' '.join(names)} --config pipe.toml" in help_of(*names)
 
 
@@ -109,14 +109,14 @@ def test_each_command_of_a_pipe_names_the_settings(names: tuple[str, ...]) -> No
     ("group", "words"),
     [("log", ["CHRONOLINE_LOG", "chronoline-log"]), ("pipe", ["CHRONOLINE_PIPE_"])],
 )
-def test_a_group_lists_its_commands(group: str, words: list[str]) -> None:
+def test_group_lists_its_commands(group: str, words: list[str]) -> None:
     shown = help_of(group)
     names = [f" {name} " for of, name in OF_A_LOG | OF_A_PIPE if of == group]
     assert all(each in shown for each in (*names, *words))
 
 
 @pytest.mark.parametrize("names", sorted(OF_A_BROKER), ids=" ".join)
-def test_each_says_how_the_broker_is_reached(names: tuple[str, ...]) -> None:
+def test_each_broker_command_shows_the_connection_options(names: tuple[str, ...]) -> None:
     shown = help_of(*names)
     assert all(
         word in shown
@@ -126,7 +126,7 @@ def test_each_says_how_the_broker_is_reached(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("names", sorted(OF_A_BROKER | OF_A_NODE), ids=" ".join)
-def test_the_lines_of_a_description_fit_a_terminal(names: tuple[str, ...]) -> None:
+def test_description_fits_a_terminal(names: tuple[str, ...]) -> None:
     command = get_command(app)
     for name in names:
         command = command.commands[name]  # type: ignore[attr-defined]  # it is a group

@@ -24,7 +24,7 @@ from tests.cli.command import Command
 NEW_YEAR = datetime(2100, 1, 1, tzinfo=UTC)
 
 
-def test_a_message_is_sent_and_its_id_printed(command: Command, client: Client, topic: str) -> None:
+def test_send_prints_the_id(command: Command, client: Client, topic: str) -> None:
     sent = command(
         *("send", topic, "--due=2100-01-01T01:00:00+01:00", "--id=i", "--body=ä", "--key=k"),
         *("--header=a=1", "--header=b=x=y", "--header=a="),
@@ -38,21 +38,17 @@ def test_a_message_is_sent_and_its_id_printed(command: Command, client: Client, 
     assert client.body(topic, "i") == "ä".encode()
 
 
-def test_an_id_is_made_and_a_body_is_taken_from_stdin(
-    command: Command, client: Client, topic: str
-) -> None:
+def test_send_generates_an_id_and_reads_stdin(command: Command, client: Client, topic: str) -> None:
     sent = command("send", topic, "--in=1h", "--body=-", input=b"a\n\xff")
     assert client.body(topic, sent.strip()) == b"a\n\xff"
 
 
-def test_without_a_body_it_is_empty(command: Command, client: Client, topic: str) -> None:
+def test_missing_body_is_empty(command: Command, client: Client, topic: str) -> None:
     sent = command("send", topic, "--in=1h", input=b"not taken")
     assert client.body(topic, sent.strip()) == b""
 
 
-def test_an_id_that_is_taken_is_refused_or_replaced(
-    command: Command, client: Client, topic: str
-) -> None:
+def test_taken_id_is_refused_or_replaced(command: Command, client: Client, topic: str) -> None:
     command("send", topic, "--in=1h", "--id=i", "--body=one")
     again = ["send", topic, "--in=2h", "--id=i", "--body=two"]
     assert "a message with this id exists" in command.refusal(*again)
@@ -71,13 +67,13 @@ def test_an_id_that_is_taken_is_refused_or_replaced(
         (["--lines", "--id=i"], "--lines takes bodies from stdin"),
     ],
 )
-def test_what_makes_no_sense_is_said(
+def test_bad_options_are_refused(
     command: Command, topic: str, arguments: list[str], words: str
 ) -> None:
     assert words in command.refusal("send", topic, *arguments)
 
 
-def test_a_topic_that_is_not_there_is_said_with_how_to_make_it(command: Command) -> None:
+def test_missing_topic_error_shows_how_to_create_it(command: Command) -> None:
     words = "there is no topic 'no'; make it with `chronoline topic create no`"
     assert command.refusal("send", "no") == words
     assert command.refusal("send", "no", "--lines", input="a\n") == words
@@ -98,13 +94,13 @@ def test_each_line_is_a_message(command: Command, client: Client, topic: str) ->
     assert client.count(topic, now, now + timedelta(minutes=59)).total == 0
 
 
-def test_lines_are_received_as_they_were(command: Command, topic: str) -> None:
+def test_lines_round_trip(command: Command, topic: str) -> None:
     command("send", topic, "--lines", "--key=k", input=b"one\n\ntwo\r\nthree")
     got = command.result("receive", topic, "--count=4", "--ack")
     assert sorted(got.stdout_bytes.split(b"\n")[:-1]) == [b"", b"one", b"three", b"two\r"]
 
 
-def test_no_lines_are_no_messages(command: Command, topic: str) -> None:
+def test_empty_input_sends_nothing(command: Command, topic: str) -> None:
     sent = command.result("send", topic, "--lines", input=b"")
     assert (sent.stdout, sent.stderr) == ("", "sent 0 messages\n")
 
@@ -123,9 +119,7 @@ def test_ids_are_printed_in_the_order_of_the_lines(
     assert sent == {"id": "i"}
 
 
-def test_a_line_that_is_too_long_ends_it_after_those_before(
-    command: Command, client: Client
-) -> None:
+def test_too_long_line_ends_send_after_earlier_lines(command: Command, client: Client) -> None:
     command("topic", "create", "short", "--largest-body=10B")
     text = b"one\n" + b"x" * 11 + b"\nthree\n"
     refused = command.refusal("send", "short", "--lines", "--in=1h", input=text)
@@ -136,7 +130,7 @@ def test_a_line_that_is_too_long_ends_it_after_those_before(
     assert client.count("short").total == 1
 
 
-def test_each_line_that_is_refused_is_told_with_its_number(
+def test_refused_lines_are_numbered(
     command: Command, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse_some(_: object, __: str, messages: Sequence[ToSend]) -> Outcomes:
@@ -158,7 +152,7 @@ def test_each_line_that_is_refused_is_told_with_its_number(
     ]
 
 
-def test_what_fails_as_a_whole_is_said_with_its_lines(command: Command, topic: str) -> None:
+def test_failed_batch_is_reported_with_its_lines(command: Command, topic: str) -> None:
     header = f"--header={'n' * 256}=1"
     reason = "header name has 256 bytes; at most 255 are allowed"
     refused = command.failed("send", topic, "--lines", header, input=b"a\nb\n")
@@ -170,7 +164,7 @@ def test_what_fails_as_a_whole_is_said_with_its_lines(command: Command, topic: s
     ]
 
 
-def test_an_id_is_printed_before_the_next_line_comes(address: str, topic: str) -> None:
+def test_id_is_printed_before_the_next_line(address: str, topic: str) -> None:
     """So that a program can write a line and wait for its id."""
     with subprocess.Popen(
         [sys.executable, "-m", "chronoline", "send", topic, "--lines"],
@@ -208,7 +202,7 @@ def portions(source: Source, most_bytes: int) -> Iterator[Batch[bytes]]:
     return line_batches(source, most_bytes, lambda line: line)
 
 
-def test_what_comes_slowly_is_passed_on_line_by_line() -> None:
+def test_slow_input_is_sent_line_by_line() -> None:
     found = portions(Trickle(b"on", b"e\ntw", b"o\nthree\n", b"four"), 100)
     assert [(each.first_line, each.items) for each in found] == [
         (1, [b"one"]),
@@ -217,7 +211,7 @@ def test_what_comes_slowly_is_passed_on_line_by_line() -> None:
     ]
 
 
-def test_a_batch_is_bounded_in_lines_and_bytes() -> None:
+def test_batch_is_bounded_in_lines_and_bytes() -> None:
     many = list(portions(Trickle(b"\n" * 2_500), 100))
     assert [(each.first_line, len(each.items)) for each in many] == [
         (1, 1_000),
@@ -228,7 +222,7 @@ def test_a_batch_is_bounded_in_lines_and_bytes() -> None:
     assert [(each.first_line, len(each.items)) for each in large] == [(1, 1), (2, 1), (3, 1)]
 
 
-def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
+def test_endless_line_does_not_fill_memory() -> None:
     found = portions(Trickle(b"one\n", b"x" * 60, b"x" * 60, b"never read"), 100)
     assert next(found).items == [b"one"]
     with pytest.raises(InvalidInput, match=r"^line 2: it has more than 100 bytes"):
@@ -238,7 +232,7 @@ def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
 # One message that waits
 
 
-def test_a_message_is_cancelled_by_its_group(command: Command, client: Client, topic: str) -> None:
+def test_producer_group_cancels_its_message(command: Command, client: Client, topic: str) -> None:
     client.send(topic, id="i", delay=3_600)
     refused = command.refusal("cancel", topic, "i", "--group=g")
     assert refused == "refused: 'i': the message belongs to another producer group"
@@ -259,7 +253,7 @@ def test_several_messages_are_cancelled_at_once(
     assert client.count(topic).total == 0
 
 
-def test_a_message_is_moved_to_a_moment_or_by_a_duration(
+def test_reschedule_takes_a_moment_or_a_duration(
     command: Command, client: Client, topic: str
 ) -> None:
     client.send(topic, id="i", delay=3_600)
@@ -274,7 +268,7 @@ def test_a_message_is_moved_to_a_moment_or_by_a_duration(
     assert command.refusal("reschedule", topic, "i") == "say when: --due or --in"
 
 
-def test_a_message_is_shown(command: Command, client: Client, topic: str) -> None:
+def test_show_prints_a_message(command: Command, client: Client, topic: str) -> None:
     headers = [("h", b"\x1bv"), ("h", None)]
     client.send(topic, b"b", id="i", delay=3_600, key=b"k", headers=headers)
     shown = command.json("show", topic, "i")
@@ -290,7 +284,7 @@ def test_a_message_is_shown(command: Command, client: Client, topic: str) -> Non
     assert [value for name, value in rows if name == "header"] == ["h=�v", "h=–"]
 
 
-def test_who_has_a_message_is_shown(command: Command, client: Client, topic: str) -> None:
+def test_show_names_the_lease_holder(command: Command, client: Client, topic: str) -> None:
     client.send(topic, b"b", id="i")
     leases = client.consume(topic, consumer="me", lease=3_600)
     next(iter(leases))
@@ -300,15 +294,13 @@ def test_who_has_a_message_is_shown(command: Command, client: Client, topic: str
     assert command.json("show", topic, "i")["consumer"] == "me"
 
 
-def test_a_body_is_shown_byte_for_byte_to_its_group_alone(
-    command: Command, client: Client, topic: str
-) -> None:
+def test_body_is_shown_only_to_its_group(command: Command, client: Client, topic: str) -> None:
     client.send(topic, b"\x00\xff\n", id="i", delay=3_600)
     assert command.result("show", topic, "i", "--body").stdout_bytes == b"\x00\xff\n"
     assert "another producer group" in command.refusal("show", topic, "i", "--body", "--group=g")
 
 
-def test_of_what_is_not_there_it_is_said_where_it_may_be(command: Command, topic: str) -> None:
+def test_missing_message_error_says_where_to_look(command: Command, topic: str) -> None:
     refused = command.refusal("show", topic, "i")
     assert refused.startswith(f"there is no message 'i' on topic '{topic}'")
     assert f"`chronoline dead list {topic}`" in refused

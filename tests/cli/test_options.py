@@ -45,17 +45,15 @@ def door(paint: str) -> None:
         (["door", "--colour", "green"], "green × 1"),
     ],
 )
-def test_what_is_shared_is_made_before_the_command_is_called(
-    arguments: list[str], printed: str
-) -> None:
+def test_shared_options_are_built_before_the_command(arguments: list[str], printed: str) -> None:
     assert CliRunner().invoke(app, arguments).stdout == f"{printed}\n"
 
 
-def test_the_help_has_all_options_and_the_defaults() -> None:
+def test_help_has_all_options_and_defaults() -> None:
     shown = CliRunner().invoke(app, ["fence", "--help"], env={"COLUMNS": "100"}).stdout
     assert "Paint a fence." in shown
     assert all(name in shown for name in ("--long", "--coats", "─ Paint ─", "[default: red]"))
 
 
-def test_what_is_wrong_with_an_option_is_found() -> None:
+def test_bad_shared_option_is_refused() -> None:
     assert CliRunner().invoke(app, ["door", "--coats", "0"]).exit_code == 2

@@ -5,7 +5,7 @@ from rich.console import Console
 from chronoline.cli.progress import showing
 
 
-def test_long_work_is_shown_to_a_terminal_and_disappears() -> None:
+def test_long_work_shows_progress_and_clears_it() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
     with showing("appended", console=console, after_s=0) as advance:
         advance(1_200)
@@ -29,7 +29,7 @@ def test_short_work_shows_nothing() -> None:
     assert console.file.getvalue() == ""  # type: ignore[attr-defined]  # it is a StringIO
 
 
-def test_what_is_no_terminal_gets_nothing() -> None:
+def test_progress_needs_a_terminal() -> None:
     console = Console(file=io.StringIO(), force_terminal=False)
     with showing("appended", console=console, after_s=0) as advance:
         advance(1)

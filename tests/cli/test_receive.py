@@ -20,9 +20,7 @@ from chronoline.runtime.timestamps import show_moment
 from tests.cli.command import Command
 
 
-def test_a_message_is_printed_with_when_it_was_due_and_given_back(
-    command: Command, client: Client, topic: str
-) -> None:
+def test_message_is_printed_and_released(command: Command, client: Client, topic: str) -> None:
     client.send(topic, b"hello", id="i", delay=0.2)
     shown = command.result("receive", topic)
     assert shown.stdout == "hello\n"
@@ -34,7 +32,7 @@ def test_a_message_is_printed_with_when_it_was_due_and_given_back(
 
 
 @pytest.mark.parametrize("attempts", [0, 1])
-def test_what_is_only_shown_stays_as_it_was(
+def test_printed_message_stays_unchanged(
     command: Command, client: Client, topic: str, attempts: int
 ) -> None:
     """Its due, its order, its lateness and `max_lateness` are those of before."""
@@ -54,7 +52,7 @@ def test_what_is_only_shown_stays_as_it_was(
     assert json.loads(command("receive", topic, "--json"))["due"] == shown["due"]
 
 
-def test_with_ack_it_is_done_with(command: Command, client: Client, topic: str) -> None:
+def test_ack_option_acks_the_message(command: Command, client: Client, topic: str) -> None:
     client.send(topic, b"hello", id="i")
     taken = command.result("receive", topic, "--ack")
     assert taken.stdout == "hello\n"
@@ -63,7 +61,7 @@ def test_with_ack_it_is_done_with(command: Command, client: Client, topic: str) 
 
 
 @pytest.mark.parametrize("arguments", [[], ["--ack"]])
-def test_no_more_is_touched_than_is_wanted(
+def test_receive_leases_only_the_wanted_count(
     command: Command, client: Client, topic: str, arguments: list[str]
 ) -> None:
     for number in range(3):
@@ -74,9 +72,7 @@ def test_no_more_is_touched_than_is_wanted(
     assert untouched == [each for each in "012" if each != found["id"]]
 
 
-def test_several_are_held_until_the_end_so_that_none_comes_twice(
-    command: Command, client: Client, topic: str
-) -> None:
+def test_messages_are_held_until_the_end(command: Command, client: Client, topic: str) -> None:
     for number in range(5):
         client.send(topic, str(number))
     shown = command.result("receive", topic, "--count=5", "--no-ack")
@@ -85,7 +81,7 @@ def test_several_are_held_until_the_end_so_that_none_comes_twice(
     assert client.count(topic).total == 5
 
 
-def test_what_is_held_is_renewed_while_more_is_waited_for(
+def test_held_leases_are_renewed_while_waiting(
     command: Command, client: Client, topic: str
 ) -> None:
     client.send(topic, b"now", id="now")
@@ -97,7 +93,7 @@ def test_what_is_held_is_renewed_while_more_is_waited_for(
     assert message.attempts == 0
 
 
-def test_a_line_of_json_has_all_of_it(command: Command, client: Client, topic: str) -> None:
+def test_json_line_has_every_field(command: Command, client: Client, topic: str) -> None:
     client.send(topic, b"\xff", id="i", key=b"k", headers=[("a", b"1"), ("b", None)])
     client.send(topic, "ä", id="j", delay=0.05)
     lines = command("receive", topic, "--count=2", "--ack", "--json").splitlines()
@@ -114,7 +110,7 @@ def test_a_line_of_json_has_all_of_it(command: Command, client: Client, topic: s
     assert (first["body"], second["body"]) == ({"base64": "/w=="}, "ä")
 
 
-def test_it_ends_when_nothing_came_in_time(command: Command, client: Client, topic: str) -> None:
+def test_receive_ends_at_its_timeout(command: Command, client: Client, topic: str) -> None:
     waited = ["receive", topic, "--timeout=100ms"]
     assert command.refusal(*waited) == "nothing came within 100ms"
     client.send(topic, b"hello")
@@ -122,7 +118,7 @@ def test_it_ends_when_nothing_came_in_time(command: Command, client: Client, top
     assert command(*waited, "--count=0", "--ack") == "hello\n"
 
 
-def test_what_makes_no_sense_is_said(command: Command, topic: str) -> None:
+def test_bad_options_are_refused(command: Command, topic: str) -> None:
     for count in ("0", "1001"):
         refused = command.refusal("receive", topic, f"--count={count}")
         assert refused.startswith("without --ack what was printed is held until the end")
@@ -162,7 +158,7 @@ def receiving(address: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_told_to_end_it_gives_back_what_it_holds(
+def test_signal_releases_held_messages(
     address: str, client: Client, topic: str, number: signal.Signals
 ) -> None:
     client.send(topic, b"hello", id="i")
@@ -177,7 +173,7 @@ def test_told_to_end_it_gives_back_what_it_holds(
     assert (lease.id, lease.attempts, lease.redelivered) == ("i", 0, False)
 
 
-def test_when_nobody_reads_it_ends_and_gives_back(address: str, client: Client, topic: str) -> None:
+def test_closed_stdout_releases_held_messages(address: str, client: Client, topic: str) -> None:
     with receiving(address, topic, "--count=0", "--ack", "--lease=1h") as process:
         assert process.stdout
         process.stdout.close()
@@ -192,7 +188,7 @@ def test_when_nobody_reads_it_ends_and_gives_back(address: str, client: Client, 
     assert ids == {"0", "1", "2"}
 
 
-def test_an_error_is_a_line(address: str) -> None:
+def test_error_is_one_line(address: str) -> None:
     with receiving(address, "no") as process:
         out, err = process.communicate()
         assert process.returncode == 1
@@ -200,9 +196,7 @@ def test_an_error_is_a_line(address: str) -> None:
     assert (out, err.decode()) == (b"", words)
 
 
-def test_a_topic_that_is_deleted_meanwhile_ends_it(
-    address: str, client: Client, topic: str
-) -> None:
+def test_deleted_topic_ends_receive(address: str, client: Client, topic: str) -> None:
     client.send(topic, b"hello")
     with receiving(address, topic, "--count=2", "--ack") as process:
         assert process.stdout

@@ -11,7 +11,7 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.cli.command import Command
 
 
-def test_the_broker_its_consumers_and_its_topics_are_shown(
+def test_broker_consumers_and_topics_are_shown(
     address: str, command: Command, client: Client, topic: str
 ) -> None:
     client.send(topic, b"now")
@@ -40,9 +40,7 @@ def test_the_broker_its_consumers_and_its_topics_are_shown(
     assert "0 to 63" in shown
 
 
-def test_a_store_that_does_not_answer_is_said(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_away_is_reported(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     away = pb.Cluster(
         store_problem="it is\x1b away",
         subscribers=[pb.Subscriber(consumer="c", topic="t", busy=True)],
@@ -53,9 +51,7 @@ def test_a_store_that_does_not_answer_is_said(
     assert '"store_problem": "it is\\u001b away"' in command.unhappy("status", "--json").stdout
 
 
-def test_a_broker_that_is_not_ready_says_why(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broker_not_ready_says_why(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     reasons = {"storage": "the store takes no changes: it is\x1b locked", "clock": "it is behind"}
     info = pb.Cluster(
         degradations=[pb.Degradation(type=each, reason=reasons[each]) for each in reasons]
@@ -77,7 +73,7 @@ def test_a_broker_that_is_not_ready_says_why(
         ({"start_bucket": 3, "stop_bucket": 7}, "3 to 6"),
     ],
 )
-def test_the_share_of_a_consumer_in_words(
+def test_consumer_share_in_words(
     command: Command, monkeypatch: pytest.MonkeyPatch, given: dict[str, int], words: str
 ) -> None:
     subscriber = pb.Subscriber(consumer="c", topic="t", **given)  # type: ignore[arg-type]  # of each kind

@@ -13,23 +13,23 @@ import pytest
 from chronoline.node.local_nodes import free_addresses
 from chronoline.timers.membership import replicas_of
 from tests.cli.command import Command
-from tests.node.several import Several, several
+from tests.node.cluster_process import ClusterProcess, cluster_process
 from tests.waiting import run_scene, until
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     """One cluster for all tests that only look at it, or leave it as it was."""
-    with several(tmp_path_factory.mktemp("several")) as found:
+    with cluster_process(tmp_path_factory.mktemp("several")) as found:
         yield found
 
 
 @pytest.fixture
-def command(cluster: Several) -> Command:
+def command(cluster: ClusterProcess) -> Command:
     return Command(cluster.addresses[0])
 
 
-def test_what_the_banner_of_several_says(cluster: Several, command: Command) -> None:
+def test_banner_lists_the_nodes(cluster: ClusterProcess, command: Command) -> None:
     assert cluster.banner.startswith("3 nodes for timers. Ctrl-C stops them all.\n")
     for address in cluster.addresses:
         assert re.search(rf"  timers  http://{address}   process [0-9]+\n", cluster.banner)
@@ -42,7 +42,7 @@ def test_what_the_banner_of_several_says(cluster: Several, command: Command) -> 
 # Lists
 
 
-def test_list(cluster: Several, command: Command) -> None:
+def test_timers_of_a_node_are_listed(cluster: ClusterProcess, command: Command) -> None:
     ids = {cluster.make(number % 3) for number in range(30)}
     here = {
         each
@@ -62,7 +62,7 @@ def test_list(cluster: Several, command: Command) -> None:
     assert "There are more than 1; --limit shows them." in command("timers", "list", "--limit=1")
 
 
-def test_show_asks_the_nodes_that_keep_it(cluster: Several, command: Command) -> None:
+def test_show_asks_the_replicas_of_a_timer(cluster: ClusterProcess, command: Command) -> None:
     for number in range(3):
         timer_id = cluster.make(number)
         for name in (timer_id, f"/timers/{timer_id}", f"{timer_id[:16]}-2"):
@@ -79,11 +79,11 @@ def test_show_asks_the_nodes_that_keep_it(cluster: Several, command: Command) ->
         ("../v1/nodes", "'nodes' is no timer"),
     ],
 )
-def test_what_is_no_timer_is_said(command: Command, name: str, words: str) -> None:
+def test_bad_timer_id_is_refused(command: Command, name: str, words: str) -> None:
     assert words in command.refusal("timers", "show", name)
 
 
-def test_nodes(cluster: Several, command: Command) -> None:
+def test_nodes_are_listed(cluster: ClusterProcess, command: Command) -> None:
     seen = command.json("timers", "nodes")
     assert seen["ready"]
     assert [each["address"] for each in seen["nodes"]] == sorted(cluster.addresses)
@@ -95,14 +95,14 @@ def test_nodes(cluster: Several, command: Command) -> None:
 
 
 @pytest.mark.parametrize("words", [["list"], ["show", "00000000000004d2-2"], ["nodes"], ["reload"]])
-def test_that_nobody_is_there_is_said(words: list[str]) -> None:
+def test_unreachable_node_is_reported(words: list[str]) -> None:
     (nobody,) = free_addresses(1)
     said = Command(nobody).refusal("timers", *words)
     assert said.startswith(f"no timers at {nobody}: ")
     assert "chronoline up --roles timers" in said
 
 
-def test_what_is_wrong_with_the_options_is_said(command: Command, tmp_path: Path) -> None:
+def test_bad_options_are_refused(command: Command, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     assert "--address" in command.refusal("timers", "nodes", "--address=nowhere")
     assert "holds no token" in command.refusal("timers", "nodes", f"--token-file={tmp_path}/empty")
@@ -115,8 +115,8 @@ def test_what_is_wrong_with_the_options_is_said(command: Command, tmp_path: Path
 # Changes
 
 
-def test_a_cluster_grows_and_shrinks_again_in_three_steps_each(
-    cluster: Several, command: Command
+def test_cluster_grows_and_shrinks_in_three_steps(
+    cluster: ClusterProcess, command: Command
 ) -> None:
     ids = {cluster.make(number % 3)[:16] for number in range(20)}
     (new,) = free_addresses(1)
@@ -149,11 +149,11 @@ def _listed(command: Command) -> set[str]:
     return {each["id"][:16] for each in command.json("timers", "list", "--limit=1000")}
 
 
-def test_resync_may_be_done_at_any_time(cluster: Several, command: Command) -> None:
+def test_resync_works_at_any_time(cluster: ClusterProcess, command: Command) -> None:
     assert command("timers", "resync").count("asked 2 nodes and was told of 0 timers") == 3
 
 
-def test_signals_are_for_all_of_them(cluster: Several, command: Command) -> None:
+def test_signals_reach_every_node(cluster: ClusterProcess, command: Command) -> None:
     (new,) = free_addresses(1)
 
     async def reloaded(wanted: list[str]) -> bool:
@@ -181,13 +181,13 @@ def _names(command: Command) -> list[str]:
     return [each["address"] for each in command.json("timers", "nodes")["nodes"]]
 
 
-def test_that_there_is_nothing_to_do_is_said(cluster: Several, command: Command) -> None:
+def test_scaling_without_changes_is_refused(cluster: ClusterProcess, command: Command) -> None:
     assert "no node is joining" in command.refusal("timers", "scale-up")
     assert "no node is leaving" in command.refusal("timers", "scale-down")
 
 
-def test_a_list_that_is_wrong_is_refused_and_the_old_one_stays(
-    cluster: Several, command: Command
+def test_bad_node_list_is_refused_and_the_old_stays(
+    cluster: ClusterProcess, command: Command
 ) -> None:
     before = command.json("timers", "nodes")["view"]
     try:
@@ -203,7 +203,9 @@ def test_a_list_that_is_wrong_is_refused_and_the_old_one_stays(
         cluster.nodes.write(cluster.addresses)
 
 
-def test_a_node_of_the_list_that_is_not_there_is_said(cluster: Several, command: Command) -> None:
+def test_unreachable_node_of_the_list_is_reported(
+    cluster: ClusterProcess, command: Command
+) -> None:
     (nobody,) = free_addresses(1)
     try:
         cluster.nodes.write(cluster.addresses, joining=[nobody])

@@ -27,7 +27,7 @@ def refusal(*arguments: str) -> str:
     return str(result.exception)
 
 
-def test_a_token_is_printed_once_and_kept_as_its_hash(tmp_path: Path) -> None:
+def test_token_is_printed_once_and_stored_as_hash(tmp_path: Path) -> None:
     printed = token("create", "billing")
     secret = printed.removesuffix("\n")
     file = tmp_path / "chronoline-data" / "tokens.json"
@@ -38,7 +38,7 @@ def test_a_token_is_printed_once_and_kept_as_its_hash(tmp_path: Path) -> None:
     assert "there is a token 'billing' already" in refusal("create", "billing")
 
 
-def test_a_token_is_revoked_by_its_name() -> None:
+def test_token_is_revoked_by_its_name() -> None:
     secrets = {name: token("create", name).strip() for name in ("b", "a")}
     assert token("list") == "a\nb\n"
     assert token("revoke", "a") == "revoked 'a'\n"
@@ -49,7 +49,7 @@ def test_a_token_is_revoked_by_its_name() -> None:
     assert "There are no tokens" in token("list")
 
 
-def test_the_folder_is_that_of_the_node(tmp_path: Path) -> None:
+def test_tokens_are_in_the_folder_of_the_node(tmp_path: Path) -> None:
     token("create", "flag", "--data=f")
     token("create", "variable", CHRONOLINE_NODE_DATA="v")
     (tmp_path / "node.toml").write_text('data = "c"\n')
@@ -58,6 +58,6 @@ def test_the_folder_is_that_of_the_node(tmp_path: Path) -> None:
     assert kept == {"f": ["flag"], "v": ["variable"], "c": ["file"]}
 
 
-def test_looking_makes_no_folder(tmp_path: Path) -> None:
+def test_list_creates_no_folder(tmp_path: Path) -> None:
     token("list")
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from chronoline.core.topic import TopicSettings
 from tests.cli.command import Command
 
 
-def test_a_topic_is_made_with_its_settings(command: Command, client: Client) -> None:
+def test_create_stores_the_settings(command: Command, client: Client) -> None:
     said = command(
         *("topic", "create", "made", "--buckets=8", "--lease=5m", "--max-attempts=5"),
         *("--max-lateness=1h", "--dedupe=1d", "--no-dead-letters", "--largest-body=64KiB"),
@@ -24,12 +24,12 @@ def test_a_topic_is_made_with_its_settings(command: Command, client: Client) -> 
     )
 
 
-def test_without_options_a_topic_has_the_defaults(command: Command, client: Client) -> None:
+def test_topic_without_options_has_the_defaults(command: Command, client: Client) -> None:
     command("topic", "create", "plain")
     assert client.topic("plain").settings == TopicSettings()
 
 
-def test_what_is_there_is_refused_or_left_as_it_is(command: Command) -> None:
+def test_existing_topic_is_refused_or_left_unchanged(command: Command) -> None:
     command("topic", "create", "twice")
     assert "a topic named 'twice' exists" in command.refusal("topic", "create", "twice")
     again = ["topic", "create", "twice", "--if-missing"]
@@ -38,7 +38,7 @@ def test_what_is_there_is_refused_or_left_as_it_is(command: Command) -> None:
     assert other == "topic 'twice' is there already, with other settings: buckets, dedupe_ms\n"
 
 
-def test_a_topic_that_calls_a_url_says_which_and_takes_no_consumers(
+def test_topic_with_a_target_shows_it_and_refuses_consumers(
     command: Command, client: Client
 ) -> None:
     url = "https://example.com/remind?" + "x" * 200
@@ -53,14 +53,12 @@ def test_a_topic_that_calls_a_url_says_which_and_takes_no_consumers(
     assert "target must hold no user and no password" in refused
 
 
-def test_settings_that_are_wrong_are_said(command: Command) -> None:
+def test_bad_settings_are_refused(command: Command) -> None:
     assert "--lease '5' is not a duration" in command.refusal("topic", "create", "x", "--lease=5")
     assert "buckets must be from 1" in command.refusal("topic", "create", "x", "--buckets=0")
 
 
-def test_topics_are_listed_and_shown_with_what_is_on_them(
-    command: Command, client: Client, topic: str
-) -> None:
+def test_topics_are_listed_with_their_counts(command: Command, client: Client, topic: str) -> None:
     for _ in range(2):
         client.send(topic, delay=3_600)
     client.send(topic)
@@ -76,9 +74,7 @@ def test_topics_are_listed_and_shown_with_what_is_on_them(
     assert missing == "there is no topic 'nothing'; make it with `chronoline topic create nothing`"
 
 
-def test_a_topic_is_deleted_when_that_was_confirmed(
-    command: Command, client: Client, topic: str
-) -> None:
+def test_delete_asks_for_confirmation(command: Command, client: Client, topic: str) -> None:
     client.send(topic, delay=3_600)
     for answer in ("n\n", ""):
         refused = command.refusal("topic", "delete", topic, input=answer)

@@ -1,4 +1,4 @@
-"""A broker that says what a test tells it to: it keeps every frame, and answers by a function."""
+"""A fake broker: it records every frame and answers by a function of the test."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Answer = Callable[[FakeStream, Any], Awaitable[None]]
 
 
 async def done(stream: FakeStream, frame: Any) -> None:
-    """What a broker answers that refuses nothing."""
+    """The answers of a broker that refuses nothing."""
     match frame.WhichOneof("what"):
         case "create":
             await stream.outcomes(frame.seq, [pb.Outcome(id=m.id) for m in frame.create.messages])
@@ -84,15 +84,15 @@ class FakeBroker:
         self.answer = answer
         self.limits = limits
         self.silent = False
-        """It takes streams, and does not even say welcome."""
+        """Accept streams and never send a welcome."""
         self.deaf = False
-        """It hears nothing more, and answers no ping."""
+        """Read no more frames and answer no pings."""
         self.answer_hello: pb.Failure | None = None
-        """Said instead of welcome."""
+        """A failure to send instead of the welcome."""
         self.behind_welcome: list[Any] = []
-        """What travels together with the welcome; then the stream ends."""
+        """Replies in the frame of the welcome; then the stream ends."""
         self.ahead_us = 0
-        """Its clock, less ours."""
+        """The offset of its clock from the machine's."""
         self.streams: list[FakeStream] = []
         self._news = asyncio.Event()
         self._server: aio.Server | None = None
@@ -137,11 +137,11 @@ class FakeBroker:
 
     @property
     def frames(self) -> list[Any]:
-        """Of all streams, in their order."""
+        """The frames of all streams, in order."""
         return [frame for stream in self.streams for frame in stream.frames]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Looks again after every frame."""
+        """Wait for a condition, which is checked after every frame."""
         async with asyncio.timeout(20):
             while not holds():
                 self._news.clear()
@@ -152,12 +152,12 @@ class FakeBroker:
         return [each for each in self.frames if each.WhichOneof("what") == what]
 
     async def seen(self, what: str, count: int = 1) -> list[Any]:
-        """Waits until so many frames of a kind came."""
+        """Wait for a number of frames of a kind."""
         await self.until(lambda: len(self.of(what)) >= count)
         return self.of(what)
 
     async def push(self, *deliveries: pb.Delivery) -> None:
-        """On the stream that was opened last, as soon as it has subscribed."""
+        """Push to the latest stream, after it has subscribed."""
         await self.until(
             lambda: any(each.WhichOneof("what") == "subscribe" for each in self.streams[-1].frames)
         )

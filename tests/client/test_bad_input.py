@@ -1,4 +1,4 @@
-"""Bad input is told in words, and nothing is sent."""
+"""Bad input raises an error with the reason, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _BAD: dict[str, tuple[Ask, str]] = {
 
 
 @pytest.mark.parametrize("name", _BAD)
-def test_bad_input_is_told_and_nothing_is_sent(name: str) -> None:
+def test_bad_input_is_refused_before_sending(name: str) -> None:
     ask, words = _BAD[name]
 
     async def play() -> None:
@@ -95,7 +95,7 @@ def test_bad_input_is_told_and_nothing_is_sent(name: str) -> None:
         ({"producer_group": 5}, "producer_group must be text"),
     ],
 )
-def test_a_client_that_cannot_be_says_why(given: dict[str, Any], words: str) -> None:
+def test_invalid_client_says_why(given: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         AsyncClient("127.0.0.1:1", **given)
 
@@ -110,12 +110,12 @@ def test_a_client_that_cannot_be_says_why(given: dict[str, Any], words: str) -> 
         (lambda: Worker().run(), "the worker has no handlers"),
     ],
 )
-def test_a_worker_that_cannot_be_says_why(make: Callable[[], object], words: str) -> None:
+def test_invalid_worker_says_why(make: Callable[[], object], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         make()
 
 
-def test_a_lease_takes_no_nonsense_and_stays_unsettled() -> None:
+def test_bad_settlement_leaves_the_lease_unsettled() -> None:
     async def play() -> None:
         async with FakeBroker() as broker, broker.client() as client:
             leases = client.consume("t")

@@ -27,7 +27,7 @@ def _there_and_back(**sent: object) -> Lease:
 pytestmark = pytest.mark.usefixtures("chronoline_broker")
 
 
-def test_bytes_come_back_as_they_are() -> None:
+def test_bytes_round_trip() -> None:
     every = bytes(range(256))
     lease = _there_and_back(
         body=every, key=b"\0\xff", headers=[("a", b"1"), ("a", None), ("", "ä")]
@@ -38,7 +38,7 @@ def test_bytes_come_back_as_they_are() -> None:
     assert lease.header("missing") is None
 
 
-def test_no_body_is_an_empty_one_for_who_reads_it() -> None:
+def test_missing_body_reads_as_empty() -> None:
     assert _there_and_back(body=None).body == b""
 
 
@@ -49,18 +49,18 @@ def test_text_is_utf8() -> None:
 @pytest.mark.parametrize(
     "value", [{"user": "ada", "n": [1, 2.5, None, True]}, [], "", 0, False, "ünï\n"]
 )
-def test_json_comes_back_as_it_was(value: object) -> None:
+def test_json_round_trips(value: object) -> None:
     assert _there_and_back(json=value).json() == value
 
 
-def test_a_model_comes_back_as_one() -> None:
+def test_pydantic_model_round_trips() -> None:
     sent = Reminder(user="ada", at=datetime(2030, 1, 1, tzinfo=UTC), tags=["x"])
     lease = _there_and_back(body=sent)
     assert lease.model(Reminder) == sent
     assert lease.json()["user"] == "ada"
 
 
-def test_what_does_not_fit_says_so() -> None:
+def test_mismatched_body_raises() -> None:
     lease = _there_and_back(body=b"\xff no JSON")
     with pytest.raises(InvalidInput, match="is no JSON"):
         lease.json()
@@ -68,7 +68,7 @@ def test_what_does_not_fit_says_so() -> None:
         lease.model(Reminder)
 
 
-def test_who_sent_it_can_read_it_before_it_is_due() -> None:
+def test_producer_group_reads_a_body_before_its_due() -> None:
     with Client(producer_group="mine") as client, Client(producer_group="others") as other:
         client.create_topic("t")
         client.send("t", json={"a": 1}, id="x", delay=3_600)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from chronoline.client.broker_time import BrokerTime
 
 _AHEAD_US = 1_700_000_000_000_000
-"""By so much the broker's clock is ahead of a monotonic one."""
+"""The offset of the broker's clock from the monotonic clock."""
 
 
 class _Monotonic:
@@ -20,7 +20,7 @@ class _Monotonic:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3_000_000), st.integers(0, 500_000))))
-def test_it_is_never_ahead_and_as_near_as_the_fastest_stamp(
+def test_broker_time_is_never_ahead(
     stamps: list[tuple[int, int]],
 ) -> None:
     here = _Monotonic()
@@ -34,7 +34,7 @@ def test_it_is_never_ahead_and_as_near_as_the_fastest_stamp(
         assert 0 <= behind_us <= way_us
 
 
-def test_a_clock_that_was_moved_is_another_clock() -> None:
+def test_new_epoch_restarts_the_broker_time() -> None:
     here = _Monotonic()
     time = BrokerTime(here)
     time.heard(10_000_000, 0)
@@ -52,7 +52,7 @@ def test_old_stamps_are_forgotten() -> None:
     assert time.now_us() == here.now_us + _AHEAD_US - 100_000
 
 
-def test_the_clock_of_another_broker_counts_from_its_first_stamp_on() -> None:
+def test_another_broker_counts_from_its_first_stamp() -> None:
     here = _Monotonic()
     time = BrokerTime(here)
     time.heard(here.now_us + _AHEAD_US, 0)

@@ -1,4 +1,4 @@
-"""Questions with one answer: asked again while a broker that was there is away, and honest about doubt."""
+"""Unary requests: repeated while a known broker is away; an undecided change raises `OutcomeUnknown`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.broker.nodes import running
 Answer = Callable[[str, Any], Awaitable[Any]]
 
 
-def test_a_question_waits_for_a_broker_that_starts_again(chronoline_store: MemoryStore) -> None:
+def test_query_waits_for_a_restarting_broker(chronoline_store: MemoryStore) -> None:
     with LocalBroker(chronoline_store) as broker, Client(broker.address) as client:
         client.create_topic("t")
         broker.stop()
@@ -43,14 +43,14 @@ def test_a_question_waits_for_a_broker_that_starts_again(chronoline_store: Memor
             assert [each.name for each in asking.result()] == ["t"]
 
 
-def test_a_broker_that_was_never_reached_is_told_of_at_once(chronoline_store: MemoryStore) -> None:
+def test_broker_never_reached_fails_at_once(chronoline_store: MemoryStore) -> None:
     with LocalBroker(chronoline_store) as broker:
         address = broker.address
     with Client(address) as client, pytest.raises(BrokerUnavailable, match="`chronoline up`"):
         client.topics()
 
 
-def test_a_topic_that_was_made_anew_is_found_by_its_name(chronoline_broker: str) -> None:
+def test_recreated_topic_is_found_by_its_name(chronoline_broker: str) -> None:
     with Client(chronoline_broker) as one, Client(chronoline_broker) as other:
         one.create_topic("t")
         one.send("t", id="old", delay=60)
@@ -67,7 +67,7 @@ def test_a_topic_that_was_made_anew_is_found_by_its_name(chronoline_broker: str)
 
 
 class _Overseer:
-    """Answers questions by a function that may abort."""
+    """A gRPC service that answers by a function of the test."""
 
     def __init__(self, answer: Answer, timeout_s: float = 5) -> None:
         self._answer = answer
@@ -129,7 +129,7 @@ def _failing(times: int, error: Exception, answer: Any) -> Answer:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), OutcomeUnknown()])
-def test_what_the_store_does_not_answer_now_is_asked_again(error: ChronolineError) -> None:
+def test_unanswered_query_is_repeated(error: ChronolineError) -> None:
     async def play() -> None:
         overseer = _Overseer(_failing(3, error, pb.Topics()))
         async with overseer as client:
@@ -139,7 +139,7 @@ def test_what_the_store_does_not_answer_now_is_asked_again(error: ChronolineErro
     asyncio.run(play())
 
 
-def test_an_answer_is_named_though_a_later_try_had_none() -> None:
+def test_last_answer_is_named_in_the_error() -> None:
     async def play() -> None:
         async def answer(*_: Any) -> Any:
             if len(overseer.asked) == 1:
@@ -155,7 +155,7 @@ def test_an_answer_is_named_though_a_later_try_had_none() -> None:
     asyncio.run(play())
 
 
-def test_more_than_the_broker_takes_is_not_asked_again() -> None:
+def test_too_large_query_is_not_repeated() -> None:
     async def play() -> None:
         overseer = _Overseer(_failing(1, TooMuch(), pb.Topics()))
         async with overseer as client:
@@ -166,7 +166,7 @@ def test_more_than_the_broker_takes_is_not_asked_again() -> None:
     asyncio.run(play())
 
 
-def test_a_change_whose_connection_broke_is_unknown_and_not_repeated() -> None:
+def test_change_on_a_broken_connection_is_unknown() -> None:
     async def play() -> None:
         overseer = _Overseer(_failing(1, ConnectionError(), pb.Dropped(dropped=True)))
         async with overseer as client:
@@ -177,7 +177,7 @@ def test_a_change_whose_connection_broke_is_unknown_and_not_repeated() -> None:
     asyncio.run(play())
 
 
-def test_a_change_of_which_the_broker_does_not_know_is_unknown_and_not_repeated() -> None:
+def test_change_unknown_to_the_broker_is_not_repeated() -> None:
     async def play() -> None:
         overseer = _Overseer(_failing(1, OutcomeUnknown(), pb.Dropped(dropped=True)))
         async with overseer as client:
@@ -188,7 +188,7 @@ def test_a_change_of_which_the_broker_does_not_know_is_unknown_and_not_repeated(
     asyncio.run(play())
 
 
-def test_a_change_of_which_the_broker_says_that_nothing_happened_is_asked_again() -> None:
+def test_change_that_did_not_happen_is_repeated() -> None:
     async def play() -> None:
         overseer = _Overseer(_failing(2, StoreUnavailable(), pb.Dropped(dropped=True)))
         async with overseer as client:
@@ -199,13 +199,13 @@ def test_a_change_of_which_the_broker_says_that_nothing_happened_is_asked_again(
 
 
 @pytest.mark.parametrize("token", ["two words", "line\nline", "caf\u00e9", "\0"])
-def test_a_token_that_can_be_none_is_refused_at_once(token: str) -> None:
+def test_malformed_token_is_refused_at_once(token: str) -> None:
     with pytest.raises(InvalidInput, match="token") as refused:
         AsyncClient("127.0.0.1:1", token=token)
     assert token not in str(refused.value)
 
 
-def test_a_token_may_end_with_the_line_of_its_file(tmp_path: Path) -> None:
+def test_token_may_end_with_a_newline(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.create("mine")
 
@@ -226,7 +226,7 @@ def test_a_token_may_end_with_the_line_of_its_file(tmp_path: Path) -> None:
 # Tokens without TLS
 
 
-def test_a_token_without_tls_stays_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_without_tls_is_sent_only_to_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     far = "192.0.2.1:7400"
     with pytest.raises(InvalidInput, match="insecure=True"):
         AsyncClient(far, token="t")

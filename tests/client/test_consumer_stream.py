@@ -1,4 +1,4 @@
-"""Consuming: when a lease is handed over, what becomes of it when the stream breaks, what is given back."""
+"""Consumer streams: hand-over of leases, reconnects, and the return of prefetched leases."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _taken(broker: FakeBroker, stream: ConsumerStream, *ids: str) -> list[
 
 
 def _granted(broker: FakeBroker) -> int:
-    """How much credit the broker was given in all."""
+    """The total credit that the broker got."""
     asked = sum(each.subscribe.credit for each in broker.frames)
     return int(asked + sum(each.credit.more for each in broker.frames))
 
@@ -54,7 +54,7 @@ def _granted(broker: FakeBroker) -> int:
 # Time
 
 
-def test_a_lease_that_was_pushed_early_is_handed_over_at_its_due() -> None:
+def test_early_push_is_handed_over_at_its_due() -> None:
     async def play() -> None:
         broker = FakeBroker()
         async with subscribed(broker) as (_, stream):
@@ -74,7 +74,7 @@ def test_a_lease_that_was_pushed_early_is_handed_over_at_its_due() -> None:
     asyncio.run(play())
 
 
-def test_it_is_the_clock_of_the_broker_that_counts() -> None:
+def test_due_counts_by_the_broker_clock() -> None:
     async def play() -> None:
         broker = FakeBroker()
         hour_ms = 3_600_000
@@ -89,7 +89,7 @@ def test_it_is_the_clock_of_the_broker_that_counts() -> None:
     asyncio.run(play())
 
 
-def test_a_lease_is_lost_when_its_time_is_over_without_anybody_saying_so() -> None:
+def test_lease_is_lost_at_its_end() -> None:
     async def play() -> None:
         broker = FakeBroker()
         async with subscribed(broker) as (_, stream):
@@ -108,7 +108,7 @@ def test_a_lease_is_lost_when_its_time_is_over_without_anybody_saying_so() -> No
 # Renewing
 
 
-def test_what_waits_for_a_hand_is_renewed_and_what_is_in_hand_is_not() -> None:
+def test_only_prefetched_leases_are_renewed() -> None:
     async def play() -> None:
         async def short(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") == "subscribe":
@@ -133,7 +133,7 @@ def test_what_waits_for_a_hand_is_renewed_and_what_is_in_hand_is_not() -> None:
     asyncio.run(play())
 
 
-def test_an_ack_waits_for_an_extension_that_is_under_way() -> None:
+def test_ack_waits_for_a_pending_extension() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") == "move":
@@ -171,11 +171,11 @@ _PAIRS = list(product(_WORDS, _WORDS))
 
 
 def _asked(broker: FakeBroker) -> int:
-    """How often it was told what became of a lease."""
+    """The number of settlements that the broker got."""
     return len(broker.of("ack") + broker.of("move"))
 
 
-def test_the_same_again_is_done_and_something_else_is_not() -> None:
+def test_only_the_same_settlement_may_be_repeated() -> None:
     async def play() -> None:
         broker = FakeBroker()
         async with subscribed(broker) as (_, stream):
@@ -196,7 +196,7 @@ def test_the_same_again_is_done_and_something_else_is_not() -> None:
     asyncio.run(play())
 
 
-def test_a_lease_that_was_over_stays_refused_whatever_is_said() -> None:
+def test_lapsed_lease_stays_refused() -> None:
     async def play() -> None:
         broker = FakeBroker(_refusing("lapsed"))
         async with subscribed(broker) as (_, stream):
@@ -212,7 +212,7 @@ def test_a_lease_that_was_over_stays_refused_whatever_is_said() -> None:
     asyncio.run(play())
 
 
-def test_a_refusal_that_leaves_the_lease_as_it_was_lets_it_be_settled() -> None:
+def test_harmless_refusal_leaves_the_lease_open() -> None:
     async def play() -> None:
         broker = FakeBroker(_refusing("too_soon"))
         async with subscribed(broker) as (_, stream):
@@ -228,7 +228,7 @@ def test_a_refusal_that_leaves_the_lease_as_it_was_lets_it_be_settled() -> None:
     asyncio.run(play())
 
 
-def test_an_ack_beside_another_shares_its_outcome() -> None:
+def test_concurrent_acks_share_one_outcome() -> None:
     async def play() -> None:
         broker = FakeBroker()
         async with subscribed(broker) as (_, stream):
@@ -265,7 +265,7 @@ def _refusing(refusal: str) -> Callable[[FakeStream, Any], Awaitable[None]]:
 # Credit
 
 
-def test_a_message_that_lapsed_and_came_again_takes_one_place() -> None:
+def test_redelivered_message_takes_one_credit() -> None:
     async def play() -> None:
         broker = FakeBroker()
         async with subscribed(broker, prefetch=1) as (_, stream):
@@ -277,7 +277,7 @@ def test_a_message_that_lapsed_and_came_again_takes_one_place() -> None:
     asyncio.run(play())
 
 
-def test_what_becomes_free_in_one_turn_is_granted_in_one_frame() -> None:
+def test_credit_of_one_turn_is_granted_together() -> None:
     async def play() -> None:
         broker = FakeBroker()
         async with subscribed(broker, prefetch=8) as (_, stream):
@@ -312,7 +312,7 @@ def _keeping(*kept: str) -> Any:
     return answer
 
 
-def test_after_a_break_what_is_held_is_told_and_what_is_not_kept_is_lost() -> None:
+def test_reconnect_reports_leases_and_loses_unkept_ones() -> None:
     async def play() -> None:
         broker = FakeBroker(_keeping("kept"))
         async with subscribed(broker, prefetch=4) as (_, stream):
@@ -333,7 +333,7 @@ def test_after_a_break_what_is_held_is_told_and_what_is_not_kept_is_lost() -> No
     asyncio.run(play())
 
 
-def test_an_ack_that_was_not_answered_is_asked_again_under_the_new_version() -> None:
+def test_unanswered_ack_is_repeated_under_the_new_version() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") == "ack" and stream is broker.streams[0]:
@@ -351,7 +351,7 @@ def test_an_ack_that_was_not_answered_is_asked_again_under_the_new_version() -> 
     asyncio.run(play())
 
 
-def test_a_retry_of_which_the_store_cannot_tell_is_unknown() -> None:
+def test_undecidable_retry_is_unknown() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") != "move":
@@ -383,7 +383,7 @@ _SETTLED: dict[str, Callable[[AsyncLease], Awaitable[None]]] = {
 
 
 @pytest.mark.parametrize("what", _SETTLED)
-def test_refusal_after_an_unanswered_attempt_leaves_the_lease_in_doubt(what: str) -> None:
+def test_refusal_after_an_unanswered_attempt_leaves_doubt(what: str) -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") not in ("ack", "move"):
@@ -404,7 +404,7 @@ def test_refusal_after_an_unanswered_attempt_leaves_the_lease_in_doubt(what: str
     asyncio.run(play())
 
 
-def test_ack_that_left_before_the_consumer_was_replaced_is_unknown() -> None:
+def test_ack_sent_before_a_replacement_is_unknown() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") != "ack":
@@ -422,7 +422,7 @@ def test_ack_that_left_before_the_consumer_was_replaced_is_unknown() -> None:
     asyncio.run(play())
 
 
-def test_a_subscription_that_fails_for_a_while_is_asked_for_again() -> None:
+def test_failing_subscription_is_repeated() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             fails = len(broker.streams) == 2 and len(stream.frames) < 4
@@ -441,7 +441,7 @@ def test_a_subscription_that_fails_for_a_while_is_asked_for_again() -> None:
     asyncio.run(play())
 
 
-def test_what_was_to_be_asked_again_is_not_asked_twice_after_a_break() -> None:
+def test_break_does_not_repeat_a_subscription_twice() -> None:
     async def play() -> None:
         held: list[tuple[FakeStream, Any]] = []
 
@@ -468,7 +468,7 @@ def test_what_was_to_be_asked_again_is_not_asked_twice_after_a_break() -> None:
     asyncio.run(play())
 
 
-def test_a_topic_that_is_gone_after_a_break_ends_the_consumer() -> None:
+def test_topic_missing_after_a_break_ends_the_consumer() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if len(broker.streams) > 1 and frame.WhichOneof("what") == "subscribe":
@@ -488,7 +488,7 @@ def test_a_topic_that_is_gone_after_a_break_ends_the_consumer() -> None:
     asyncio.run(play())
 
 
-def test_a_stream_that_breaks_while_it_subscribes_is_opened_again() -> None:
+def test_stream_broken_during_subscribe_is_reopened() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if len(broker.streams) < 3:
@@ -505,7 +505,7 @@ def test_a_stream_that_breaks_while_it_subscribes_is_opened_again() -> None:
     asyncio.run(play())
 
 
-def test_a_subscription_that_is_refused_says_why() -> None:
+def test_refused_subscription_says_why() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             await stream.failure(frame.seq, "refused", "invalid_input")
@@ -517,10 +517,10 @@ def test_a_subscription_that_is_refused_says_why() -> None:
     asyncio.run(play())
 
 
-def test_a_subscription_that_nobody_answers_is_unavailable() -> None:
+def test_unanswered_subscription_is_unavailable() -> None:
     async def play() -> None:
         async def never(stream: FakeStream, frame: Any) -> None:
-            """Nothing is said."""
+            """Never answer."""
 
         async with FakeBroker(never) as broker, broker.client(timeout=0.2) as client:
             with pytest.raises(BrokerUnavailable, match="did not take the subscription"):
@@ -529,7 +529,7 @@ def test_a_subscription_that_nobody_answers_is_unavailable() -> None:
     asyncio.run(play())
 
 
-def test_a_subscription_that_waits_is_told_when_the_client_is_closed() -> None:
+def test_closing_the_client_ends_a_waiting_subscription() -> None:
     async def play() -> None:
         async def busy(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") == "subscribe":
@@ -547,7 +547,7 @@ def test_a_subscription_that_waits_is_told_when_the_client_is_closed() -> None:
     asyncio.run(play())
 
 
-def test_a_consumer_that_was_replaced_says_so_and_does_not_come_back() -> None:
+def test_replaced_consumer_raises_and_stays_away() -> None:
     async def play() -> None:
         broker = FakeBroker()
         async with subscribed(broker) as (_, stream):
@@ -568,7 +568,7 @@ def test_a_consumer_that_was_replaced_says_so_and_does_not_come_back() -> None:
 # Leaving
 
 
-def test_what_was_not_handed_over_is_given_back_as_it_was() -> None:
+def test_prefetched_leases_are_returned_unchanged() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") == "unsubscribe":  # it crossed a push on its way
@@ -594,7 +594,7 @@ def test_what_was_not_handed_over_is_given_back_as_it_was() -> None:
     asyncio.run(play())
 
 
-def test_what_is_held_after_leaving_comes_back_after_a_break_too() -> None:
+def test_lease_held_after_leaving_survives_a_break() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if stream is not broker.streams[0] and len(stream.frames) == 1:
@@ -621,7 +621,7 @@ def test_what_is_held_after_leaving_comes_back_after_a_break_too() -> None:
     asyncio.run(play())
 
 
-def test_a_client_that_is_closed_gives_back_too() -> None:
+def test_closing_the_client_returns_prefetched_leases() -> None:
     async def play() -> None:
         broker = FakeBroker()
         async with broker, broker.client() as client:

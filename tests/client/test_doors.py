@@ -1,4 +1,4 @@
-"""Getting in: a token, and TLS with an authority of one's own."""
+"""Access: tokens, and TLS with a private authority."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tokens(tmp_path: Path) -> Tokens:
     return Tokens(tmp_path / "tokens.json")
 
 
-def test_without_the_right_token_nobody_comes_in(
+def test_wrong_token_is_refused(
     tokens: Tokens, chronoline_store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = tokens.create("me")
@@ -37,9 +37,7 @@ def test_without_the_right_token_nobody_comes_in(
             assert next(client.consume("t")).id == "a"
 
 
-def test_a_token_that_is_revoked_ends_what_was_begun(
-    tokens: Tokens, chronoline_store: MemoryStore
-) -> None:
+def test_revoked_token_ends_open_streams(tokens: Tokens, chronoline_store: MemoryStore) -> None:
     token = tokens.create("me")
     with (
         LocalBroker(chronoline_store, door=Door(tokens)) as broker,
@@ -56,7 +54,7 @@ def test_a_token_that_is_revoked_ends_what_was_begun(
             client.send("t", b"x")
 
 
-def test_tls_with_an_authority_of_ones_own(tmp_path: Path, chronoline_store: MemoryStore) -> None:
+def test_tls_with_a_private_authority(tmp_path: Path, chronoline_store: MemoryStore) -> None:
     certificate, key = make_certificate(tmp_path)
     door = Door(tls=Tls(certificate=certificate, key=key))
     with LocalBroker(chronoline_store, door=door) as broker:

@@ -43,7 +43,7 @@ def _run_until_done(worker: Worker) -> None:
 
 
 @pytest.mark.usefixtures("chronoline_broker")
-def test_the_programs_of_the_guide_run(
+def test_programs_of_the_guide_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Worker, "run", _run_until_done)
@@ -61,7 +61,7 @@ def test_the_programs_of_the_guide_run(
     assert "refused: 'n4': a message with this id exists" in shown
 
 
-def test_the_test_of_the_guide_passes(tmp_path: Path) -> None:
+def test_example_test_of_the_guide_passes(tmp_path: Path) -> None:
     (tmp_path / "test_welcomes.py").write_text(_HEAD + _TEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     run = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
@@ -69,7 +69,7 @@ def test_the_test_of_the_guide_passes(tmp_path: Path) -> None:
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_programs_of_the_guide_are_well_typed(tmp_path: Path) -> None:
+def test_programs_of_the_guide_are_well_typed(tmp_path: Path) -> None:
     (tmp_path / "guide.py").write_text("\n".join(_PROGRAMS))
     run = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
     done = subprocess.run(

@@ -12,7 +12,7 @@ DUE = datetime(2035, 1, 1, 12, 0, 0, 1_000, tzinfo=UTC)
 ELSEWHERE = timezone(timedelta(hours=-5))
 
 
-def test_lookup_answers_the_due_that_was_sent(chronoline_broker: str) -> None:
+def test_lookup_returns_the_due_that_was_sent(chronoline_broker: str) -> None:
     expires = DUE + timedelta(days=1)
     with Client(chronoline_broker) as client:
         client.create_topic("t")
@@ -67,7 +67,7 @@ def test_no_value_of_the_sdk_names_milliseconds() -> None:
         assert [each.name for each in fields(value) if each.name.endswith("_ms")] == []
 
 
-def test_cancel_many_answers_an_outcome_for_each(chronoline_broker: str) -> None:
+def test_cancel_many_returns_an_outcome_for_each(chronoline_broker: str) -> None:
     ids = [f"m{number}" for number in range(3_000)]
     with Client(chronoline_broker) as client:
         client.create_topic("t")

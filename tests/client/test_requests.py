@@ -1,4 +1,4 @@
-"""The line of requests: what goes into a frame, in which order, and what is never put into one."""
+"""The queue of requests: the contents and the order of frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronoline.client.requests import FrameLimits, Line, Part, Request
 from chronoline.core.errors import InvalidInput
 
 _LOOP = asyncio.new_event_loop()
-_LOOP.close()  # futures need one, and nobody waits for these
+_LOOP.close()  # futures need a loop; no task awaits these
 _LIMITS = FrameLimits(items=10, size_bytes=100, most_bytes=1_000)
 
 
@@ -36,7 +36,7 @@ def _drain(line: Line) -> list[list[Part]]:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.integers(1, 1_000), min_size=1))))
-def test_everything_leaves_once_in_order_and_within_the_limits(
+def test_frames_keep_the_order_and_the_limits(
     asked: list[tuple[str, list[int]]],
 ) -> None:
     line = Line()
@@ -65,7 +65,7 @@ def test_everything_leaves_once_in_order_and_within_the_limits(
         ]
 
 
-def test_kinds_take_turns_so_that_a_large_request_does_not_keep_others_waiting() -> None:
+def test_kinds_of_requests_take_turns() -> None:
     line = Line()
     line.add(_part(_request("a", [1] * 50)))
     line.add(_part(_request("b", [1])))
@@ -73,7 +73,7 @@ def test_kinds_take_turns_so_that_a_large_request_does_not_keep_others_waiting()
     assert kinds == ["a", "b", "a", "a", "a", "a"]
 
 
-def test_answers_of_parts_are_put_together_in_the_order_of_the_items() -> None:
+def test_answers_of_parts_keep_the_order_of_items() -> None:
     line = Line()
     request = _request("a", [1] * 25)
     line.add(_part(request))
@@ -85,7 +85,7 @@ def test_answers_of_parts_are_put_together_in_the_order_of_the_items() -> None:
     assert request.future.result() == [f"{item}!" for item in request.items]
 
 
-def test_what_nobody_waits_for_any_more_does_not_leave() -> None:
+def test_abandoned_request_is_not_sent() -> None:
     line = Line()
     gone, kept = _request("a", [1]), _request("a", [1])
     line.add(_part(gone))
@@ -94,7 +94,7 @@ def test_what_nobody_waits_for_any_more_does_not_leave() -> None:
     assert [[part.request for part in frame] for frame in _drain(line)] == [[kept]]
 
 
-def test_what_was_dropped_does_not_wait_any_more() -> None:
+def test_dropped_request_leaves_the_line() -> None:
     line = Line()
     gone, kept = _request("a", [1] * 25), _request("a", [1])
     line.add(_part(gone))
@@ -107,7 +107,7 @@ def test_what_was_dropped_does_not_wait_any_more() -> None:
     assert not line
 
 
-def test_what_fits_into_no_frame_fails_before_anything_of_it_leaves() -> None:
+def test_oversized_item_fails_its_whole_request_unsent() -> None:
     line = Line()
     request = _request("a", [1] * 30 + [1_001])
     other = _request("a", [1])
@@ -118,7 +118,7 @@ def test_what_fits_into_no_frame_fails_before_anything_of_it_leaves() -> None:
     assert request.sent == 0
 
 
-def test_what_was_turned_back_has_not_left() -> None:
+def test_returned_part_counts_as_unsent() -> None:
     request = _request("a", [1])
     part = _part(request)
     part.left()

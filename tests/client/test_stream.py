@@ -1,4 +1,4 @@
-"""Streams: what travels together, what is asked again, and what is said when no answer comes."""
+"""Producer streams: shared frames, repetition, and the errors for missing answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, done
 _SHORT_S = 0.3
 
 
-def test_sends_of_one_turn_travel_in_one_frame() -> None:
+def test_sends_of_one_turn_share_a_frame() -> None:
     async def play() -> None:
         async with FakeBroker() as broker, broker.client() as client:
             await client.send("t", b"first")  # the stream is open
@@ -45,7 +45,7 @@ def test_sends_of_one_turn_travel_in_one_frame() -> None:
     asyncio.run(play())
 
 
-def test_sends_that_wait_for_the_stream_travel_in_one_frame_too() -> None:
+def test_sends_before_the_stream_opens_share_a_frame() -> None:
     async def play() -> None:
         async with FakeBroker() as broker, broker.client() as client:
             await asyncio.gather(*(client.send("t", b"x") for _ in range(64)))
@@ -54,7 +54,7 @@ def test_sends_that_wait_for_the_stream_travel_in_one_frame_too() -> None:
     asyncio.run(play())
 
 
-def test_kinds_travel_apart_and_each_gets_its_own_answers() -> None:
+def test_each_kind_has_its_own_frames_and_answers() -> None:
     async def play() -> None:
         async def refuse_cancels(stream: FakeStream, frame: Any) -> None:
             if frame.WhichOneof("what") == "cancel":
@@ -83,7 +83,7 @@ def test_kinds_travel_apart_and_each_gets_its_own_answers() -> None:
 
 
 def _break_once(broker: FakeBroker, refusal: str) -> None:
-    """The first stream breaks when it is asked; on the next ones everything is there already."""
+    """The first stream breaks at its first request; later streams answer with `refusal`."""
 
     async def answer(stream: FakeStream, frame: Any) -> None:
         if stream is broker.streams[0]:
@@ -95,7 +95,7 @@ def _break_once(broker: FakeBroker, refusal: str) -> None:
     broker.answer = answer
 
 
-def test_a_generated_id_that_exists_after_a_broken_stream_is_done() -> None:
+def test_existing_generated_id_after_a_break_is_done() -> None:
     async def play() -> None:
         async with FakeBroker() as broker, broker.client() as client:
             _break_once(broker, "exists")
@@ -106,7 +106,7 @@ def test_a_generated_id_that_exists_after_a_broken_stream_is_done() -> None:
     asyncio.run(play())
 
 
-def test_a_natural_id_that_exists_after_a_broken_stream_is_refused_with_the_doubt() -> None:
+def test_existing_own_id_after_a_break_names_the_doubt() -> None:
     async def play() -> None:
         async with FakeBroker() as broker, broker.client() as client:
             _break_once(broker, "exists")
@@ -117,7 +117,7 @@ def test_a_natural_id_that_exists_after_a_broken_stream_is_refused_with_the_doub
     asyncio.run(play())
 
 
-def test_an_id_that_exists_at_the_first_attempt_is_refused_without_doubt() -> None:
+def test_existing_id_at_first_attempt_is_refused() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             await stream.outcomes(frame.seq, [pb.Outcome(id="u1", refusal="exists")])
@@ -134,10 +134,10 @@ def test_an_id_that_exists_at_the_first_attempt_is_refused_without_doubt() -> No
 
 
 async def _never(stream: FakeStream, frame: Any) -> None:
-    """The frame is taken, and nothing is said of it."""
+    """Accept the frame and never answer."""
 
 
-def test_what_left_and_was_not_answered_is_unknown() -> None:
+def test_sent_and_unanswered_request_is_unknown() -> None:
     async def play() -> None:
         async with FakeBroker(_never) as broker, broker.client(timeout=_SHORT_S) as client:
             with pytest.raises(
@@ -149,7 +149,7 @@ def test_what_left_and_was_not_answered_is_unknown() -> None:
     asyncio.run(play())
 
 
-def test_what_never_left_is_unavailable_and_changed_nothing() -> None:
+def test_unsent_request_is_unavailable() -> None:
     async def play() -> None:
         async with FakeBroker() as broker, broker.client(timeout=_SHORT_S) as client:
             broker.silent = True
@@ -160,7 +160,7 @@ def test_what_never_left_is_unavailable_and_changed_nothing() -> None:
     asyncio.run(play())
 
 
-def test_where_no_broker_listens_it_is_told_at_once_how_to_start_one() -> None:
+def test_missing_broker_error_shows_how_to_start_one() -> None:
     async def play() -> None:
         async with FakeBroker() as broker:
             client = broker.client()
@@ -178,7 +178,7 @@ def test_where_no_broker_listens_it_is_told_at_once_how_to_start_one() -> None:
         ("unknown", "outcome_unknown", OutcomeUnknown),
     ],
 )
-def test_what_keeps_failing_is_asked_again_until_the_time_is_over(
+def test_failing_request_is_repeated_until_the_timeout(
     kind: str, code: str, error: type[Exception]
 ) -> None:
     async def play() -> None:
@@ -196,7 +196,7 @@ def test_what_keeps_failing_is_asked_again_until_the_time_is_over(
     asyncio.run(play())
 
 
-def test_what_fails_for_a_while_is_done_in_the_end() -> None:
+def test_request_succeeds_after_transient_failures() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if len(broker.frames) < 4:
@@ -211,7 +211,7 @@ def test_what_fails_for_a_while_is_done_in_the_end() -> None:
     asyncio.run(play())
 
 
-def test_what_is_refused_as_a_whole_is_not_asked_again() -> None:
+def test_refused_request_is_not_repeated() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             await stream.failure(frame.seq, "refused", "invalid_input")
@@ -262,8 +262,8 @@ def test_refusal_after_an_unanswered_attempt_is_unknown(code: str, change: str, 
 
 
 @pytest.mark.parametrize("first", ["unknown", "the stream ends"])
-def test_replacement_of_unknown_outcome_is_not_repeated(first: str) -> None:
-    """A second one would create anew what was delivered and acked meanwhile."""
+def test_unknown_replacement_is_not_repeated(first: str) -> None:
+    """A repetition could create again a message that was delivered and acked meanwhile."""
 
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
@@ -280,7 +280,7 @@ def test_replacement_of_unknown_outcome_is_not_repeated(first: str) -> None:
     asyncio.run(play())
 
 
-def test_replacement_that_changed_nothing_is_asked_again() -> None:
+def test_replacement_that_changed_nothing_is_repeated() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if len(broker.frames) == 1:
@@ -317,7 +317,7 @@ def test_refusal_of_one_part_waits_for_the_others(done_first: bool) -> None:
     asyncio.run(play())
 
 
-def test_parts_that_have_not_left_stay_after_a_refusal() -> None:
+def test_unsent_parts_stay_unsent_after_a_refusal() -> None:
     async def play() -> None:
         loop = asyncio.get_running_loop()
         request = Request("k", [1, 2, 3], [1, 1, 1], loop.create_future())
@@ -334,7 +334,7 @@ def test_parts_that_have_not_left_stay_after_a_refusal() -> None:
     asyncio.run(play())
 
 
-def test_a_stream_that_is_not_let_in_any_more_says_so_to_all_who_wait() -> None:
+def test_rejected_stream_fails_all_waiting_requests() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             broker.answer_hello = pb.Failure(
@@ -363,7 +363,7 @@ class _Id(str):
     __slots__ = ("__weakref__",)
 
 
-def test_what_nobody_waits_for_any_more_is_not_kept_while_the_broker_is_away() -> None:
+def test_abandoned_requests_are_freed_while_disconnected() -> None:
     async def play() -> None:
         async with FakeBroker() as broker:
             broker.silent = True
@@ -398,7 +398,7 @@ def test_what_nobody_waits_for_any_more_is_not_kept_while_the_broker_is_away() -
 # Large requests
 
 
-def test_a_large_batch_travels_in_frames_within_the_limits_of_the_broker() -> None:
+def test_large_batch_is_split_by_the_broker_limits() -> None:
     async def play() -> None:
         limits = pb.Limits(frame_bytes=64 * 1024, batch=1_000, credit=1, ping_interval_ms=60_000)
         async with FakeBroker(limits=limits) as broker, broker.client() as client:
@@ -413,7 +413,7 @@ def test_a_large_batch_travels_in_frames_within_the_limits_of_the_broker() -> No
     asyncio.run(play())
 
 
-def test_the_parts_of_a_large_batch_that_were_not_answered_are_asked_again_and_only_they() -> None:
+def test_only_unanswered_parts_of_a_batch_are_repeated() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if stream is broker.streams[0] and len(stream.frames) == 3:
@@ -435,7 +435,7 @@ def test_the_parts_of_a_large_batch_that_were_not_answered_are_asked_again_and_o
     asyncio.run(play())
 
 
-def test_a_message_that_fits_into_no_frame_is_refused_here_and_hurts_nobody() -> None:
+def test_oversized_message_is_refused_by_the_client() -> None:
     async def play() -> None:
         limits = pb.Limits(frame_bytes=64 * 1024, batch=1_000, credit=1, ping_interval_ms=60_000)
         async with FakeBroker(limits=limits) as broker, broker.client() as client:
@@ -469,7 +469,7 @@ def test_any_number_of_messages_can_be_sent_at_once() -> None:
     asyncio.run(play())
 
 
-def test_an_empty_batch_asks_nobody() -> None:
+def test_empty_batch_sends_nothing() -> None:
     async def play() -> None:
         async with FakeBroker() as broker, broker.client() as client:
             assert await client.send_many("t", []) == []
@@ -481,7 +481,7 @@ def test_an_empty_batch_asks_nobody() -> None:
 # The end of a stream
 
 
-def test_go_away_lets_what_is_under_way_be_answered_and_the_rest_goes_elsewhere() -> None:
+def test_go_away_moves_unsent_requests_to_another_stream() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             if stream is broker.streams[0]:
@@ -503,11 +503,11 @@ def test_go_away_lets_what_is_under_way_be_answered_and_the_rest_goes_elsewhere(
 
 
 async def _busy(stream: FakeStream, frame: Any) -> None:
-    """The broker wants to be asked again, in a minute."""
+    """Answer: try again in a minute."""
     await stream.failure(frame.seq, "try_again", "store_busy", retry_after_ms=60_000)
 
 
-def test_what_rests_before_it_is_asked_again_is_told_when_the_client_is_closed() -> None:
+def test_closing_the_client_fails_requests_in_back_off() -> None:
     async def play() -> None:
         async with FakeBroker(_busy) as broker, broker.client() as client:
             sending = asyncio.ensure_future(client.send("t", b"x"))
@@ -521,7 +521,7 @@ def test_what_rests_before_it_is_asked_again_is_told_when_the_client_is_closed()
     asyncio.run(play())
 
 
-def test_what_rests_before_it_is_asked_again_is_told_when_the_stream_is_not_let_in() -> None:
+def test_rejected_stream_fails_requests_in_back_off() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             await _busy(stream, frame)
@@ -537,7 +537,7 @@ def test_what_rests_before_it_is_asked_again_is_told_when_the_stream_is_not_let_
     asyncio.run(play())
 
 
-def test_a_broker_that_is_not_heard_of_any_more_is_given_up_and_asked_anew() -> None:
+def test_silent_broker_is_reconnected() -> None:
     async def play() -> None:
         limits = pb.Limits(
             frame_bytes=1024 * 1024, batch=10, credit=1, ping_interval_ms=50, ping_timeout_ms=200
@@ -553,7 +553,7 @@ def test_a_broker_that_is_not_heard_of_any_more_is_given_up_and_asked_anew() -> 
     asyncio.run(play())
 
 
-def test_what_a_newer_broker_sends_is_ignored() -> None:
+def test_unknown_reply_is_ignored() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             await stream.reply(seq=12345)
@@ -569,7 +569,7 @@ def test_what_a_newer_broker_sends_is_ignored() -> None:
 # Frames that travel together
 
 
-def test_answers_that_travel_together_reach_all_who_wait() -> None:
+def test_combined_answers_reach_every_request() -> None:
     async def play() -> None:
         held: list[pb.ProducerReply] = []
 
@@ -594,7 +594,7 @@ def _ids_of(frame: Any) -> list[str]:
     return [each.id for each in frame.create.messages]
 
 
-def test_what_comes_together_with_the_welcome_is_heard() -> None:
+def test_reply_combined_with_the_welcome_is_handled() -> None:
     async def play() -> None:
         go_away = pb.ConsumerReply(go_away=pb.GoAway(code="replaced", message="by another"))
         async with FakeBroker() as broker, broker.client() as client:

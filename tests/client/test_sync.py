@@ -41,7 +41,7 @@ def test_threads_share_the_leases_of_a_client(chronoline_broker: str) -> None:
         assert client.count("t").total == 0
 
 
-def test_a_consumer_that_stops_gives_back_what_it_did_not_see(chronoline_broker: str) -> None:
+def test_stopped_consumer_returns_prefetched_leases(chronoline_broker: str) -> None:
     with Client(chronoline_broker) as client:
         client.create_topic("t")
         client.send_many("t", [ToSend(id=f"m{number}") for number in range(10)])
@@ -52,7 +52,7 @@ def test_a_consumer_that_stops_gives_back_what_it_did_not_see(chronoline_broker:
         assert client.count("t").total == 9
 
 
-def test_after_its_end_a_client_says_that_it_is_closed(chronoline_broker: str) -> None:
+def test_closed_client_refuses_every_call(chronoline_broker: str) -> None:
     client = Client(chronoline_broker)
     client.create_topic("t")
     client.send("t", b"x", id="a")
@@ -74,7 +74,7 @@ def test_after_its_end_a_client_says_that_it_is_closed(chronoline_broker: str) -
             ask()
 
 
-def test_a_client_that_is_closed_meanwhile_answers_those_who_wait(chronoline_broker: str) -> None:
+def test_close_wakes_waiting_threads(chronoline_broker: str) -> None:
     client = Client(chronoline_broker)
     client.create_topic("t")
     leases = client.consume("t")
@@ -92,7 +92,7 @@ def test_a_client_that_is_closed_meanwhile_answers_those_who_wait(chronoline_bro
             waiting.result()
 
 
-def test_what_is_refused_raises_in_the_thread_that_asked(chronoline_broker: str) -> None:
+def test_refusal_raises_in_the_calling_thread(chronoline_broker: str) -> None:
     with Client(chronoline_broker) as client:
         client.create_topic("t")
         client.send("t", b"x", id="a", delay=60)
@@ -115,7 +115,7 @@ def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.usefixtures("chronoline_broker")
-def test_a_fork_is_told_to_make_a_client_of_its_own(tmp_path: Path) -> None:
+def test_forked_client_is_refused(tmp_path: Path) -> None:
     done = _run(
         """
 import os
@@ -143,7 +143,7 @@ print("parent: sent")
 
 
 @pytest.mark.usefixtures("chronoline_broker")
-def test_a_script_that_closes_nothing_ends_all_the_same(tmp_path: Path) -> None:
+def test_script_ends_without_closing_its_client(tmp_path: Path) -> None:
     done = _run(
         """
 from chronoline.client import Client
@@ -162,7 +162,7 @@ print(next(leases).id)
         assert client.count("t").processing == 1  # what was not handed over was given back
 
 
-def test_an_interrupt_ends_a_consumer_and_gives_back(chronoline_broker: str) -> None:
+def test_interrupt_ends_a_consumer_and_returns_leases(chronoline_broker: str) -> None:
     with Client(chronoline_broker) as client:
         client.create_topic("t")
         leases = client.consume("t")
@@ -180,6 +180,6 @@ def test_an_interrupt_ends_a_consumer_and_gives_back(chronoline_broker: str) -> 
         assert next(again).id == "after"
 
 
-def test_it_has_what_the_asynchronous_one_has() -> None:
+def test_blocking_client_reports_a_missing_broker() -> None:
     with pytest.raises(ChronolineError, match="no broker answers"):
         Client("127.0.0.1:1").topics()

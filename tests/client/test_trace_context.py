@@ -1,4 +1,4 @@
-"""`traceparent` from who sends to who handles: with OpenTelemetry, with one that is made up, and without."""
+"""`traceparent` from the sender to the handler: with OpenTelemetry, with a fake of it, and without."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _current: ContextVar[dict[str, str]] = ContextVar("current")
 
 
 class _Propagator:
-    """As OpenTelemetry's: the current context is written into a carrier, and read from one."""
+    """A fake of OpenTelemetry's propagation: writes the current context to a carrier and reads it."""
 
     def inject(self, carrier: dict[str, str]) -> None:
         carrier |= _current.get({})
@@ -56,9 +56,10 @@ def _remove(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["made up", "absent"])
 def telemetry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
-    """Whether it is there."""
+    """Whether OpenTelemetry is installed."""
     there = request.param == "made up"
     (_fake if there else _remove)(monkeypatch)
+    # The module is looked up once per process; each test needs a new lookup.
     tracing._telemetry.cache_clear()
     yield there
     tracing._telemetry.cache_clear()
@@ -83,27 +84,25 @@ async def _sent(address: str, *messages: ToSend) -> list[tuple[Header, ...]]:
 
 
 @pytest.mark.usefixtures("span")
-def test_the_current_span_is_sent_along(chronoline_broker: str, telemetry: bool) -> None:
+def test_current_span_is_sent(chronoline_broker: str, telemetry: bool) -> None:
     (headers,) = asyncio.run(_sent(chronoline_broker, ToSend(headers={"a": "b"})))
     span = (("traceparent", _PARENT.encode()), ("tracestate", b"a=b"))
     assert headers == (("a", b"b"), *(span if telemetry else ()))
 
 
 @pytest.mark.usefixtures("span")
-def test_one_that_is_given_stays_as_it_is(chronoline_broker: str, telemetry: bool) -> None:
+def test_given_traceparent_is_kept(chronoline_broker: str, telemetry: bool) -> None:
     given = {"traceparent": "mine"}
     (headers,) = asyncio.run(_sent(chronoline_broker, ToSend(headers=given)))
     assert headers == (("traceparent", b"mine"),), telemetry
 
 
-def test_without_a_span_nothing_is_added(chronoline_broker: str, telemetry: bool) -> None:
+def test_no_span_adds_no_header(chronoline_broker: str, telemetry: bool) -> None:
     (headers,) = asyncio.run(_sent(chronoline_broker, ToSend()))
     assert headers == (), telemetry
 
 
-def test_a_handler_works_in_the_trace_of_its_message(
-    chronoline_broker: str, telemetry: bool
-) -> None:
+def test_handler_runs_in_the_trace_of_its_message(chronoline_broker: str, telemetry: bool) -> None:
     async def play() -> None:
         async with AsyncClient() as client:
             for topic in ("plain", "awaited"):
@@ -142,14 +141,14 @@ def test_a_handler_works_in_the_trace_of_its_message(
     assert _current.get({}) == {}
 
 
-def test_nobody_imports_it_for_a_sender_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opentelemetry_is_not_imported_by_chronoline(monkeypatch: pytest.MonkeyPatch) -> None:
     _remove(monkeypatch)
     tracing._telemetry.cache_clear()
     assert tracing.traced((("a", b"b"),)) == (("a", b"b"),)
     assert tracing._telemetry.cache_info().misses == 0
 
 
-def test_the_real_one(chronoline_broker: str) -> None:
+def test_real_opentelemetry_propagates_the_trace(chronoline_broker: str) -> None:
     trace: Any = pytest.importorskip(
         "opentelemetry.trace",
         reason="OpenTelemetry is NOT tested: opentelemetry-api is not installed",

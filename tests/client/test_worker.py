@@ -32,7 +32,7 @@ from tests.waiting import until
 _QUICK = Retry(base=0.02, factor=1.0, jitter=0.0, final=(KeyError,))
 
 
-def test_what_a_handler_returns_from_is_acked_and_what_it_raises_from_is_tried_again(
+def test_return_acks_and_exception_retries(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
@@ -67,12 +67,12 @@ def test_final_errors_may_be_given_in_any_collection(final: Any) -> None:
 
 
 @pytest.mark.parametrize("final", ["ValueError", [ValueError("x")], [int], [None], 5])
-def test_what_is_no_class_of_errors_is_refused_when_it_is_said(final: Any) -> None:
+def test_final_takes_only_classes_of_errors(final: Any) -> None:
     with pytest.raises(InvalidInput, match="classes of errors"):
         Retry(final=final)
 
 
-def test_what_a_worker_with_full_hands_holds_of_other_topics_goes_to_another(
+def test_full_worker_leaves_other_topics_to_another(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
@@ -119,7 +119,7 @@ def _held(broker: Running, topic: str) -> int:
     return sum(len(each.outstanding) for each in broker.subscriptions if each.topic.name == topic)
 
 
-def test_a_final_error_buries_at_once(tmp_path: Path) -> None:
+def test_final_error_buries_at_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             worker = Worker(broker.address, retry=_QUICK)
@@ -141,7 +141,7 @@ def test_a_final_error_buries_at_once(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_the_lease_of_a_slow_handler_is_renewed(tmp_path: Path) -> None:
+def test_lease_of_a_slow_handler_is_renewed(tmp_path: Path) -> None:
     async def play() -> None:
         calls = 0
         async with running(tmp_path) as broker, broker.client() as client:
@@ -167,7 +167,7 @@ def test_the_lease_of_a_slow_handler_is_renewed(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_worker_that_stops_finishes_what_it_began_and_gives_back_the_rest(tmp_path: Path) -> None:
+def test_stopping_worker_finishes_and_returns_the_rest(tmp_path: Path) -> None:
     async def play() -> None:
         begun = asyncio.Event()
         go_on = asyncio.Event()
@@ -196,7 +196,7 @@ def test_a_worker_that_stops_finishes_what_it_began_and_gives_back_the_rest(tmp_
     asyncio.run(play())
 
 
-def test_while_it_drains_leases_are_still_renewed(tmp_path: Path) -> None:
+def test_leases_are_renewed_while_a_worker_drains(tmp_path: Path) -> None:
     async def play() -> None:
         begun, go_on = asyncio.Event(), asyncio.Event()
         async with running(tmp_path) as broker, broker.client() as client:
@@ -226,7 +226,7 @@ def test_while_it_drains_leases_are_still_renewed(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_concurrency_is_of_all_topics_together(tmp_path: Path) -> None:
+def test_concurrency_covers_all_topics(tmp_path: Path) -> None:
     async def play() -> None:
         now, most = 0, 0
         async with running(tmp_path) as broker, broker.client() as client:
@@ -254,7 +254,7 @@ def test_concurrency_is_of_all_topics_together(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_handler_that_settles_by_itself_is_not_acked(tmp_path: Path) -> None:
+def test_handler_may_settle_its_lease(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             worker = Worker(broker.address)
@@ -274,7 +274,7 @@ def test_a_handler_that_settles_by_itself_is_not_acked(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_handler_is_told_when_its_lease_is_lost_and_the_worker_goes_on() -> None:
+def test_handler_sees_a_lost_lease_and_worker_continues() -> None:
     async def play() -> None:
         async def answer(stream: FakeStream, frame: Any) -> None:
             match frame.WhichOneof("what"):
@@ -314,8 +314,8 @@ def test_a_handler_is_told_when_its_lease_is_lost_and_the_worker_goes_on() -> No
     asyncio.run(play())
 
 
-def test_what_no_handler_works_on_any_more_is_let_go() -> None:
-    """Also if the broker does not take its retry."""
+def test_lease_without_a_handler_is_let_go() -> None:
+    """Also when the broker refuses the retry."""
 
     async def play() -> None:
         async def refuse(stream: FakeStream, frame: Any) -> None:
@@ -370,7 +370,7 @@ def _is_cancelled() -> None:
         ("async", _is_cancelled),
     ],
 )
-def test_whatever_a_handler_raises_is_a_failure_of_its_message_alone(
+def test_handler_error_fails_only_its_message(
     kind: str, fail: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play() -> None:
@@ -402,7 +402,7 @@ def test_whatever_a_handler_raises_is_a_failure_of_its_message_alone(
     assert "message 'fails' failed, it is tried again" in caplog.text
 
 
-def test_an_interrupt_of_the_main_thread_ends_the_program() -> None:
+def test_keyboard_interrupt_ends_the_worker() -> None:
     async def play() -> None:
         async with FakeBroker() as broker:
             worker = Worker(broker.address)
@@ -420,7 +420,7 @@ def test_an_interrupt_of_the_main_thread_ends_the_program() -> None:
         asyncio.run(play())
 
 
-def test_a_handler_whose_task_is_cancelled_from_within_is_tried_again() -> None:
+def test_self_cancelled_handler_is_retried() -> None:
     async def play() -> None:
         async with FakeBroker() as broker:
             worker = Worker(broker.address, retry=_QUICK)
@@ -443,7 +443,7 @@ def test_a_handler_whose_task_is_cancelled_from_within_is_tried_again() -> None:
     asyncio.run(play())
 
 
-def test_an_exit_can_be_a_final_error() -> None:
+def test_system_exit_can_be_a_final_error() -> None:
     async def play() -> None:
         async with FakeBroker() as broker:
             worker = Worker(broker.address, retry=Retry(final=SystemExit))  # type: ignore[arg-type]  # one is meant
@@ -463,7 +463,7 @@ def test_an_exit_can_be_a_final_error() -> None:
     asyncio.run(play())
 
 
-def test_a_worker_that_is_cancelled_cancels_its_handlers_and_settles_nothing() -> None:
+def test_cancelled_worker_cancels_handlers_and_settles_nothing() -> None:
     async def play() -> None:
         begun, cancelled = asyncio.Event(), asyncio.Event()
         async with FakeBroker() as broker:
@@ -490,14 +490,14 @@ def test_a_worker_that_is_cancelled_cancels_its_handlers_and_settles_nothing() -
     asyncio.run(play())
 
 
-def test_a_worker_can_be_stopped_before_the_broker_has_answered() -> None:
+def test_worker_stops_before_the_broker_answers() -> None:
     async def play() -> None:
         async def never(stream: FakeStream, frame: Any) -> None:
-            """Nothing is said."""
+            """Never answer."""
 
         async with FakeBroker(never) as broker:
             worker = Worker(broker.address)
-            worker.stop()  # before it began: nothing happens
+            worker.stop()  # before the start it has no effect
             worker.handler("t")(print)
             serving = asyncio.ensure_future(worker.serve())
             await broker.seen("subscribe")
@@ -509,7 +509,7 @@ def test_a_worker_can_be_stopped_before_the_broker_has_answered() -> None:
     asyncio.run(play())
 
 
-def test_a_worker_that_cannot_begin_says_why(tmp_path: Path) -> None:
+def test_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker:
             worker = Worker(broker.address)
@@ -522,7 +522,7 @@ def test_a_worker_that_cannot_begin_says_why(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_topic_that_is_dropped_ends_its_worker(tmp_path: Path) -> None:
+def test_dropped_topic_ends_its_worker(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             worker = Worker(broker.address)
@@ -588,7 +588,7 @@ def test_sigterm_drains_a_worker(chronoline_broker: str, chronoline_store: Memor
     assert [each.message.lock_consumer for each in scheduled(chronoline_store, "jobs")] == [None]
 
 
-def test_a_worker_can_run_again_beside_a_client(chronoline_broker: str) -> None:
+def test_workers_run_in_turn_beside_a_client(chronoline_broker: str) -> None:
     seen = []
     with Client(chronoline_broker) as client:
         client.create_topic("jobs")
@@ -628,10 +628,10 @@ async def _version(client: AsyncClient, message_id: str) -> int:
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_a_settlement_without_an_answer_is_repeated_while_the_lease_lives(
+def test_unanswered_settlement_is_repeated_while_the_lease_lives(
     monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
-    """Else the lease lapses, and the work is done twice."""
+    """Otherwise the lease lapses, and the work is done twice."""
     monkeypatch.setattr(worker_module, "_REST_MS", 1)
     asked = []
 
@@ -641,5 +641,6 @@ def test_a_settlement_without_an_answer_is_repeated_while_the_lease_lives(
             raise OutcomeUnknown("no answer came")
 
     lease: Any = SimpleNamespace(id="a", is_live=lives)
+    # Called directly with a fake lease: it needs no broker and no time-out.
     asyncio.run(worker_module._say(lease, "ack", ack))
     assert len(asked) == (3 if lives else 1)

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.command import Command
-from tests.node.several import Several, several
+from tests.node.cluster_process import ClusterProcess, cluster_process
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
-    with several(tmp_path_factory.mktemp("several")) as found:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    with cluster_process(tmp_path_factory.mktemp("several")) as found:
         yield found
 
 
 @pytest.fixture
-def command(cluster: Several) -> Command:
+def command(cluster: ClusterProcess) -> Command:
     return Command(cluster.addresses[0])

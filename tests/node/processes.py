@@ -63,7 +63,7 @@ def call(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProce
 
 @contextmanager
 def _logging_kept() -> Iterator[None]:
-    """A node sets up the logs of its process: afterwards they are as they were."""
+    """Restore the logging set-up, which a node in this process replaces."""
     root, own = logging.getLogger(), logging.getLogger("chronoline")
     before, level, own_level = root.handlers[:], root.level, own.level
     # Else the node would close them.
@@ -79,7 +79,7 @@ def _logging_kept() -> Iterator[None]:
 
 
 def refusal(folder: Path, *arguments: str, **env: str) -> str:
-    """What is said of a command that cannot do what it is asked for."""
+    """Run a command that is refused; returns the error text."""
     done = call(folder, *arguments, **env)
     assert (done.returncode, done.stdout) == (1, ""), done
     assert done.stderr.startswith("chronoline: ")
@@ -102,7 +102,7 @@ class Up:
         return str(self.started["http"])
 
     def log(self) -> dict[str, Any]:
-        """The next line of it, when it is there."""
+        """Wait for the next line of the log."""
         assert self.process.stderr
         line: dict[str, Any] = json.loads(self.process.stderr.readline())
         return line

@@ -1,4 +1,4 @@
-"""Who may ask a node of timers."""
+"""Access to a node of timers: host names and tokens."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def _refused(door: Door, host: str = "127.0.0.1", **headers: str) -> HTTPStatus:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7253", "localhost", "[::1]:7253", "127.8.8.8"])
-def test_on_loopback_whoever_names_it_so_may_come_in(host: str) -> None:
+def test_loopback_host_is_allowed(host: str) -> None:
     _ask(OPEN, Host=host)
     assert _refused(OPEN, Host=host, Origin="http://localhost:3000") == HTTPStatus.FORBIDDEN
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:7253", "10.0.0.1:7253"])
-def test_a_web_page_does_not_come_in_under_a_name_of_its_own(host: str) -> None:
+def test_foreign_host_header_is_refused(host: str) -> None:
     assert _refused(OPEN, Host=host) == HTTPStatus.MISDIRECTED_REQUEST
 
 
 @pytest.mark.parametrize("host", ["timers.example", "Timers.Example:7253", "timers.example."])
-def test_allowed_host_comes_in(host: str) -> None:
+def test_allowed_host_is_accepted(host: str) -> None:
     door = Door(allowed_hosts=["timers.example"])
     _ask(door, Host=host)
     assert _refused(door, Host=host, Origin="http://timers.example") == HTTPStatus.FORBIDDEN
     assert _refused(door, Host=f"evil.{host}") == HTTPStatus.MISDIRECTED_REQUEST
 
 
-def test_a_token_is_enough_and_needed_once_there_is_one(tmp_path: Path) -> None:
+def test_token_is_required_once_one_exists(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens")
     door = Door(tokens)
     token = tokens.create("a")
@@ -55,7 +55,7 @@ def test_a_token_is_enough_and_needed_once_there_is_one(tmp_path: Path) -> None:
         assert _refused(door, host, Authorization=wrong) == HTTPStatus.UNAUTHORIZED
 
 
-def test_tokens_that_cannot_be_read_let_nobody_in(tmp_path: Path) -> None:
+def test_unreadable_tokens_refuse_every_client(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text("{")
     assert _refused(Door(Tokens(path)), Host="127.0.0.1") == HTTPStatus.SERVICE_UNAVAILABLE

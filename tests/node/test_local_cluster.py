@@ -21,8 +21,8 @@ from chronoline.node.process import run_node
 from chronoline.node.settings import NodeSettings
 from tests.certificates import make_certificate
 from tests.cli.command import Command
+from tests.node.cluster_process import ClusterProcess, cluster_process, free_in_a_row, make
 from tests.node.processes import COMMAND, call, environment, started
-from tests.node.several import Several, free_in_a_row, make, several
 from tests.waiting import run_scene, until
 
 
@@ -39,7 +39,7 @@ def listening(port: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_the_first_five_minutes(tmp_path: Path) -> None:
+def test_commands_of_the_banner_work(tmp_path: Path) -> None:
     address, at = free_addresses(2)
     port = at.rpartition(":")[2]
     with started(tmp_path, "--roles=timers", f"--timers={address}") as node:
@@ -70,7 +70,7 @@ def test_the_first_five_minutes(tmp_path: Path) -> None:
         assert node.wait(60) == 0
 
 
-def test_what_the_banner_of_several_says(cluster: Several, command: Command) -> None:
+def test_banner_lists_the_nodes(cluster: ClusterProcess, command: Command) -> None:
     assert cluster.banner.startswith("3 nodes for timers. Ctrl-C stops them all.\n")
     for address in cluster.addresses:
         assert re.search(rf"  timers  http://{address}   process [0-9]+\n", cluster.banner)
@@ -80,7 +80,7 @@ def test_what_the_banner_of_several_says(cluster: Several, command: Command) -> 
     assert "  calls   the public internet, and 127.0.0.0/8, ::1/128\n" in cluster.banner
 
 
-def test_signals_that_come_while_they_start_end_none(tmp_path: Path) -> None:
+def test_signals_during_the_start_end_no_node(tmp_path: Path) -> None:
     (address,) = free_addresses(1)
     options = ["--roles=timers", "--nodes=1", f"--timers={address}", "--data=here"]
     with started(tmp_path, *options) as process:
@@ -95,7 +95,7 @@ def test_signals_that_come_while_they_start_end_none(tmp_path: Path) -> None:
         assert process.wait(60) == 0
 
 
-def test_a_node_that_is_told_to_stop_while_it_starts_does_not_finish_that(tmp_path: Path) -> None:
+def test_stop_interrupts_the_start_of_a_node(tmp_path: Path) -> None:
     (address,) = free_addresses(1)
     with socket.create_server(
         ("127.0.0.1", 0)
@@ -111,8 +111,8 @@ def test_a_node_that_is_told_to_stop_while_it_starts_does_not_finish_that(tmp_pa
             assert (process.returncode, said) == (0, "")
 
 
-def test_nodes_end_with_whoever_started_them(tmp_path: Path) -> None:
-    with several(tmp_path) as cluster:
+def test_nodes_end_with_their_parent(tmp_path: Path) -> None:
+    with cluster_process(tmp_path) as cluster:
         pids = [int(each) for each in re.findall(r"process ([0-9]+)", cluster.banner)]
         assert all(Path(f"/proc/{pid}").exists() for pid in pids)
         cluster.process.kill()
@@ -132,11 +132,11 @@ def _has_ended(stat: Path) -> bool:
         return True
 
 
-def test_one_that_dies_is_told_and_ctrl_c_ends_the_others_well(tmp_path: Path) -> None:
-    """A terminal sends it to everybody. What was set for one goes for each of them."""
+def test_dead_node_is_reported_and_ctrl_c_ends_all(tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to every process. The settings apply to each node."""
     (tmp_path / "node.toml").write_text('[tags]\nRack_1 = "x"\n[callbacks]\nattempts = 9\n')
     given = ["--config=node.toml", "--set=replication.most_timers=3", "--insecure"]
-    with several(tmp_path, *given) as cluster:
+    with cluster_process(tmp_path, *given) as cluster:
         pids = [int(each) for each in re.findall(r"process ([0-9]+)", cluster.banner)]
         assert len(pids) == len(cluster.addresses)
         os.kill(pids[1], signal.SIGKILL)
@@ -156,7 +156,7 @@ def test_one_that_dies_is_told_and_ctrl_c_ends_the_others_well(tmp_path: Path) -
             socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))).close()
 
 
-def _fill(cluster: Several) -> None:
+def _fill(cluster: ClusterProcess) -> None:
     for _ in range(30):
         cluster.make()
 
@@ -167,7 +167,7 @@ def _settings(folder: Path, timers: str, **flags: str) -> NodeSettings:
 
 
 def _refused(folder: Path, nodes: int | None, flags: dict[str, str]) -> str:
-    """What is said of nodes that cannot be started."""
+    """Start nodes that are refused; returns the error text."""
     with pytest.raises(InvalidInput) as caught:
         _run(_settings(folder, **{"timers": "127.0.0.1:1024", **flags}), nodes)
     assert list(folder.glob("node-?")) == []
@@ -195,13 +195,13 @@ def _run(settings: NodeSettings, nodes: int | None) -> None:
         (None, {"callbacks.allow": "10.0.0.0/99"}, "callbacks.allow"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_bad_settings_are_refused(
     tmp_path: Path, nodes: int | None, flags: dict[str, str], words: str
 ) -> None:
     assert words in _refused(tmp_path, nodes, flags)
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+def test_taken_port_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         timers = {"timers": f"127.0.0.1:{port - 1}"}
@@ -210,7 +210,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         assert said.startswith(f"127.0.0.1:{port} cannot be listened at: ")
 
 
-def test_a_certificate_or_tokens_that_are_none_keep_it_from_starting(tmp_path: Path) -> None:
+def test_bad_certificate_or_tokens_prevent_the_start(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     tls = {"timers": "127.0.0.1:0", "tls_certificate": str(certificate), "tls_key": str(key)}
     assert "no certificate" in _refused(tmp_path / "a", None, {**tls, "replication.ca": str(key)})
@@ -218,7 +218,7 @@ def test_a_certificate_or_tokens_that_are_none_keep_it_from_starting(tmp_path: P
     assert "cannot be read" in _refused(tmp_path, None, tls)
 
 
-def test_what_lies_in_the_folder_and_would_not_pop_is_said(tmp_path: Path) -> None:
+def test_folder_with_timers_of_another_layout_is_refused(tmp_path: Path) -> None:
     alone, of_several, first = tmp_path / "alone", tmp_path / "several", free_addresses(1)[0]
     for folder, words in (
         (alone, "has timers of a node that was started without --nodes"),
@@ -235,7 +235,7 @@ def test_what_lies_in_the_folder_and_would_not_pop_is_said(tmp_path: Path) -> No
             _run(_settings(folder.parent if folder.name == "node-12" else folder, first), 1)
 
 
-def test_a_folder_of_nodes_that_run_is_left_alone(cluster: Several) -> None:
+def test_folder_of_running_nodes_is_left_alone(cluster: ClusterProcess) -> None:
     listed = cluster.nodes.nodes_file.read_text()
     data = cluster.nodes.nodes_file.parent
     timers = f"--timers=127.0.0.1:{free_in_a_row(3)}"
@@ -245,7 +245,7 @@ def test_a_folder_of_nodes_that_run_is_left_alone(cluster: Several) -> None:
     assert cluster.nodes.nodes_file.read_text() == listed
 
 
-def test_a_folder_that_is_none_is_said(tmp_path: Path) -> None:
+def test_data_must_be_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in ("file", "file/below"):
         for command in (["up", "--roles=timers"], ["token", "create", "x"]):
@@ -255,7 +255,7 @@ def test_a_folder_that_is_none_is_said(tmp_path: Path) -> None:
             assert "Traceback" not in refused.stderr
 
 
-def test_several_nodes_have_no_tokens(tmp_path: Path) -> None:
+def test_several_nodes_refuse_tokens(tmp_path: Path) -> None:
     assert call(tmp_path, "token", "create", "me", "--data=.").returncode == 0
     first = {"timers": free_addresses(1)[0]}
     assert "tokens.json has tokens" in _refused(tmp_path, 1, first)

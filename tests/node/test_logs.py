@@ -23,7 +23,7 @@ def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
     return made
 
 
-def test_a_record_is_a_line_with_its_action_and_what_it_is_about() -> None:
+def test_record_is_a_line_with_action_and_entity() -> None:
     assert line(record("%s came", "ä\n", action="came", topic="t", count=3)) == {
         "ts": "2026-01-31T12:00:00.250Z",
         "level": "warning",
@@ -35,11 +35,11 @@ def test_a_record_is_a_line_with_its_action_and_what_it_is_about() -> None:
     }
 
 
-def test_without_more_there_is_no_more() -> None:
+def test_plain_record_has_four_fields() -> None:
     assert set(line(record("it came"))) == {"ts", "level", "logger", "message"}
 
 
-def test_an_exception_is_within_the_line() -> None:
+def test_exception_is_part_of_the_line() -> None:
     failed = record("it failed", place=object)
     try:
         raise ValueError("no")

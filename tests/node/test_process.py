@@ -23,7 +23,7 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT]
 # A new user
 
 
-def test_the_first_five_minutes(tmp_path: Path) -> None:
+def test_commands_of_the_banner_work(tmp_path: Path) -> None:
     with started(tmp_path, *FREE) as node:
         assert node.stdout
         banner: list[str] = []
@@ -60,7 +60,7 @@ def test_the_first_five_minutes(tmp_path: Path) -> None:
     ]
 
 
-def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_sent_message_survives_a_restart(tmp_path: Path) -> None:
     with up(tmp_path) as node:
         call(tmp_path, "topic", "create", "t", CHRONOLINE_ADDRESS=node.grpc)
         call(tmp_path, "send", "t", "--body=hello", CHRONOLINE_ADDRESS=node.grpc)
@@ -74,7 +74,7 @@ def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_told_to_stop_it_ends_well_and_logs_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_signal_stops_the_node_and_is_logged(tmp_path: Path, number: signal.Signals) -> None:
     with up(tmp_path) as node:
         assert node.started["action"] == "started"
         assert node.started["store"] == f"sqlite:///{tmp_path}/chronoline-data/timeline.db"
@@ -90,7 +90,7 @@ def test_told_to_stop_it_ends_well_and_logs_it(tmp_path: Path, number: signal.Si
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_second_signal_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> None:
+def test_second_signal_ends_the_node_at_once(tmp_path: Path, number: signal.Signals) -> None:
     with up(tmp_path) as node:
         at = urlsplit(node.http)
         with socket.create_connection((at.hostname, at.port)) as slow:
@@ -105,7 +105,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, number: signal.Signals)
     assert code == -number
 
 
-def test_it_answers_http_too(tmp_path: Path) -> None:
+def test_node_serves_http(tmp_path: Path) -> None:
     given = ["--set=cluster=c1", "--set=tags.rack=r1"]
     with up(tmp_path, *given) as node:
         with urlopen(f"{node.http}/readyz") as ready:
@@ -115,11 +115,11 @@ def test_it_answers_http_too(tmp_path: Path) -> None:
     assert 'network_broker_tcp_connections_total{cluster="c1",rack="r1"}' in text
 
 
-# What keeps it from starting
+# Refused starts
 
 
 @pytest.mark.parametrize("flag", ["--grpc", "--http"])
-def test_an_address_that_is_taken_is_said(tmp_path: Path, flag: str) -> None:
+def test_taken_address_is_reported(tmp_path: Path, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         said = refusal(tmp_path, "up", *FREE, f"{flag}={address}")
@@ -145,13 +145,13 @@ def test_an_address_that_is_taken_is_said(tmp_path: Path, flag: str) -> None:
     ],
     ids=lambda each: str(each)[:30],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_bad_settings_are_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
     said = refusal(tmp_path, "up", *FREE, *arguments)
     assert words in said
     assert "hidden" not in said
 
 
-def test_an_address_that_others_can_reach_needs_tls_and_a_token(tmp_path: Path) -> None:
+def test_public_address_needs_tls_and_a_token(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     tls = [f"--tls-certificate={certificate}", f"--tls-key={key}"]
     for flag in ("--grpc", "--http"):
@@ -165,7 +165,7 @@ def test_an_address_that_others_can_reach_needs_tls_and_a_token(tmp_path: Path) 
         assert "http" not in node.started
 
 
-def test_behind_tls_and_a_token_and_when_the_last_one_is_revoked(tmp_path: Path) -> None:
+def test_revoking_the_last_token_keeps_the_node_closed(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     token = call(tmp_path, "token", "create", "me").stdout
     (tmp_path / "token").write_text(token)

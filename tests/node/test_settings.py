@@ -38,7 +38,7 @@ def problems(environ: dict[str, str] | None = None, **flags: object) -> list[str
 # Defaults
 
 
-def test_nothing_has_to_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_setting_has_a_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = load()
     assert settings.data == tmp_path / "chronoline-data"
@@ -51,20 +51,20 @@ def test_nothing_has_to_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_store_lies_in_the_folder_unless_it_is_named() -> None:
+def test_default_store_is_in_the_data_folder() -> None:
     assert load(data="/d").store == "sqlite:////d/timeline.db"
     assert load(data="/100%").store == "sqlite:////100%25/timeline.db"
     assert load(data="/d", store="memory:").store == "memory:"
     assert load(data="/d", store="postgresql://h/x").store == "postgresql://h/x"
 
 
-def test_all_limits_of_a_node_can_be_set() -> None:
+def test_every_limit_can_be_set() -> None:
     assert list(LimitsTable.model_fields) == [each.name for each in fields(Limits)]
     given = {name: value // 2 for name, value in asdict(Limits()).items()}
     assert load(limits=given).limits.limits() == Limits(**given)
 
 
-def test_connections_and_calls_fit_the_descriptors_unless_they_are_set() -> None:
+def test_default_connections_and_calls_fit_the_descriptors() -> None:
     assert load().shares(20_000) == Shares(1_000, 1_000)
     few = load().shares(256)
     assert few == Shares(32, 32)
@@ -74,14 +74,14 @@ def test_connections_and_calls_fit_the_descriptors_unless_they_are_set() -> None
     assert given.shares(256, even_if_set=True) == few
 
 
-def test_the_roles_are_those_that_a_node_has() -> None:
+def test_roles_are_parsed_from_a_list() -> None:
     assert load(roles="carrier, overseer").roles == BROKER_ROLES
 
 
 # Sources
 
 
-def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text(
         'grpc = "a:1"\nhttp = "a:2"\ncluster = "file"\n[limits]\nbatch = 1\ncredit = 1\n'
@@ -109,7 +109,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
     assert settings.origin(("log_level",)) is None
 
 
-def test_allowed_hosts_are_names_alone() -> None:
+def test_allowed_hosts_are_plain_names() -> None:
     settings = NodeSettings.load(None, {}, {"allowed_hosts": "timers.example,10.0.0.1"})
     assert settings.allowed_hosts == ("timers.example", "10.0.0.1")
     for wrong in ("http://timers.example", "timers.example:7253", "*.example", "a b"):
@@ -117,13 +117,13 @@ def test_allowed_hosts_are_names_alone() -> None:
             NodeSettings.load(None, {}, {"allowed_hosts": wrong})
 
 
-def test_the_environment_names_the_file_too(tmp_path: Path) -> None:
+def test_environment_may_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text('cluster = "c"\n')
     assert NodeSettings.load(None, {"CHRONOLINE_NODE_CONFIG": str(path)}, {}).cluster == "c"
 
 
-def test_the_environment_can_take_back_what_the_file_says(tmp_path: Path) -> None:
+def test_environment_can_reset_a_setting_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_text('http = "a:1"\ntls_certificate = "c"\ntls_key = "k"\n')
     empty = {f"CHRONOLINE_NODE_{name}": "" for name in ("HTTP", "TLS_CERTIFICATE", "TLS_KEY")}
@@ -143,13 +143,15 @@ def test_the_environment_can_take_back_what_the_file_says(tmp_path: Path) -> Non
         ("localhost:1", ("localhost", 1), "localhost"),
     ],
 )
-def test_listeners(address: str, listener: tuple[str, int], bracketed: str) -> None:
+def test_listener_addresses_are_parsed(
+    address: str, listener: tuple[str, int], bracketed: str
+) -> None:
     found = load(grpc=address).grpc_listener
     assert found == Listener(*listener)
     assert found.bracketed == bracketed
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     environ = {
         "CHRONOLINE_NODE_GRPG": "x",
         "CHRONOLINE_NODE_LIMITS__BATCH": "0",
@@ -181,18 +183,18 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["cluster", "le", "topic", "node", "tag", "method", "status"])
-def test_a_tag_is_none_of_the_labels_that_there_are(name: str) -> None:
+def test_tag_may_not_be_an_existing_label(name: str) -> None:
     (line,) = problems(tags={name: "x"})
     assert "is a label that the metrics have already" in line
 
 
 @pytest.mark.parametrize("name", ["9", "a-b", "__x", ""])
-def test_a_tag_has_to_be_a_label(name: str) -> None:
+def test_tag_must_be_a_valid_label(name: str) -> None:
     (line,) = problems(tags={name: "x"})
     assert "can be no label" in line
 
 
-def test_a_broker_has_both_of_its_roles_in_this_version() -> None:
+def test_broker_needs_both_of_its_roles() -> None:
     (line,) = problems(roles="carrier, timers")
     words = "a broker has both of its roles in this version: overseer, carrier"
     assert line == f"roles (flag roles): {words}"
@@ -204,9 +206,7 @@ def test_a_broker_has_both_of_its_roles_in_this_version() -> None:
     ("roles", "broker", "timers"),
     [("timers", False, True), ("timers, carrier, overseer", True, True), (None, True, False)],
 )
-def test_a_node_may_be_a_broker_or_have_timers_or_both(
-    roles: str | None, broker: bool, timers: bool
-) -> None:
+def test_roles_choose_broker_timers_or_both(roles: str | None, broker: bool, timers: bool) -> None:
     settings = load(roles=roles)
     assert (settings.has_broker, settings.has_timers) == (broker, timers)
 
@@ -241,7 +241,7 @@ def test_a_node_may_be_a_broker_or_have_timers_or_both(
         ),
     ],
 )
-def test_what_does_not_go_together_is_said(given: dict[str, object], line: str) -> None:
+def test_conflicting_settings_are_refused(given: dict[str, object], line: str) -> None:
     assert problems({}, **given) == [line]
 
 
@@ -257,7 +257,7 @@ def test_no_password_is_shown() -> None:
 # Documentation
 
 
-def test_the_documentation_has_every_setting_with_its_default() -> None:
+def test_documentation_has_every_setting_with_its_default() -> None:
     rows = _documented("broker.md")
     expected = set(NodeSettings.model_fields) - {"limits", "replication", "callbacks", "timers"}
     assert set(rows) == expected | {f"limits.{name}" for name in LimitsTable.model_fields}
@@ -269,7 +269,7 @@ def test_the_documentation_has_every_setting_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("name", "table"), [("replication", ReplicationTable), ("callbacks", CallbacksTable)]
 )
-def test_the_documentation_has_every_setting_of_timers(
+def test_documentation_has_every_setting_of_timers(
     name: str, table: type[ReplicationTable | CallbacksTable]
 ) -> None:
     rows = _documented("timers.md")
@@ -306,7 +306,7 @@ def _documented(name: str) -> dict[str, str]:
         ({"callbacks.allow": ""}, ()),
     ],
 )
-def test_loopback_may_be_called_unless_others_reach_the_node(
+def test_loopback_calls_need_a_private_node(
     given: dict[str, str], may_call: tuple[str, ...]
 ) -> None:
     assert NodeSettings.load(None, {}, given).may_call == may_call

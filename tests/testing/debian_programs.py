@@ -1,4 +1,4 @@
-"""Debian's two programs as a test's own, so that nothing is fetched."""
+"""Fakes of Debian's two programs, so that a test downloads nothing."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 
 def stand_in(place: Path, monkeypatch: pytest.MonkeyPatch, *, apt_get: str, dpkg_deb: str) -> Path:
-    """A folder in which nothing is but these two; an empty cache beside it."""
+    """Make a folder with only these two programs, and an empty cache beside it."""
     folder = place / "bin"
     write(folder / "apt-get", apt_get.format(folder=folder))
     write(folder / "dpkg-deb", dpkg_deb)
@@ -19,7 +19,7 @@ def stand_in(place: Path, monkeypatch: pytest.MonkeyPatch, *, apt_get: str, dpkg
 
 
 def write(path: Path, text: str) -> None:
-    """A program."""
+    """Write an executable file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)

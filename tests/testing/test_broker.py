@@ -15,7 +15,7 @@ from chronoline.testing import assert_scheduled
 from chronoline.testing.broker import LocalBroker
 
 
-def test_the_fixture_gives_an_address_and_names_it_in_the_environment(
+def test_fixture_sets_the_address_in_the_environment(
     chronoline_broker: str, chronoline_store: MemoryStore
 ) -> None:
     assert os.environ["CHRONOLINE_ADDRESS"] == chronoline_broker
@@ -26,12 +26,12 @@ def test_the_fixture_gives_an_address_and_names_it_in_the_environment(
 
 
 @pytest.mark.usefixtures("chronoline_broker")
-def test_the_next_test_gets_an_empty_one() -> None:
+def test_next_test_gets_an_empty_broker() -> None:
     with Client() as client:
         assert client.topics() == []
 
 
-def test_a_broker_that_goes_away_and_comes_back(chronoline_store: MemoryStore) -> None:
+def test_broker_restarts_at_its_address(chronoline_store: MemoryStore) -> None:
     broker = LocalBroker(chronoline_store)
     broker.stop()
     with broker, Client(broker.address) as client, Client(broker.address, timeout=0.2) as hasty:
@@ -47,7 +47,7 @@ def test_a_broker_that_goes_away_and_comes_back(chronoline_store: MemoryStore) -
         assert client.send("t", b"x", id="a") == "a"
 
 
-def test_it_is_cheap_to_import() -> None:
+def test_import_loads_no_server() -> None:
     script = "import sys, chronoline.testing.broker; print(*sys.modules)"
     run = [sys.executable, "-c", script]
     loaded = subprocess.run(run, check=True, capture_output=True, text=True).stdout.split()

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that moves only when a test sets it."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -9,13 +9,13 @@ from chronoline.store import Clock
 from chronoline.testing import ManualClock
 
 
-def test_it_is_a_clock_that_stands_still() -> None:
+def test_clock_stands_still() -> None:
     clock: Clock = ManualClock()
     assert clock.now_ms() == clock.now_ms()
     assert datetime.fromtimestamp(clock.now_ms() / 1000, UTC) == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_it_advances_by_what_is_given() -> None:
+def test_clock_advances_by_the_given_time() -> None:
     clock = ManualClock(start_ms=1_000)
     assert clock.advance(5) == 1_005
     assert clock.advance(ms=5) == 1_010
@@ -32,7 +32,7 @@ def test_fractions_of_a_millisecond_are_rounded_up() -> None:
     assert clock.set(datetime(1970, 1, 1, microsecond=1, tzinfo=UTC)) == 1
 
 
-def test_it_is_set_to_a_moment_also_back() -> None:
+def test_clock_can_be_set_back() -> None:
     clock = ManualClock(datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))))
     assert clock.now_ms() == ManualClock().now_ms()
     assert clock.set(5) == 5
@@ -40,7 +40,7 @@ def test_it_is_set_to_a_moment_also_back() -> None:
 
 
 @pytest.mark.parametrize("moment", [-1, 253_402_300_800_000, 1.5, True, datetime(2026, 1, 1)])
-def test_moments_that_are_none_are_refused(moment: int) -> None:
+def test_invalid_moments_are_refused(moment: int) -> None:
     clock = ManualClock(7)
     with pytest.raises(InvalidInput, match="now_ms"):
         clock.set(moment)
@@ -49,7 +49,7 @@ def test_moments_that_are_none_are_refused(moment: int) -> None:
     assert clock.now_ms() == 7
 
 
-def test_it_does_not_advance_backward() -> None:
+def test_advance_refuses_negative_time() -> None:
     clock = ManualClock(7)
     with pytest.raises(InvalidInput, match=r"set\(\)"):
         clock.advance(-1)

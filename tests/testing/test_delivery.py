@@ -51,7 +51,7 @@ def ids(leased: list[LeasedMessage]) -> list[str]:
     return [each.message.id for each in leased]
 
 
-def test_what_is_due_is_handed_out_in_order_and_acked(
+def test_due_messages_are_handled_in_order_and_acked(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     chronoline_clock.advance(1_000)
@@ -71,7 +71,7 @@ def test_what_is_due_is_handed_out_in_order_and_acked(
     assert deliver_due(store, "work", chronoline_clock, handle).total == 0
 
 
-def test_a_message_is_due_at_its_millisecond_and_not_before(
+def test_message_is_due_at_its_millisecond(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     deliver_due(store, topic, chronoline_clock, id)
@@ -81,7 +81,7 @@ def test_a_message_is_due_at_its_millisecond_and_not_before(
     assert ids(deliver_due(store, topic, chronoline_clock, id).acked) == ["1000"]
 
 
-def test_an_exception_gives_the_message_back(
+def test_exception_retries_the_message(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     deliveries = deliver_due(store, topic, chronoline_clock, fail, retry_ms=10)
@@ -94,7 +94,7 @@ def test_an_exception_gives_the_message_back(
     assert again.message.lock_consumer is None
 
 
-def test_a_failed_assertion_is_the_tests(
+def test_failed_assertion_reaches_the_test(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     def handle(leased: LeasedMessage) -> None:
@@ -105,7 +105,7 @@ def test_a_failed_assertion_is_the_tests(
     assert_scheduled(store, topic, id="0", due=chronoline_clock.now_ms() + 1_000)
 
 
-def test_what_the_handler_schedules_for_now_is_delivered_too(
+def test_message_scheduled_by_a_handler_is_delivered(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     def handle(leased: LeasedMessage) -> None:
@@ -116,7 +116,7 @@ def test_what_the_handler_schedules_for_now_is_delivered_too(
     assert ids(deliver_due(store, topic, chronoline_clock, handle).acked) == ["0", "next"]
 
 
-def test_a_handler_that_never_ends_is_stopped(
+def test_endless_delivery_is_stopped(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chronoline.testing.delivery.MOST_DELIVERIES", 50)
@@ -130,7 +130,7 @@ def test_a_handler_that_never_ends_is_stopped(
         deliver_due(store, topic, chronoline_clock, handle)
 
 
-def test_a_handler_that_outlives_its_lease_loses_it(
+def test_handler_that_outlives_its_lease_loses_it(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     slow = ["0"]
@@ -146,7 +146,7 @@ def test_a_handler_that_outlives_its_lease_loses_it(
     assert [each.redelivered for each in deliveries.acked if each.message.id == "0"] == [True]
 
 
-def test_a_handler_may_settle_its_lease_itself(
+def test_handler_may_settle_its_lease(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     def handle(leased: LeasedMessage) -> None:
@@ -160,7 +160,7 @@ def test_a_handler_may_settle_its_lease_itself(
     assert released.message.attempts == 0
 
 
-def test_what_goes_to_the_dead_letters_instead_is_told(
+def test_expired_message_is_reported_as_refused(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     now_ms = chronoline_clock.now_ms()
@@ -172,7 +172,7 @@ def test_what_goes_to_the_dead_letters_instead_is_told(
     assert ids(deliveries.acked) == ["0", "1000"]
 
 
-def test_until_idle_each_message_meets_its_own_time(
+def test_until_idle_sets_the_clock_to_each_due(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     start_ms = chronoline_clock.now_ms()
@@ -190,7 +190,7 @@ def test_until_idle_each_message_meets_its_own_time(
     assert_not_scheduled(store, topic)
 
 
-def test_until_idle_ends_with_dead_letters_where_the_handler_always_fails(
+def test_until_idle_ends_failures_as_dead_letters(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     deliveries = advance_until_idle(store, topic, chronoline_clock, fail)
@@ -198,7 +198,7 @@ def test_until_idle_ends_with_dead_letters_where_the_handler_always_fails(
     assert len(store.dead_letters(topic.uid, limit=10)) == 3
 
 
-def test_until_idle_does_not_turn_the_clock_back(
+def test_until_idle_never_turns_the_clock_back(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     now_ms = chronoline_clock.advance(10_000)
@@ -206,7 +206,7 @@ def test_until_idle_does_not_turn_the_clock_back(
     assert chronoline_clock.now_ms() == now_ms
 
 
-def test_bad_arguments_are_refused_before_anything_is_leased(
+def test_bad_arguments_are_refused_before_leasing(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     async def handle(leased: LeasedMessage) -> None: ...
@@ -218,7 +218,7 @@ def test_bad_arguments_are_refused_before_anything_is_leased(
     assert all(each.message.lock_consumer is None for each in scheduled(store, topic))
 
 
-def test_a_handler_that_answers_something_to_await_is_refused_and_nothing_acked(
+def test_handler_that_returns_an_awaitable_is_refused(
     store: MemoryStore, topic: Topic, chronoline_clock: ManualClock
 ) -> None:
     async def handle(leased: LeasedMessage) -> None: ...

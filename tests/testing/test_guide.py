@@ -34,12 +34,12 @@ def run_example(folder: Path, source: str) -> str:
     return subprocess.run(run, cwd=folder, check=False, capture_output=True, text=True).stdout
 
 
-def test_the_example_passes(tmp_path: Path) -> None:
+def test_example_passes(tmp_path: Path) -> None:
     shown = run_example(tmp_path, EXAMPLE)
     assert "2 passed" in shown, shown
 
 
-def test_the_example_fails_as_the_guide_shows(tmp_path: Path) -> None:
+def test_example_fails_as_the_guide_shows(tmp_path: Path) -> None:
     broken = EXAMPLE.replace("due=now_ms + 24 * HOUR_MS", "due=now_ms + 23 * HOUR_MS")
     broken = broken.replace(', body=b"Finish your profile")\n\n', ")\n\n")
     shown = re.sub(r"^E +", "", run_example(tmp_path, broken), flags=re.M)
@@ -48,12 +48,12 @@ def test_the_example_fails_as_the_guide_shows(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in shown
 
 
-def test_the_fixture_gives_a_real_store(tmp_path: Path) -> None:
+def test_fixture_of_the_guide_gives_a_real_store(tmp_path: Path) -> None:
     shown = run_example(tmp_path, POSTGRES + USE_POSTGRES)
     assert "1 passed" in shown, shown
 
 
-def test_the_examples_are_well_typed(tmp_path: Path) -> None:
+def test_examples_are_well_typed(tmp_path: Path) -> None:
     (tmp_path / "test_reminders.py").write_text(EXAMPLE)
     (tmp_path / "test_postgres.py").write_text(POSTGRES + USE_POSTGRES)
     run = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]

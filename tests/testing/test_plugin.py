@@ -42,20 +42,20 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_the_fixtures_are_there_without_any_setting(tmp_path: Path) -> None:
+def test_fixtures_work_without_configuration(tmp_path: Path) -> None:
     (tmp_path / "test_use.py").write_text(USE)
     done = run_pytest(tmp_path)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_fixtures_say_what_they_are(tmp_path: Path) -> None:
+def test_fixtures_have_descriptions(tmp_path: Path) -> None:
     (tmp_path / "test_use.py").write_text(USE)
     listed = run_pytest(tmp_path, "--fixtures").stdout
     assert "A clock that stands at the beginning of 2026" in listed
     assert "An empty store in memory, closed after the test." in listed
 
 
-def test_a_failed_assertion_shows_the_test_and_not_the_kit(tmp_path: Path) -> None:
+def test_failed_assertion_shows_only_the_test(tmp_path: Path) -> None:
     (tmp_path / "test_use.py").write_text(
         "from chronoline.testing import assert_scheduled\n"
         "def test_it(chronoline_store):\n"
@@ -67,7 +67,7 @@ def test_a_failed_assertion_shows_the_test_and_not_the_kit(tmp_path: Path) -> No
     assert "timeline.py" not in shown
 
 
-def test_the_plugin_loads_no_driver_and_no_server() -> None:
+def test_plugin_loads_no_driver_and_no_server() -> None:
     script = "import sys, chronoline.testing.plugin; print(*sys.modules)"
     run = [sys.executable, "-c", script]
     loaded = subprocess.run(run, check=True, capture_output=True, text=True).stdout.split()

@@ -72,7 +72,7 @@ def is_over(process: psutil.Process) -> bool:
 
 @contextmanager
 def closed_to_others() -> Iterator[None]:
-    """What is made meanwhile is for its owner alone."""
+    """Set the umask so that new files are private to their owner."""
     before = os.umask(0o077)
     try:
         yield
@@ -80,7 +80,7 @@ def closed_to_others() -> Iterator[None]:
         os.umask(before)
 
 
-def test_it_is_a_durable_server_of_its_own(server: PostgresServer) -> None:
+def test_server_is_durable_and_private(server: PostgresServer) -> None:
     assert ask(server.url(), "SELECT current_setting('server_version_num')::int >= 160000")
     for setting in ("fsync", "synchronous_commit", "full_page_writes"):
         assert ask(server.url(), f"SHOW {setting}") == "on"
@@ -92,7 +92,7 @@ def test_it_is_a_durable_server_of_its_own(server: PostgresServer) -> None:
     assert "ready to accept connections" in server.log_path.read_text()
 
 
-def test_a_database_has_its_own_url(server: PostgresServer) -> None:
+def test_database_has_its_own_url(server: PostgresServer) -> None:
     url = server.create_database('Änn "x"/y z')
     assert ask(url, "SELECT current_database()") == 'Änn "x"/y z'
     assert url == server.url('Änn "x"/y z')
@@ -102,14 +102,12 @@ def test_a_database_has_its_own_url(server: PostgresServer) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "n" * 64, "ä" * 32])
-def test_a_database_name_that_would_be_cut_is_refused(
-    new_server: PostgresServer, name: str
-) -> None:
+def test_too_long_database_name_is_refused(new_server: PostgresServer, name: str) -> None:
     with pytest.raises(InvalidInput, match="1 to 63 bytes"):
         new_server.create_database(name)
 
 
-def test_stopping_and_starting_keeps_data_and_port(server: PostgresServer) -> None:
+def test_restart_keeps_data_and_port(server: PostgresServer) -> None:
     url = server.create_database("kept")
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE t AS SELECT 7 AS a")
@@ -133,7 +131,7 @@ def test_stop_does_not_wait_for_connections(server: PostgresServer) -> None:
             connection.execute("SELECT 1")
 
 
-def test_a_killed_server_recovers_what_was_committed(server: PostgresServer) -> None:
+def test_killed_server_recovers_committed_data(server: PostgresServer) -> None:
     url = server.create_database("crashed")
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE t (a int)")
@@ -153,7 +151,7 @@ def test_a_killed_server_recovers_what_was_committed(server: PostgresServer) -> 
     assert "automatic recovery in progress" in server.log_path.read_text()
 
 
-def test_a_server_that_died_by_itself_starts_again(server: PostgresServer) -> None:
+def test_dead_server_starts_again(server: PostgresServer) -> None:
     assert server.pid
     os.kill(server.pid, signal.SIGQUIT)
     psutil.Process(server.pid).wait(timeout=60)
@@ -161,7 +159,7 @@ def test_a_server_that_died_by_itself_starts_again(server: PostgresServer) -> No
     assert ask(server.url(), "SELECT 1") == 1
 
 
-def test_a_paused_server_answers_when_it_is_resumed(server: PostgresServer) -> None:
+def test_paused_server_answers_after_resume(server: PostgresServer) -> None:
     answers: list[object] = []
     with psycopg.connect(server.url()) as connection:
         server.pause()
@@ -181,7 +179,7 @@ def test_a_paused_server_answers_when_it_is_resumed(server: PostgresServer) -> N
         assert answers == [(1,)]
 
 
-def test_a_paused_server_can_be_stopped_and_killed(server: PostgresServer) -> None:
+def test_paused_server_can_be_stopped_and_killed(server: PostgresServer) -> None:
     server.pause()
     server.stop()
     server.start()
@@ -191,7 +189,7 @@ def test_a_paused_server_can_be_stopped_and_killed(server: PostgresServer) -> No
     assert ask(server.url(), "SELECT 1") == 1
 
 
-def test_before_the_start_everything_is_fine(new_server: PostgresServer) -> None:
+def test_unstarted_server_accepts_every_call(new_server: PostgresServer) -> None:
     new_server.stop()
     new_server.kill()
     new_server.pause()
@@ -200,9 +198,7 @@ def test_before_the_start_everything_is_fine(new_server: PostgresServer) -> None
     assert not new_server.data_dir.exists()
 
 
-def test_two_servers_live_side_by_side_and_data_has_one_server(
-    server: PostgresServer, new_server: PostgresServer
-) -> None:
+def test_data_folder_has_one_server(server: PostgresServer, new_server: PostgresServer) -> None:
     with new_server:
         assert server.url() != new_server.url()
         twin = PostgresServer(server.data_dir)
@@ -215,7 +211,7 @@ def test_two_servers_live_side_by_side_and_data_has_one_server(
         assert ask(twin.url(), "SELECT 1") == 1
 
 
-def test_a_port_that_was_taken_meanwhile_is_left_to_the_other(new_server: PostgresServer) -> None:
+def test_taken_port_is_replaced_by_another(new_server: PostgresServer) -> None:
     taken = urlsplit(new_server.url()).port
     with socket.socket() as other:
         other.bind(("127.0.0.1", taken))
@@ -234,7 +230,7 @@ def test_a_port_that_was_taken_meanwhile_is_left_to_the_other(new_server: Postgr
     assert new_server.url() == url
 
 
-def test_a_data_folder_with_something_else_in_it_is_refused(new_server: PostgresServer) -> None:
+def test_foreign_data_folder_is_refused(new_server: PostgresServer) -> None:
     new_server.data_dir.mkdir()
     (new_server.data_dir / "mine").touch()
     with pytest.raises((ChronolineError, OSError), match="not empty"):
@@ -242,7 +238,7 @@ def test_a_data_folder_with_something_else_in_it_is_refused(new_server: Postgres
     assert (new_server.data_dir / "mine").exists()
 
 
-def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+def test_server_ends_with_its_parent_process(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path / "data")],
         stdin=subprocess.PIPE,
@@ -261,7 +257,7 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root must become another user")
-def test_where_another_user_cannot_reach_anything_it_runs_elsewhere(
+def test_unreachable_folder_is_replaced_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "_is_within_reach", lambda path: False)
@@ -274,14 +270,14 @@ def test_where_another_user_cannot_reach_anything_it_runs_elsewhere(
         assert psutil.Process(server.pid).username() == "nobody"
 
 
-def test_reach_is_what_everybody_may_pass_through(tmp_path: Path) -> None:
+def test_folder_closed_to_others_is_out_of_reach(tmp_path: Path) -> None:
     assert postgres._is_within_reach(Path("/usr/bin/env"))
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     assert not postgres._is_within_reach(closed / "data")
 
 
-def test_a_missing_wheel_is_answered_with_the_command(
+def test_missing_wheel_error_shows_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "find_spec", lambda name: None)

@@ -1,4 +1,4 @@
-"""What is scheduled, and assertions that show it when they fail."""
+"""The scheduled messages, and assertions that show them on failure."""
 
 from datetime import UTC, datetime
 
@@ -34,7 +34,7 @@ def store(chronoline_store: MemoryStore, topic: Topic) -> MemoryStore:
     return chronoline_store
 
 
-def test_scheduled_is_in_order_of_due_with_bodies(store: MemoryStore, topic: Topic) -> None:
+def test_scheduled_returns_messages_in_order_of_due(store: MemoryStore, topic: Topic) -> None:
     found = scheduled(store, topic)
     assert [(each.id, each.due - NOW, each.body) for each in found] == [
         ("now", 0, b"x" * 100),
@@ -44,12 +44,12 @@ def test_scheduled_is_in_order_of_due_with_bodies(store: MemoryStore, topic: Top
     assert found[1].headers == (("a", b"1"), ("b", None))
 
 
-def test_a_lease_does_not_take_a_message_off_the_timeline(store: MemoryStore, topic: Topic) -> None:
+def test_leased_message_stays_on_the_timeline(store: MemoryStore, topic: Topic) -> None:
     store.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=60_000, now_ms=NOW)
     assert [each.id for each in scheduled(store, topic)] == ["now", "soon", "late"]
 
 
-def test_a_topic_is_named_by_itself_its_name_or_its_uid(store: MemoryStore, topic: Topic) -> None:
+def test_topic_is_given_as_object_name_or_uid(store: MemoryStore, topic: Topic) -> None:
     assert scheduled(store, topic) == scheduled(store, "reminders") == scheduled(store, topic.uid)
     with pytest.raises(TopicNotFound, match=r"no topic named 'other'; there are: \['reminders'\]"):
         scheduled(store, "other")
@@ -58,14 +58,14 @@ def test_a_topic_is_named_by_itself_its_name_or_its_uid(store: MemoryStore, topi
         scheduled(store, topic)
 
 
-def test_a_timeline_too_long_to_look_at_is_refused(store: MemoryStore, topic: Topic) -> None:
+def test_too_long_timeline_is_refused(store: MemoryStore, topic: Topic) -> None:
     many = [NewMessage(id=str(number), due=NOW) for number in range(10_000)]
     store.create(topic.uid, many, now_ms=NOW)
     with pytest.raises(ChronolineError, match="more than 10000"):
         scheduled(store, topic)
 
 
-def test_what_is_there_is_found_by_any_of_its_parts(store: MemoryStore, topic: Topic) -> None:
+def test_message_is_found_by_any_field(store: MemoryStore, topic: Topic) -> None:
     assert assert_scheduled(store, topic).id == "now"
     assert assert_scheduled(store, topic, id="soon").body == b"hello"
     assert assert_scheduled(store, topic, due=NOW + 1_000).id == "soon"
@@ -83,7 +83,7 @@ def test_what_is_there_is_found_by_any_of_its_parts(store: MemoryStore, topic: T
     assert everything.id == "soon"
 
 
-def test_what_differs_in_one_part_is_not_found(store: MemoryStore, topic: Topic) -> None:
+def test_difference_in_one_field_is_not_found(store: MemoryStore, topic: Topic) -> None:
     with pytest.raises(AssertionError, match=r"'soon' .* differs in due \(-1 ms\)"):
         assert_scheduled(store, topic, id="soon", due=NOW + 1_001)
     with pytest.raises(AssertionError, match=r"differs in due \(-51 ms\)"):
@@ -100,7 +100,7 @@ def test_what_differs_in_one_part_is_not_found(store: MemoryStore, topic: Topic)
         assert_scheduled(store, topic, due=datetime(2026, 1, 1))
 
 
-def test_a_failure_shows_the_timeline(store: MemoryStore, topic: Topic) -> None:
+def test_failure_shows_the_timeline(store: MemoryStore, topic: Topic) -> None:
     store.reserve(topic.uid, topic.all_buckets, consumer="c", limit=1, lease_ms=60_000, now_ms=NOW)
     with pytest.raises(AssertionError) as failure:
         assert_scheduled(store, topic, id="soon", due=NOW + 3_000, within_ms=100, body=b"hello")
@@ -117,16 +117,14 @@ def test_a_failure_shows_the_timeline(store: MemoryStore, topic: Topic) -> None:
     ]
 
 
-def test_a_failure_shows_the_nearest_of_many(store: MemoryStore, topic: Topic) -> None:
+def test_failure_shows_the_nearest_of_many(store: MemoryStore, topic: Topic) -> None:
     many = [NewMessage(id=f"many-{number}", due=NOW, body=b"b") for number in range(30)]
     store.create(topic.uid, many, now_ms=NOW)
     with pytest.raises(AssertionError, match=r"'late' .* differs in body\n  and 13 more"):
         assert_scheduled(store, topic, id="late", body=b"c")
 
 
-def test_a_failure_tells_of_an_empty_timeline_and_of_dead_letters(
-    store: MemoryStore, topic: Topic
-) -> None:
+def test_failure_mentions_empty_timeline_and_dead_letters(store: MemoryStore, topic: Topic) -> None:
     for now_ms in (NOW, NOW + 10_000):
         (leased,) = store.lease(
             topic.uid,
@@ -147,7 +145,7 @@ def test_a_failure_tells_of_an_empty_timeline_and_of_dead_letters(
     ]
 
 
-def test_what_should_not_be_there_is_shown(store: MemoryStore, topic: Topic) -> None:
+def test_unwanted_message_is_shown(store: MemoryStore, topic: Topic) -> None:
     assert_not_scheduled(store, topic, id="other")
     assert_not_scheduled(store, topic, id="soon", due=NOW)
     assert_not_scheduled(store, topic, body=b"hell")

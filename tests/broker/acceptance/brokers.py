@@ -1,4 +1,4 @@
-"""Brokers as processes of their own, which can be killed, frozen and started again at their address."""
+"""Broker processes that a test can kill, freeze and restart at their address."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BrokerProcess:
         self._process: Child | None = None
 
     async def start(self) -> None:
-        """Returns when it answers."""
+        """Start the process and wait until it answers."""
         store = [] if self._store is None else ["--store", self._store]
         self._process = Child(
             [
@@ -70,7 +70,7 @@ class BrokerProcess:
         self.process.resume()
 
     async def stop(self) -> int:
-        """End it by SIGTERM; its exit code."""
+        """Stop the process by SIGTERM; returns its exit code."""
         return await asyncio.to_thread(self.process.stop, _PATIENCE_S)
 
     def log(self) -> str:
@@ -95,13 +95,13 @@ async def broker_process(
 
 
 async def answering(address: str) -> None:
-    """Returns when a broker answers there."""
+    """Wait until a broker answers at the address."""
     async with AsyncClient(address, timeout=1) as client, asyncio.timeout(_PATIENCE_S):
         while True:
             try:
                 await client.topics()
             except Exception:
-                await asyncio.sleep(0.05)  # there is nothing yet that could tell
+                await asyncio.sleep(0.05)  # the process gives no sign before it listens
             else:
                 return
 

@@ -1,4 +1,4 @@
-"""What consumers saw, and what must never be seen."""
+"""The deliveries to consumers, and the invariants that must hold."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class History:
         return one
 
     async def ack(self, lease: AsyncLease, work_s: float = 0) -> None:
-        """Handed over and acked, as a handler that has no more to do than this."""
+        """Record a delivery and ack it, like a handler with little work."""
         one = self.handed(lease)
         await asyncio.sleep(work_s)  # the work
         try:
@@ -51,7 +51,7 @@ class History:
             one.acked_ms = _now_ms()
 
     async def consume(self, address: str, name: str, *, lease_s: float) -> None:
-        """Acks whatever comes, until it is cancelled."""
+        """Ack every message until the task is cancelled."""
         async with AsyncClient(address) as client:
             acking: set[asyncio.Task[None]] = set()
             async for lease in client.consume("work", consumer=name, lease=lease_s, prefetch=200):
@@ -64,13 +64,13 @@ class History:
         return {each for each, those in self.seen.items() if any(one.acked_ms for one in those)}
 
     def early(self) -> list[str]:
-        """Handed over before their due."""
+        """Messages delivered before their due."""
         return [
             each for each, those in self.seen.items() if any(o.handed_ms < o.due_ms for o in those)
         ]
 
     def came_back(self) -> list[str]:
-        """Handed over again after their ack was acknowledged."""
+        """Messages delivered again after an acknowledged ack."""
         return [
             each
             for each, those in self.seen.items()
@@ -82,7 +82,7 @@ class History:
         ]
 
     def overlapping(self, bound_ms: float) -> list[str]:
-        """Handed to another consumer while an earlier lease lived, by more than the bound."""
+        """Messages delivered to another consumer during an earlier lease, beyond the bound."""
         return [
             each
             for each, those in self.seen.items()

@@ -1,4 +1,4 @@
-"""A consumer in a process of its own, to be frozen: says which message it got, and acks it when told."""
+"""A consumer process that a test can freeze: it prints its message and acks it on request."""
 
 from __future__ import annotations
 

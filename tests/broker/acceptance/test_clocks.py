@@ -29,7 +29,7 @@ from tests.waiting import until
 _CONSUMERS = {"quick": 0.0, "slow": 0.3}
 """By name, how long each works on a message, in seconds."""
 _MORE = 30
-"""So many messages show that work goes on."""
+"""The number of messages that prove that work continues."""
 _SETTINGS = TopicSettings(window_ms=200)
 
 
@@ -82,7 +82,7 @@ async def _metrics(broker: BrokerProcess) -> str:
         return (await http.get("/metrics")).text
 
 
-def test_a_clock_that_jumps_away_from_postgresqls_stops_the_broker_until_it_is_right(
+def test_clock_jump_away_from_postgres_pauses_broker(
     wall: FakeTime, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     url = postgres_server.create_database("clocks")
@@ -118,7 +118,9 @@ def test_a_clock_that_jumps_away_from_postgresqls_stops_the_broker_until_it_is_r
         await until(lambda: datetime.now(UTC) > begin + timedelta(seconds=1.5))
         pushed = [each for each in history.seen if history.seen[each][0].due_ms > off_at_ms + 100]
         assert pushed == []
-        assert (await client.count("work")).total == len(sent - history.acked)  # looks go on
+        assert (await client.count("work")).total == len(
+            sent - history.acked
+        )  # queries are still answered
         wall.move(0)
         sent.add(await sending)
         await until(lambda: _is_done(client))
@@ -146,9 +148,7 @@ def test_a_clock_that_jumps_away_from_postgresqls_stops_the_broker_until_it_is_r
 # On SQLite, where the machine's clock is the only one
 
 
-def test_a_clock_that_jumps_on_the_brokers_own_machine_is_followed(
-    wall: FakeTime, tmp_path: Path
-) -> None:
+def test_clock_jump_on_sqlite_is_followed(wall: FakeTime, tmp_path: Path) -> None:
     history, sent_ms = History(), dict[str, float]()
     moves: list[tuple[float, int]] = [(0.0, 0)]
 

@@ -1,4 +1,4 @@
-"""Twenty-four hours of made-up time, in which brokers stop and die, and every message is completed once."""
+"""Twenty-four simulated hours with stops and crashes of brokers: every message is completed once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
 from chronoline.testing import ManualClock
 from chronoline.testing.postgres import PostgresServer
-from tests.broker.acceptance.lives import LEASE_MS, MINUTE_MS, Life, Lives
-from tests.broker.acceptance.made_up import MadeUpBroker
+from tests.broker.acceptance.message_lives import LEASE_MS, MINUTE_MS, Life, Lives
+from tests.broker.acceptance.simulated_node import SimulatedNode
 from tests.waiting import until
 
 _TOPIC = "day"
@@ -31,10 +31,10 @@ _WINDOW_MS = 1_000
 _SETTINGS = TopicSettings(window_ms=_WINDOW_MS, max_attempts=1_000, dedupe_ms=_HOUR_MS)
 _PREFETCH = 100
 _CHANGED = 0.2
-"""Of so many messages the owner wants something else later, if they still wait then."""
+"""The share of messages that their owner changes later, if they still wait."""
 _STOPS_AN_HOUR = 16
 _IDLE_S = 0.02
-"""When nothing has happened for so long, made-up time goes on by a window."""
+"""After this time without an event, simulated time advances by a window."""
 _PATIENCE_S = 60
 _STOP_AT = (3, 14)
 """At these hours the broker is stopped, and started again."""
@@ -48,7 +48,7 @@ _LEAVE_AT = (2, 10, 16)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the owner of a message does with it: another due, or none."""
+    """A change by the owner of a message: another due, or a cancel."""
 
     id: str
     due_ms: int | None
@@ -57,7 +57,7 @@ class Change:
 class Day:
     """One broker, its producer and its consumers, from midnight to midnight."""
 
-    def __init__(self, broker: MadeUpBroker, *, messages: int, seed: int) -> None:
+    def __init__(self, broker: SimulatedNode, *, messages: int, seed: int) -> None:
         self._broker = broker
         self._clock = broker.clock
         self._chance = random.Random(seed)
@@ -116,7 +116,7 @@ class Day:
         await self._broker.start()
 
     async def _finish(self) -> None:
-        """What was put off to the last minute, or lapses after it."""
+        """Complete the messages that fall due or lapse at the end of the day."""
         while (next_ms := self.lives.next_ms) is not None:
             self._turn(next_ms)
             await self._settle()
@@ -187,7 +187,7 @@ class Day:
         await self._settle()
 
     async def _change(self, producer: AsyncClient, change: Change) -> None:
-        """Unless it is nearly due, in somebody's hands, or over."""
+        """Skip a message that is nearly due, leased or finished."""
         life, now_ms = self.lives.lives[change.id], self._clock.now_ms()
         if life.is_over or not _waits(life, now_ms):
             return
@@ -211,7 +211,7 @@ class Day:
 
 
 class Consumer:
-    """Hands whatever it gets to those who work."""
+    """Hand each lease to a task that works on it."""
 
     def __init__(self, client: AsyncClient, lives: Lives) -> None:
         self._client = client
@@ -235,7 +235,7 @@ class Consumer:
         return any(each.id == message_id for each in self._stream.held)
 
     async def leave(self) -> None:
-        """What it has not begun it gives back; what it has begun it goes on with."""
+        """Leave: return the leases that are not begun, and continue with the others."""
         assert self._stream is not None
         assert self._taking is not None
         await self._client.unsubscribe(self._stream)
@@ -253,7 +253,7 @@ def _moment(ms: int) -> datetime:
 
 
 def _play(url: str, monkeypatch: pytest.MonkeyPatch, *, messages: int, seed: int) -> None:
-    day = Day(MadeUpBroker(url, ManualClock(), monkeypatch), messages=messages, seed=seed)
+    day = Day(SimulatedNode(url, ManualClock(), monkeypatch), messages=messages, seed=seed)
     asyncio.run(day.live_through())
     lives = day.lives
     assert len(lives.lives) == messages

@@ -1,4 +1,4 @@
-"""PostgreSQL is killed under load, and comes back: nothing is lost, and everybody is told meanwhile."""
+"""PostgreSQL is killed under load and returns: nothing is lost, and clients get errors meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chronoline.testing.postgres import PostgresServer
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.acceptance.brokers import broker_process
 from tests.broker.acceptance.history import History
-from tests.broker.raw import RawStream, raw_stream
+from tests.broker.raw_streams import RawStream, raw_stream
 from tests.waiting import until
 
 _BATCH = 10
@@ -120,7 +120,7 @@ async def _is(http: httpx.AsyncClient, status: int) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_postgres_that_is_killed_twice_under_load(tmp_path: Path) -> None:
+def test_postgres_killed_twice_under_load_loses_nothing(tmp_path: Path) -> None:
     async def play() -> None:
         history = History()
         with PostgresServer(tmp_path / "postgres") as server:
@@ -157,7 +157,7 @@ def test_postgres_that_is_killed_twice_under_load(tmp_path: Path) -> None:
 
 
 async def _is_served(history: History, producer: Producer) -> None:
-    """What is sent from now on is acknowledged, consumed and acked."""
+    """Check that new messages are acknowledged, consumed and acked."""
     before = set(producer.acked)
     await until(lambda: len((history.acked & producer.acked) - before) > 200)
 

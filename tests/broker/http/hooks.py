@@ -1,4 +1,4 @@
-"""What schemathesis is told of this API: loaded by it, not by pytest."""
+"""Hooks that schemathesis loads for this API; pytest does not load them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import schemathesis
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """Nobody waits for messages that do not come; what is odd stays odd."""
+    """Shorten the wait of polls; other odd values stay."""
     if case.path.endswith("/receive") and isinstance(case.body, dict):
         wait = case.body.get("wait")
         if wait is None or (isinstance(wait, str) and wait.isascii()):

@@ -23,7 +23,7 @@ TIMEOUT_S = 20
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A node, and one who asks it."""
+    """A node with an HTTP client."""
 
     node: BrokerService
     http: httpx.AsyncClient
@@ -44,12 +44,12 @@ class Served:
 
     @property
     def address(self) -> str:
-        """For gRPC."""
+        """The gRPC address."""
         assert self.node.grpc is not None
         return f"127.0.0.1:{self.node.grpc.port}"
 
     def client(self) -> AsyncClient:
-        """The SDK, which speaks gRPC."""
+        """A client of the SDK, over gRPC."""
         return AsyncClient(self.address)
 
     async def create_topic(self, name: str = "t", **settings: Any) -> None:
@@ -93,7 +93,7 @@ async def serving(place: Path | Store, **given: Any) -> AsyncIterator[Served]:
 
 @contextmanager
 def serving_beside(place: Path) -> Iterator[str]:
-    """The URL of a node that runs in a thread of its own, for those who do not await."""
+    """The URL of a node in a thread, for synchronous callers."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

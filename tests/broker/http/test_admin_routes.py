@@ -1,4 +1,4 @@
-"""Liveness, readiness, figures, and who is there."""
+"""Liveness, readiness, metrics, and the list of consumers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import until
 
 
 class Away:
-    """A store that can be taken away, or that takes its time."""
+    """A store that can be away or slow."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -42,7 +42,7 @@ async def samples(served: Served) -> dict[tuple[str, str, str], float]:
     }
 
 
-def test_a_node_is_ready_as_long_as_its_store_answers(
+def test_node_is_ready_while_its_store_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play() -> None:
@@ -68,7 +68,7 @@ def test_a_node_is_ready_as_long_as_its_store_answers(
                 await _answer_that_is(served, 200)
 
     async def _answer_that_is(served: Served, status: int) -> Any:
-        """It is asked at most twice a second."""
+        """The node asks its store at most twice a second."""
         answers = []
 
         async def has_come() -> bool:
@@ -81,7 +81,7 @@ def test_a_node_is_ready_as_long_as_its_store_answers(
     asyncio.run(play())
 
 
-def test_a_node_that_stops_is_not_ready(tmp_path: Path) -> None:
+def test_stopping_node_is_not_ready(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             assert served.node.parts is not None
@@ -91,7 +91,7 @@ def test_a_node_that_stops_is_not_ready(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_the_figures_tell_what_is_available_and_what_falls_due_soon(tmp_path: Path) -> None:
+def test_metrics_count_available_and_soon_due_messages(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(window_ms=60_000)
@@ -112,7 +112,7 @@ def test_the_figures_tell_what_is_available_and_what_falls_due_soon(tmp_path: Pa
     asyncio.run(play())
 
 
-def test_the_figures_are_there_while_the_store_is_away(tmp_path: Path) -> None:
+def test_metrics_are_served_while_the_store_is_away(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             away: Any = Away(store)
@@ -126,7 +126,7 @@ def test_the_figures_are_there_while_the_store_is_away(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_info_tells_who_is_there(tmp_path: Path) -> None:
+def test_info_lists_consumers(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()

@@ -1,4 +1,4 @@
-"""The description of the API, and an API that is as it was described."""
+"""The OpenAPI description, and an API that conforms to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def operations(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
             yield f"{method.upper()} {path}", operation
 
 
-def test_everything_is_described(tmp_path: Path) -> None:
+def test_every_route_is_described(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             described = (await served.http.get("/openapi.json")).json()
@@ -45,7 +45,7 @@ def test_everything_is_described(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_every_request_body_has_an_example_that_is_taken(tmp_path: Path) -> None:
+def test_every_request_body_has_a_valid_example(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             described = (await served.http.get("/openapi.json")).json()
@@ -67,9 +67,9 @@ def test_every_request_body_has_an_example_that_is_taken(tmp_path: Path) -> None
 
 @pytest.mark.timeout(90)
 def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
-    """Made-up requests, right and wrong ones.
+    """Generated requests, valid and invalid.
 
-    What is right by the schema may be refused all the same: that a message expires after it is due, say, no
+    A request that the schema allows may still be refused: that a message expires after it is due, say, no
     schema can tell.
     """
     settings = tmp_path / "schemathesis.toml"

@@ -1,4 +1,4 @@
-"""Connections: who does not finish asking, or does not read, has one for so long and no longer."""
+"""Connections with an unfinished request or an unread answer are closed after a time-out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _open(served: Served) -> int:
 
 
 @pytest.mark.parametrize("sent", [b"", _HALF], ids=["nothing", "half a header"])
-def test_a_request_that_does_not_come_is_not_waited_for(
+def test_incomplete_request_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(server, "_PATIENCE_S", 0.2)
@@ -46,9 +46,7 @@ def test_a_request_that_does_not_come_is_not_waited_for(
     asyncio.run(play())
 
 
-def test_a_header_that_comes_byte_by_byte_has_no_more_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_header_gets_no_extra_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_PATIENCE_S", 0.5)
 
     async def play() -> None:
@@ -66,7 +64,7 @@ def test_a_header_that_comes_byte_by_byte_has_no_more_time(
     asyncio.run(play())
 
 
-def test_who_asks_in_time_keeps_its_connection(
+def test_client_that_asks_in_time_keeps_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_PATIENCE_S", 0.2)
@@ -83,7 +81,7 @@ def test_who_asks_in_time_keeps_its_connection(
     asyncio.run(play())
 
 
-def test_who_does_not_read_its_answer_is_gone_after_a_while(
+def test_client_that_never_reads_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_PATIENCE_S", 0.2)
@@ -99,7 +97,7 @@ def test_who_does_not_read_its_answer_is_gone_after_a_while(
     asyncio.run(play())
 
 
-def test_who_reads_slowly_gets_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_reader_gets_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_PATIENCE_S", 1.0)
 
     async def play() -> None:
@@ -110,7 +108,9 @@ def test_who_reads_slowly_gets_its_answer(tmp_path: Path, monkeypatch: pytest.Mo
             came, loop = 0, asyncio.get_running_loop()
             while part := await loop.sock_recv(slow, 256 * 1024):
                 came += len(part)
-                await asyncio.sleep(0.02)  # altogether longer than who does not read has
+                await asyncio.sleep(
+                    0.02
+                )  # in total longer than the time-out of a client that does not read
             slow.close()
             assert came > 3 * MIB
 
@@ -125,7 +125,7 @@ async def _put_large(served: Served) -> None:
 
 
 def _ask_for_large(served: Served) -> socket.socket:
-    """What it does not read waits at the broker: neither end takes much of it meanwhile."""
+    """Ask for a large answer with small buffers, so that unread bytes wait at the broker."""
     client = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 * 1024)
     client.connect(("127.0.0.1", served.port))

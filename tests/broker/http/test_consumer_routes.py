@@ -18,18 +18,18 @@ from tests.delivery.stores import call_name
 
 
 async def lease(served: Served, **fields: Any) -> dict[str, Any]:
-    """The one message that is there."""
+    """Receive the only message."""
     (message,) = (await served.receive(consumer="c", **fields))["messages"]
     return dict(message)
 
 
 def named(message: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """What settles it."""
+    """The fields that name a lease in a settlement."""
     lease = {"id": message["id"], "version": message["version"], **fields}
     return {"consumer": "c", "leases": [lease]}
 
 
-def test_a_delivery_tells_everything_of_a_message(tmp_path: Path) -> None:
+def test_delivery_has_all_fields_of_a_message(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -58,7 +58,7 @@ def test_a_delivery_tells_everything_of_a_message(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_body_that_is_no_text_comes_as_base64_and_none_not_at_all(tmp_path: Path) -> None:
+def test_binary_body_is_base64_and_missing_body_is_absent(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -91,7 +91,7 @@ def test_an_acked_message_is_gone(tmp_path: Path) -> None:
 
 
 class _LosingAnswers:
-    """A store that once does not answer a change: before it is done, or after."""
+    """A store that fails one change without an answer, before or after it is stored."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -125,7 +125,7 @@ _TIMES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("was_done", [True, False])
 @pytest.mark.parametrize("what", _TIMES)
-def test_an_unknown_outcome_is_settled_by_asking_again(what: str, was_done: bool) -> None:
+def test_unknown_outcome_is_settled_by_repetition(what: str, was_done: bool) -> None:
     async def play() -> None:
         with open_store("memory:") as store:
             losing: Any = _LosingAnswers(store)
@@ -145,7 +145,7 @@ def test_an_unknown_outcome_is_settled_by_asking_again(what: str, was_done: bool
 
 
 @pytest.mark.parametrize("what", ["release", "retry", "bury"])
-def test_an_outcome_that_nobody_can_tell_is_unknown(what: str) -> None:
+def test_undecidable_outcome_is_unknown(what: str) -> None:
     async def play() -> None:
         with open_store("memory:") as store:
             async with serving(store) as served:
@@ -165,7 +165,7 @@ def test_an_outcome_that_nobody_can_tell_is_unknown(what: str) -> None:
     asyncio.run(play())
 
 
-def test_a_lease_that_is_not_ones_own_or_is_old_is_refused(tmp_path: Path) -> None:
+def test_foreign_or_old_lease_is_refused(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -186,7 +186,7 @@ def test_a_lease_that_is_not_ones_own_or_is_old_is_refused(tmp_path: Path) -> No
     asyncio.run(play())
 
 
-def test_a_lease_is_extended_to_a_moment_or_by_the_topics_own_duration(tmp_path: Path) -> None:
+def test_lease_is_extended_to_a_moment_or_by_default(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(default_lease_ms=120_000)
@@ -203,7 +203,7 @@ def test_a_lease_is_extended_to_a_moment_or_by_the_topics_own_duration(tmp_path:
     asyncio.run(play())
 
 
-def test_release_and_retry_give_a_message_back(tmp_path: Path) -> None:
+def test_release_and_retry_return_a_message(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -223,7 +223,7 @@ def test_release_and_retry_give_a_message_back(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_buried_message_is_a_dead_letter_until_it_is_redriven(tmp_path: Path) -> None:
+def test_buried_message_is_a_dead_letter_until_redriven(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -243,7 +243,7 @@ def test_a_buried_message_is_a_dead_letter_until_it_is_redriven(tmp_path: Path) 
     asyncio.run(play())
 
 
-def test_dead_letters_come_in_pages_and_are_discarded(tmp_path: Path) -> None:
+def test_dead_letters_are_paged_and_discarded(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -274,7 +274,7 @@ def _word(place: str) -> str:
 NOWHERE = ["", "nothing", *map(_word, ("m", "x m", "-1 m", f"{10**30} m", "5 ", "5 a\0b"))]
 
 
-def test_a_page_of_dead_letters_begins_only_where_one_ended(tmp_path: Path) -> None:
+def test_dead_letter_page_begins_where_the_last_ended(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -286,7 +286,7 @@ def test_a_page_of_dead_letters_begins_only_where_one_ended(tmp_path: Path) -> N
     asyncio.run(play())
 
 
-def test_the_holder_of_a_lease_may_read_the_body(tmp_path: Path) -> None:
+def test_lease_holder_may_read_the_body(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()

@@ -1,4 +1,4 @@
-"""Who may come in over HTTP."""
+"""Access over HTTP: tokens, host names and TLS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.broker.http.test_problems import check
 from tests.certificates import make_certificate
 
 
-def test_a_token_is_asked_for_as_soon_as_there_is_one(tmp_path: Path) -> None:
+def test_token_is_required_once_one_exists(tmp_path: Path) -> None:
     async def play() -> None:
         tokens = Tokens(tmp_path / "tokens.json")
         async with serving(tmp_path, door=Door(tokens)) as served:
@@ -43,7 +43,7 @@ def test_a_token_is_asked_for_as_soon_as_there_is_one(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_tokens_that_cannot_be_read_let_nobody_in(tmp_path: Path) -> None:
+def test_unreadable_tokens_refuse_every_client(tmp_path: Path) -> None:
     async def play() -> None:
         (tmp_path / "tokens.json").write_text("nonsense")
         door = Door(Tokens(tmp_path / "tokens.json"))
@@ -54,7 +54,7 @@ def test_tokens_that_cannot_be_read_let_nobody_in(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_without_a_token_no_web_page_gets_in_by_another_name(tmp_path: Path) -> None:
+def test_foreign_host_header_is_refused_without_a_token(tmp_path: Path) -> None:
     async def play() -> None:
         tokens = Tokens(tmp_path / "tokens.json")
         async with serving(tmp_path, door=Door(tokens)) as served:
@@ -70,7 +70,7 @@ def test_without_a_token_no_web_page_gets_in_by_another_name(tmp_path: Path) -> 
     asyncio.run(play())
 
 
-def test_over_tls(tmp_path: Path) -> None:
+def test_https_works_with_a_certificate(tmp_path: Path) -> None:
     async def play() -> None:
         certificate, key = make_certificate(tmp_path)
         tls = Tls(certificate=certificate, key=key)
@@ -85,7 +85,7 @@ def test_over_tls(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_an_address_or_a_certificate_that_cannot_be_had(tmp_path: Path) -> None:
+def test_taken_address_and_bad_certificate_fail_the_start(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             with open_store("memory:") as store:
@@ -101,7 +101,7 @@ def test_an_address_or_a_certificate_that_cannot_be_had(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_node_without_http_has_none(tmp_path: Path) -> None:
+def test_http_is_off_without_an_address(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store("memory:") as store:
             node = BrokerService(store)

@@ -1,4 +1,4 @@
-"""Bounds: who sends too much, too slowly or nonsense hurts itself only."""
+"""Limits: a client that sends too much, too slowly or malformed bytes affects only itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JSON = {"content-type": "application/json"}
 
 
 async def talk(served: Served, sent: bytes) -> tuple[bytes, dict[str, Any]]:
-    """What comes back for these bytes, on a connection that the broker ends: its head, and its problem."""
+    """Send bytes until the broker closes the connection; returns the response head and the problem."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(sent)
     answer = await asyncio.wait_for(reader.read(), 10)
@@ -32,7 +32,7 @@ async def talk(served: Served, sent: bytes) -> tuple[bytes, dict[str, Any]]:
     return head, dict(json.loads(body))
 
 
-def test_a_body_that_is_too_large_is_refused_by_what_it_announces(tmp_path: Path) -> None:
+def test_too_large_content_length_is_refused(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(frame_bytes=64 * KIB)) as served:
             await served.create_topic(largest_body_bytes=32 * KIB)
@@ -51,7 +51,7 @@ def test_a_body_that_is_too_large_is_refused_by_what_it_announces(tmp_path: Path
     asyncio.run(play())
 
 
-def test_a_body_of_unknown_size_is_read_no_further_than_the_limit(tmp_path: Path) -> None:
+def test_chunked_body_is_read_only_to_the_limit(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(frame_bytes=64 * KIB)) as served:
             await served.create_topic(largest_body_bytes=32 * KIB)
@@ -68,7 +68,7 @@ def test_a_body_of_unknown_size_is_read_no_further_than_the_limit(tmp_path: Path
     asyncio.run(play())
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+def test_missing_body_times_out(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(ping_timeout_ms=200)) as served:
             await served.create_topic()
@@ -83,7 +83,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_what_is_not_http_is_told_so(tmp_path: Path) -> None:
+def test_malformed_http_is_answered_with_a_problem(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             for nonsense in (
@@ -124,7 +124,7 @@ def _polls(served: Served) -> int:
     return sum(each.credit for each in served.subscriptions)
 
 
-def test_connections_with_requests_under_way_are_only_so_many(tmp_path: Path) -> None:
+def test_busy_connections_are_limited(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(connections=2)) as served:
             await served.create_topic()
@@ -146,7 +146,7 @@ def test_connections_with_requests_under_way_are_only_so_many(tmp_path: Path) ->
     asyncio.run(play())
 
 
-def test_a_batch_has_only_so_many_messages(tmp_path: Path) -> None:
+def test_batch_size_is_limited(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(batch=3)) as served:
             await served.create_topic()
@@ -169,9 +169,7 @@ _ANNOUNCED = (
 )
 
 
-def test_bodies_are_read_only_while_the_node_has_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bodies_wait_for_room_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "_PATIENCE_S", 0.05)
 
     async def play() -> None:
@@ -195,7 +193,7 @@ def test_bodies_are_read_only_while_the_node_has_room(
     asyncio.run(play())
 
 
-def test_without_a_token_no_body_is_waited_for(tmp_path: Path) -> None:
+def test_missing_token_is_refused_before_the_body(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     tokens.create("somebody")
 

@@ -1,4 +1,4 @@
-"""Messages, counts and the load ahead, looked at over HTTP."""
+"""Lookups, counts and forecasts over HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.broker.http.served import serving
 
 
-def test_a_message_is_looked_up_with_its_status(tmp_path: Path) -> None:
+def test_lookup_shows_the_status(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -54,7 +54,7 @@ def test_messages_are_counted_by_status_and_step(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_forecast_that_makes_no_sense_is_told_so(tmp_path: Path) -> None:
+def test_bad_forecast_is_refused(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()

@@ -1,4 +1,4 @@
-"""Long polls: when they are answered, what they keep, and what becomes of messages when a client goes."""
+"""Long polls: their answers, their leases, and their messages after a disconnect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOUR_MS = 3_600_000
 
 
 class RawPoll:
-    """A poll on a connection of its own, which can be broken off."""
+    """A poll on its own connection, which a test can abort."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -34,7 +34,7 @@ class RawPoll:
 
     @classmethod
     async def begin(cls, served: Served, credit: int | None = None, **fields: Any) -> RawPoll:
-        """When it has begun, its consumer has credit: for this one, or as much as is said."""
+        """Send the poll and wait until its consumer has the credit, by default that of this poll."""
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         body = json.dumps({"wait": "30s", **fields}).encode()
         writer.write(
@@ -47,7 +47,7 @@ class RawPoll:
         return cls(reader, writer)
 
     async def break_off(self, served: Served, credit: int = 0) -> None:
-        """When it is over, the broker has noticed; so much credit is left."""
+        """Close the connection and wait until the credit of the consumer is `credit`."""
         self._writer.close()
         await until(lambda: [each.credit for each in served.subscriptions] == [credit])
 
@@ -62,7 +62,7 @@ class RawPoll:
         return dict(json.loads(await self._reader.readexactly(size)))
 
 
-def test_a_poll_is_answered_at_the_due_and_not_before(tmp_path: Path) -> None:
+def test_poll_is_answered_at_the_due(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -78,7 +78,7 @@ def test_a_poll_is_answered_at_the_due_and_not_before(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_consumer_may_poll_several_topics(tmp_path: Path) -> None:
+def test_consumer_polls_several_topics_in_turn(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -91,7 +91,7 @@ def test_a_consumer_may_poll_several_topics(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poll_without_messages_is_answered_when_its_time_is_over(tmp_path: Path) -> None:
+def test_empty_poll_is_answered_after_its_wait(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -105,7 +105,7 @@ def test_a_poll_without_messages_is_answered_when_its_time_is_over(tmp_path: Pat
     asyncio.run(play())
 
 
-def test_a_poll_is_woken_by_a_message_that_comes_meanwhile(tmp_path: Path) -> None:
+def test_new_message_wakes_a_poll(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -116,7 +116,7 @@ def test_a_poll_is_woken_by_a_message_that_comes_meanwhile(tmp_path: Path) -> No
     asyncio.run(play())
 
 
-def test_a_consumer_may_poll_several_topics_at_once(tmp_path: Path) -> None:
+def test_consumer_polls_several_topics_at_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -129,7 +129,7 @@ def test_a_consumer_may_poll_several_topics_at_once(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poll_hands_over_no_more_than_it_asked_for_and_in_order(tmp_path: Path) -> None:
+def test_poll_respects_its_limit_and_the_order(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -145,7 +145,7 @@ def test_a_poll_hands_over_no_more_than_it_asked_for_and_in_order(tmp_path: Path
     asyncio.run(play())
 
 
-def test_an_answer_is_not_larger_than_a_frame(tmp_path: Path) -> None:
+def test_answer_fits_into_a_frame(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(frame_bytes=64 * 1024)
         async with serving(tmp_path, limits=limits) as served:
@@ -163,7 +163,7 @@ def test_an_answer_is_not_larger_than_a_frame(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_one_consumer_polls_once_at_a_time(tmp_path: Path) -> None:
+def test_consumer_has_one_poll_at_a_time(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served, served.client() as client:
             await served.create_topic()
@@ -184,7 +184,7 @@ def test_one_consumer_polls_once_at_a_time(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_what_was_reserved_for_a_client_that_went_away_is_given_back(tmp_path: Path) -> None:
+def test_reservation_of_a_lost_client_is_returned(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -199,7 +199,7 @@ def test_what_was_reserved_for_a_client_that_went_away_is_given_back(tmp_path: P
     asyncio.run(play())
 
 
-def test_what_was_pushed_and_not_written_is_given_back(tmp_path: Path) -> None:
+def test_unwritten_push_is_returned(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -218,7 +218,7 @@ def test_what_was_pushed_and_not_written_is_given_back(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poller_keeps_its_share_for_a_window(tmp_path: Path) -> None:
+def test_poller_keeps_its_share_for_a_window(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(window_ms=HOUR_MS)
@@ -232,7 +232,7 @@ def test_a_poller_keeps_its_share_for_a_window(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poller_that_does_not_come_back_leaves_its_share_to_others(tmp_path: Path) -> None:
+def test_absent_poller_loses_its_share(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(window_ms=100)
@@ -245,7 +245,7 @@ def test_a_poller_that_does_not_come_back_leaves_its_share_to_others(tmp_path: P
     asyncio.run(play())
 
 
-def test_polls_without_a_name_are_one_consumer_together(tmp_path: Path) -> None:
+def test_unnamed_polls_are_one_consumer(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(window_ms=HOUR_MS)
@@ -267,7 +267,7 @@ def test_polls_without_a_name_are_one_consumer_together(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_the_first_to_wait_is_the_first_to_be_served(tmp_path: Path) -> None:
+def test_longest_waiting_poll_is_served_first(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -283,7 +283,7 @@ def test_the_first_to_wait_is_the_first_to_be_served(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poll_that_breaks_off_does_not_disturb_others_of_its_consumer(tmp_path: Path) -> None:
+def test_aborted_poll_leaves_other_polls_alone(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -296,7 +296,7 @@ def test_a_poll_that_breaks_off_does_not_disturb_others_of_its_consumer(tmp_path
     asyncio.run(play())
 
 
-def test_leases_stay_valid_while_their_consumer_polls_again_later(tmp_path: Path) -> None:
+def test_leases_stay_valid_between_polls(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(window_ms=50)
@@ -305,7 +305,7 @@ def test_leases_stay_valid_while_their_consumer_polls_again_later(tmp_path: Path
             consumer, (first,) = received["consumer"], received["messages"]
             (subscription,) = served.subscriptions
             await until(lambda: subscription.receiver.busy)
-            await asyncio.sleep(1.5)  # past all windows: who has live leases is not forgotten
+            await asyncio.sleep(1.5)  # after all windows: a consumer with live leases is kept
             await served.put("second")
             (second,) = (await served.receive(consumer=consumer, wait="5s"))["messages"]
             assert second["id"] == "second"
@@ -316,7 +316,7 @@ def test_leases_stay_valid_while_their_consumer_polls_again_later(tmp_path: Path
     asyncio.run(play())
 
 
-def test_a_consumer_that_was_started_anew_gets_its_live_leases_first(tmp_path: Path) -> None:
+def test_restarted_consumer_gets_its_live_leases_first(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -365,7 +365,7 @@ def test_pollers_and_streams_share_a_topic(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_who_waits_is_answered_when_the_broker_stops(
+def test_waiting_poll_is_answered_when_the_broker_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = Poll.wait
@@ -384,7 +384,7 @@ def test_who_waits_is_answered_when_the_broker_stops(
     asyncio.run(play())
 
 
-def test_who_waits_is_told_when_the_topic_is_dropped(tmp_path: Path) -> None:
+def test_waiting_poll_ends_when_the_topic_is_dropped(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -395,7 +395,7 @@ def test_who_waits_is_told_when_the_topic_is_dropped(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_there_are_only_so_many_pollers(tmp_path: Path) -> None:
+def test_number_of_pollers_is_limited(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(connections=2)) as served:
             await served.create_topic()
@@ -407,7 +407,7 @@ def test_there_are_only_so_many_pollers(tmp_path: Path) -> None:
             with pytest.raises(TooMuch):
                 await pollers.begin(topic, "c", count=1, lease_ms=1_000)
             pollers.end(b, handed=True)
-            c = await pollers.begin(topic, "c", count=1, lease_ms=1_000)  # for the one that rests
+            c = await pollers.begin(topic, "c", count=1, lease_ms=1_000)  # for the idle poller
             assert {each.name for each in served.subscriptions} == {"a", "c"}
             pollers.end(a, handed=True)
             pollers.end(c, handed=True)
@@ -417,7 +417,7 @@ def test_there_are_only_so_many_pollers(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_poller_that_has_live_leases_does_not_make_room(tmp_path: Path) -> None:
+def test_poller_with_live_leases_is_not_evicted(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path, limits=Limits(connections=2)) as served:
             await served.create_topic()
@@ -429,7 +429,7 @@ def test_a_poller_that_has_live_leases_does_not_make_room(tmp_path: Path) -> Non
             (came,) = await pollers.wait(holder, 10)
             pollers.end(holder, handed=True)
             idle = await pollers.begin(topic, "idle", count=1, lease_ms=60_000)
-            pollers.end(idle, handed=True)  # it rests since later than the holder
+            pollers.end(idle, handed=True)  # it became idle after the holder
             new = await pollers.begin(topic, "new", count=1, lease_ms=60_000)
             assert {each.name for each in served.subscriptions} == {"holder", "new"}
             with pytest.raises(TooMuch):
@@ -459,7 +459,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_a_poll_that_makes_no_sense_is_told_so(tmp_path: Path) -> None:
+def test_bad_poll_is_refused(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -476,7 +476,7 @@ def _name(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class Slow:
-    """A store whose answer to when the next message is due can be held back."""
+    """A store whose answer to `next_ts` can be delayed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -494,7 +494,7 @@ class Slow:
         return found
 
 
-def test_a_message_that_comes_while_the_broker_looks_is_not_passed_over(tmp_path: Path) -> None:
+def test_message_created_during_a_query_is_served(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             slow: Any = Slow(store)

@@ -1,4 +1,4 @@
-"""Everything that goes wrong is told in one shape, with a status that fits."""
+"""Every failure is a problem document with a fitting status."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_code_and_every_refusal_has_a_status() -> None:
         (ChronolineError("odd"), 500, "unknown", None),
     ],
 )
-def test_a_failure_says_what_it_means(
+def test_failure_has_a_readable_detail(
     error: Exception, status: int, kind: str, after: str | None
 ) -> None:
     told = problem_of(error)
@@ -76,13 +76,13 @@ def test_a_failure_says_what_it_means(
     assert "secret" not in problem["detail"]
 
 
-def test_when_to_try_again_is_rounded_up_to_seconds() -> None:
+def test_retry_after_is_rounded_up_to_seconds() -> None:
     error = StoreUnavailable()
     error.retry_after_ms = 2_001
     assert problem_of(error).headers["retry-after"] == "3"
 
 
-def test_paths_and_methods_that_are_not_there(tmp_path: Path) -> None:
+def test_unknown_paths_and_methods_are_problems(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             for path in (
@@ -142,7 +142,7 @@ BROKEN: list[tuple[bytes, str]] = [
 ]
 
 
-def test_bodies_that_make_no_sense_are_told_why(tmp_path: Path) -> None:
+def test_bad_bodies_are_refused_with_the_reason(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -159,7 +159,7 @@ def test_bodies_that_make_no_sense_are_told_why(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_body_has_to_say_that_it_is_json(tmp_path: Path) -> None:
+def test_json_content_type_is_required(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -179,7 +179,7 @@ def test_a_body_has_to_say_that_it_is_json(tmp_path: Path) -> None:
 
 
 class Failing:
-    """A store whose creates fail as they are told."""
+    """A store whose creates fail with a chosen error."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -191,7 +191,7 @@ class Failing:
         return getattr(self._store, name)
 
 
-def test_a_store_that_fails_is_told_with_when_to_try_again(tmp_path: Path) -> None:
+def test_store_failure_sets_retry_after(tmp_path: Path) -> None:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             failing: Any = Failing(store)

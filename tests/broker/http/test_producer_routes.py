@@ -11,7 +11,7 @@ from tests.broker.http.served import Served, serving
 from tests.waiting import until
 
 
-def test_a_message_is_put_with_its_due(tmp_path: Path) -> None:
+def test_message_is_created_with_its_due(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -80,7 +80,7 @@ def test_key_headers_and_expires_are_kept(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_an_id_may_have_any_character(tmp_path: Path) -> None:
+def test_id_may_have_any_character(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic("a/b ü")
@@ -97,7 +97,7 @@ def test_an_id_may_have_any_character(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_an_id_that_is_taken_is_a_conflict_unless_it_is_replaced(tmp_path: Path) -> None:
+def test_taken_id_conflicts_unless_replaced(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -116,7 +116,7 @@ def test_an_id_that_is_taken_is_a_conflict_unless_it_is_replaced(tmp_path: Path)
     asyncio.run(play())
 
 
-def test_a_batch_has_an_outcome_for_each(tmp_path: Path) -> None:
+def test_batch_has_an_outcome_for_each_message(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(largest_body_bytes=10)
@@ -142,7 +142,7 @@ def test_a_batch_has_an_outcome_for_each(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_fault_in_a_batch_is_told_with_its_place_and_nothing_is_created(tmp_path: Path) -> None:
+def test_bad_batch_creates_nothing_and_names_the_fault(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -157,7 +157,7 @@ def test_a_fault_in_a_batch_is_told_with_its_place_and_nothing_is_created(tmp_pa
     asyncio.run(play())
 
 
-def test_a_message_is_rescheduled_and_cancelled_by_its_group(tmp_path: Path) -> None:
+def test_producer_group_reschedules_and_cancels_its_message(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -183,7 +183,7 @@ def test_a_message_is_rescheduled_and_cancelled_by_its_group(tmp_path: Path) -> 
     asyncio.run(play())
 
 
-def test_batch_of_messages_is_cancelled_by_its_group(tmp_path: Path) -> None:
+def test_producer_group_cancels_a_batch(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -204,7 +204,7 @@ def test_batch_of_messages_is_cancelled_by_its_group(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_leased_message_is_nobody_elses_to_move(tmp_path: Path) -> None:
+def test_leased_message_is_not_rescheduled_or_cancelled(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic()
@@ -216,7 +216,7 @@ def test_a_leased_message_is_nobody_elses_to_move(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_topic_that_was_made_anew_is_the_one_that_is_meant(tmp_path: Path) -> None:
+def test_recreated_topic_is_found_by_its_name(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served, served.client() as client:
             await served.create_topic()

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from chronoline.broker.http.requests import LeaseRef, checked, in_slices
 
 
-def test_others_have_their_turn_in_between() -> None:
+def test_long_list_yields_to_other_tasks() -> None:
     async def play() -> None:
         seen: list[int] = []
         done: list[int] = []
@@ -28,7 +28,7 @@ def test_others_have_their_turn_in_between() -> None:
     asyncio.run(play())
 
 
-def test_items_are_given_their_shape_and_a_fault_its_place() -> None:
+def test_bad_item_is_named_by_its_index() -> None:
     async def play() -> None:
         items = [{"id": "a", "version": 1}, {"id": "b", "version": 2.0}]
         assert [each.version for each in await checked(LeaseRef, items, "leases")] == [1, 2]

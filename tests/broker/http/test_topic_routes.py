@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.broker.http.served import serving
 
 
-def test_a_topic_is_made_shown_listed_and_dropped(tmp_path: Path) -> None:
+def test_topic_is_created_shown_listed_and_dropped(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served, served.client() as client:
             asked = {"name": "t", "settings": {"default_lease_ms": 60_000, "max_lateness_ms": 5}}
@@ -29,7 +29,7 @@ def test_a_topic_is_made_shown_listed_and_dropped(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_topic_that_is_there_is_a_conflict_unless_that_is_fine(tmp_path: Path) -> None:
+def test_existing_topic_conflicts_unless_allowed(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             await served.create_topic(buckets=8)
@@ -41,7 +41,7 @@ def test_a_topic_that_is_there_is_a_conflict_unless_that_is_fine(tmp_path: Path)
     asyncio.run(play())
 
 
-def test_a_topic_that_cannot_be_is_told_so(tmp_path: Path) -> None:
+def test_invalid_topic_is_refused(tmp_path: Path) -> None:
     async def play() -> None:
         async with serving(tmp_path) as served:
             for name, settings, words in (

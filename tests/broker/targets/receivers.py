@@ -40,7 +40,7 @@ class Called:
 
 @dataclass(slots=True)
 class Receiver:
-    """What came to it, and how many of its calls were under way at most."""
+    """The calls that a receiver got, and the largest number at one time."""
 
     port: int = 0
     calls: list[Called] = field(default_factory=list)
@@ -110,7 +110,7 @@ async def calling(
     secret: str | None = None,
     **limits: Any,
 ) -> AsyncIterator[Calls]:
-    """What a node calls with: what fails is tried again soon, and a call may take its time."""
+    """Callbacks for a node, with quick retries and a long time-out."""
     given = {"timeout_ms": 30_000, **limits}
     async with Caller(Guard(allow), limits=CallLimits(**given)) as caller:
         yield kind(

@@ -1,4 +1,4 @@
-"""No more calls are under way than the settings say, and who is slow keeps up nobody else."""
+"""The settings bound the calls under way, and a slow receiver delays no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronoline.client.messages import ToSend
 from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import running
 from tests.broker.targets.receivers import Hanging, calling, receiving
-from tests.broker.targets.test_calling import called, is_done
+from tests.broker.targets.test_calls import called, is_done
 from tests.descriptors import no_descriptors
 from tests.waiting import run_scene, until
 
@@ -20,7 +20,7 @@ _MANY = 100
 
 
 class _Hasty(Calls):
-    """Who waits for a turn gives up soon."""
+    """Gives up soon while it waits for a free call."""
 
     @property
     def turn_ms(self) -> int:
@@ -35,8 +35,8 @@ class _Brief(Calls):
         return self.caller.limits.timeout_ms
 
 
-def test_what_its_lease_does_not_last_for_is_not_begun(tmp_path: Path) -> None:
-    """As when a node stood still: the message is another's by the time that it would be answered."""
+def test_call_beyond_its_lease_is_not_begun(tmp_path: Path) -> None:
+    """A node that stood still does not call, because its lease would end before the answer."""
 
     async def scene() -> None:
         async with (
@@ -54,7 +54,7 @@ def test_what_its_lease_does_not_last_for_is_not_begun(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_a_slow_receiver_delays_no_other_topic(tmp_path: Path) -> None:
+def test_slow_receiver_delays_no_other_topic(tmp_path: Path) -> None:
     async def scene() -> None:
         hanging = Hanging()
         async with (
@@ -83,7 +83,7 @@ def test_a_slow_receiver_delays_no_other_topic(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_a_slow_topic_leaves_turns_to_another_at_the_same_host(tmp_path: Path) -> None:
+def test_slow_topic_leaves_calls_to_others_of_its_host(tmp_path: Path) -> None:
     async def scene() -> None:
         hanging = Hanging("/slow")
         async with (
@@ -108,10 +108,10 @@ def test_a_slow_topic_leaves_turns_to_another_at_the_same_host(tmp_path: Path) -
     run_scene(scene)
 
 
-def test_topics_of_one_host_share_its_turns_and_who_waits_too_long_has_lost_nothing(
+def test_waiting_for_a_call_costs_no_attempt(
     tmp_path: Path,
 ) -> None:
-    """A call without a turn is no attempt: with `max_attempts` 1 it would be a dead letter."""
+    """A wait for a free call is no attempt: with `max_attempts` 1 it would be a dead letter."""
 
     async def scene() -> None:
         hanging = Hanging("/a", "/b")
@@ -139,7 +139,7 @@ def test_topics_of_one_host_share_its_turns_and_who_waits_too_long_has_lost_noth
     run_scene(scene)
 
 
-def test_call_of_a_dropped_topic_is_not_begun_when_its_turn_comes(tmp_path: Path) -> None:
+def test_waiting_call_of_a_dropped_topic_is_not_begun(tmp_path: Path) -> None:
     async def scene() -> None:
         hanging = Hanging("/a", "/b")
         async with (
@@ -167,7 +167,7 @@ def test_call_of_a_dropped_topic_is_not_begun_when_its_turn_comes(tmp_path: Path
     run_scene(scene)
 
 
-def test_large_bodies_do_not_pile_up(tmp_path: Path) -> None:
+def test_memory_of_large_bodies_is_bounded(tmp_path: Path) -> None:
     """As many are taken as fit into 16 MiB, and the rest when there is room."""
 
     async def scene() -> None:
@@ -193,7 +193,7 @@ def test_large_bodies_do_not_pile_up(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_a_shortage_of_our_own_counts_no_attempt(tmp_path: Path) -> None:
+def test_lack_of_descriptors_costs_no_attempt(tmp_path: Path) -> None:
     async def scene() -> None:
         async with (
             receiving() as receiver,

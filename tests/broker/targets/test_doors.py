@@ -12,7 +12,7 @@ from chronoline.core.errors import InvalidInput
 from chronoline.core.topic import TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.http.served import serving
-from tests.broker.raw import raw_consumer
+from tests.broker.raw_streams import raw_consumer
 from tests.waiting import run_scene
 
 _TARGET = "https://example.com/remind?to=%C3%BC"
@@ -34,13 +34,13 @@ _BAD = {
 
 
 @pytest.mark.parametrize(("url", "words"), _BAD.items())
-def test_the_sdk_refuses_a_target_that_cannot_be(url: str, words: str) -> None:
+def test_sdk_refuses_an_invalid_target(url: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as refused:
         TopicSettings(target=url)
     assert "secret" not in str(refused.value)
 
 
-def test_http_and_the_wire_refuse_a_target_that_cannot_be(tmp_path: Path) -> None:
+def test_http_and_grpc_refuse_an_invalid_target(tmp_path: Path) -> None:
     async def scene() -> None:
         async with serving(tmp_path) as served, aio.insecure_channel(served.address) as channel:
             make: Any = channel.unary_unary(
@@ -61,7 +61,7 @@ def test_http_and_the_wire_refuse_a_target_that_cannot_be(tmp_path: Path) -> Non
     run_scene(scene)
 
 
-def test_a_target_is_kept_and_shown(tmp_path: Path) -> None:
+def test_target_is_stored_and_shown(tmp_path: Path) -> None:
     async def scene() -> None:
         async with serving(tmp_path) as served, served.client() as client:
             made = await client.create_topic("t", TopicSettings(target=_TARGET))
@@ -77,7 +77,7 @@ def test_a_target_is_kept_and_shown(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_a_topic_with_a_target_takes_no_consumers(tmp_path: Path) -> None:
+def test_topic_with_a_target_refuses_consumers(tmp_path: Path) -> None:
     words = "topic 't' has a target, which gets its messages instead of consumers"
 
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""What a target is told of a message, in lines of visible ASCII whatever the message holds."""
+"""The headers of a call: printable ASCII for every message."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def leased(**given: Any) -> LeasedMessage:
     return LeasedMessage(lease=lease, message=message, body=b"", redelivered=False)
 
 
-def test_the_names_are_those_of_a_message_over_http() -> None:
+def test_headers_are_named_as_over_http() -> None:
     headers = request_headers(Topic(uid=1, name="reminders"), leased(key=b"k"))
     assert headers == {
         "Content-Type": "application/octet-stream",
@@ -51,7 +51,7 @@ def test_the_names_are_those_of_a_message_over_http() -> None:
     }
 
 
-def test_bytes_that_are_no_text_are_base64() -> None:
+def test_binary_key_and_headers_are_base64() -> None:
     odd: tuple[Header, ...] = (("a", b"\xff"), ("a", None), ("ü\r\nX: y", "ö".encode()))
     headers = request_headers(Topic(uid=1, name="t"), leased(key=b"\xff\xfe", headers=odd))
     assert headers["Chronoline-Key-Base64"] == "//4="
@@ -71,15 +71,13 @@ def test_bytes_that_are_no_text_are_base64() -> None:
         (b"x" * 300, "application/octet-stream"),
     ],
 )
-def test_the_content_type_is_the_messages_own_if_it_can_be_said(
-    value: bytes | None, told: str
-) -> None:
+def test_content_type_of_the_message_is_used_if_valid(value: bytes | None, told: str) -> None:
     message = leased(headers=(("Content-TYPE", value),))
     assert request_headers(Topic(uid=1, name="t"), message)["Content-Type"] == told
 
 
 @given(id=_TEXT, name=_TEXT, key=st.binary(max_size=20), header=st.tuples(_TEXT, st.binary()))
-def test_nothing_in_a_message_ends_a_line(id: str, name: str, key: bytes, header: Header) -> None:
+def test_header_values_are_printable_ascii(id: str, name: str, key: bytes, header: Header) -> None:
     topic = Topic(uid=255, name=name)
     headers = request_headers(topic, leased(id=id, key=key, headers=(header,)))
     for each in (*headers.values(), call_id(topic, id)):

@@ -22,30 +22,30 @@ class Command:
         self.folder = folder
 
     def __call__(self, *arguments: str, input: bytes | str | None = None) -> str:
-        """What a command that succeeds prints to stdout."""
+        """Run a command that succeeds; returns its stdout."""
         return self.raw(*arguments, input=input).decode()
 
     def raw(self, *arguments: str, input: bytes | str | None = None) -> bytes:
-        result = self._invoke(arguments, input)
+        result = self.invoke(arguments, input)
         assert result.exit_code == 0, result.exception or result.stderr
         return result.stdout_bytes
 
     def warning(self, *arguments: str) -> str:
-        """What a command that succeeds prints to stderr."""
-        result = self._invoke(arguments, None)
+        """Run a command that succeeds; returns its stderr."""
+        result = self.invoke(arguments, None)
         assert result.exit_code == 0, result.exception
         return result.stderr
 
     def refusal(self, *arguments: str, input: bytes | str | None = None) -> str:
-        """What is said of a command that Chronoline refuses."""
-        result = self._invoke(arguments, input)
+        """Run a command that Chronoline refuses; returns the error text."""
+        result = self.invoke(arguments, input)
         assert isinstance(result.exception, ChronolineError), (result.exception, result.output)
         assert result.stdout == ""
         return str(result.exception)
 
     def misuse(self, *arguments: str) -> str:
-        """What is said of a command that is not written as it should be."""
-        result = self._invoke(arguments, None)
+        """Run a command with a wrong syntax; returns the error text."""
+        result = self.invoke(arguments, None)
         assert result.exit_code == 2
         return result.stderr
 
@@ -57,6 +57,6 @@ class Command:
             stderr=subprocess.PIPE,
         )
 
-    def _invoke(self, arguments: Sequence[str], input: bytes | str | None) -> Result:
+    def invoke(self, arguments: Sequence[str], input: bytes | str | None) -> Result:
         env = {"CHRONOLINE_LOG": str(self.folder), "COLUMNS": "200"}
         return CliRunner().invoke(app, arguments, input=input, env=env)

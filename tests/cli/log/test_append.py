@@ -42,7 +42,7 @@ def everything(log: Log, topic: str) -> list[Event]:
     return sorted(found, key=lambda event: (event.partition, event.sequence))
 
 
-def test_one_event(command: Command, log: Log) -> None:
+def test_event_is_appended_with_its_options(command: Command, log: Log) -> None:
     arguments = ("--key", "k", "--header", "a=1", "--header", "b=x=y", "--partition", "2")
     assert command("append", "t", "hello", *arguments) == "partition 2, sequence 0\n"
     assert command("append", "t", "again", "--partition", "2") == "partition 2, sequence 1\n"
@@ -57,13 +57,13 @@ def test_the_key_decides_the_partition(command: Command, log: Log) -> None:
     assert [event.sequence for event in everything(log, "t")] == [0, 1]
 
 
-def test_an_argument_that_is_not_utf_8_is_kept(command: Command, log: Log) -> None:
+def test_argument_outside_utf_8_is_kept(command: Command, log: Log) -> None:
     command("append", "t", "\udcff", "--key", "\udcfe")
     (event,) = everything(log, "t")
     assert (event.key, event.value) == (b"\xfe", b"\xff")
 
 
-def test_plain_lines(command: Command, log: Log) -> None:
+def test_plain_lines_are_appended_as_values(command: Command, log: Log) -> None:
     lines = b"one\n\n\xff\r\nfour"
     arguments = ("-", "--format", "lines", "--partition", "1", "--key", "k", "--header", "a=1")
     assert command("append", "t", *arguments, input=lines) == "appended 4 events\n"
@@ -74,7 +74,7 @@ def test_plain_lines(command: Command, log: Log) -> None:
     }
 
 
-def test_lines_of_json(command: Command, log: Log) -> None:
+def test_json_lines_are_appended_as_events(command: Command, log: Log) -> None:
     lines = [
         {"value": "one", "key": "k", "headers": [["a", "1"]], "partition": 3, "ts": 7},
         {"value": None},
@@ -87,7 +87,7 @@ def test_lines_of_json(command: Command, log: Log) -> None:
     assert None in by_value
 
 
-def test_options_stand_for_what_a_line_does_not_say(command: Command, log: Log) -> None:
+def test_options_fill_missing_fields_of_a_line(command: Command, log: Log) -> None:
     lines = '{"value": "1"}\n{"value": "2", "key": "own", "headers": [["b", ""]], "partition": 0}\n'
     options = ("--key", "k", "--header", "a=1", "--partition", "3")
     command("append", "t", "-", *options, input=lines)
@@ -96,7 +96,7 @@ def test_options_stand_for_what_a_line_does_not_say(command: Command, log: Log) 
     assert (given.partition, given.key, given.headers) == (3, b"k", (("a", b"1"),))
 
 
-def test_what_is_read_is_appended_byte_for_byte(command: Command, log: Log) -> None:
+def test_output_of_read_is_appended_byte_for_byte(command: Command, log: Log) -> None:
     log.create_topic("copy", partitions=4)
     log.append_many("t", ODD)
     assert command("append", "copy", input=command.raw("read", "t")) == "appended 5 events\n"
@@ -110,7 +110,7 @@ def test_what_is_read_is_appended_byte_for_byte(command: Command, log: Log) -> N
     ]
 
 
-def test_a_copy_may_have_other_partitions(command: Command, log: Log) -> None:
+def test_copy_may_have_other_partitions(command: Command, log: Log) -> None:
     log.create_topic("one", partitions=1)
     log.append_many("t", ODD)
     lines = command.raw("read", "t", "--partition", "3")
@@ -121,7 +121,7 @@ def test_a_copy_may_have_other_partitions(command: Command, log: Log) -> None:
     assert {event.partition for event in everything(log, "one")} == {0}
 
 
-def test_plain_values_come_back_as_lines(command: Command, log: Log) -> None:
+def test_plain_values_round_trip_as_lines(command: Command, log: Log) -> None:
     log.create_topic("copy", partitions=1)
     log.append_many("t", [NewEvent(value=value, partition=0) for value in (b"a", b"\xff", b"")])
     lines = command.raw("read", "t", "--format", "values")
@@ -142,7 +142,7 @@ def test_plain_values_come_back_as_lines(command: Command, log: Log) -> None:
         (json.dumps({"value": "v", "key": "k" * 65_537}), "key has 65537 bytes"),
     ],
 )
-def test_a_bad_line_ends_it_after_those_before(
+def test_bad_line_ends_the_append_after_earlier_lines(
     command: Command, log: Log, line: str, said: str
 ) -> None:
     lines = f'{{"value": "1"}}\n\n{{"value": "3"}}\n{line}\n{{"value": "5"}}\n'
@@ -152,7 +152,7 @@ def test_a_bad_line_ends_it_after_those_before(
     assert {event.value for event in everything(log, "t")} == {b"1", b"3"}
 
 
-def test_bad_options_are_refused_before_anything_is_read(command: Command, log: Log) -> None:
+def test_bad_options_are_refused_before_reading(command: Command, log: Log) -> None:
     assert "not of the form name=value" in command.refusal("append", "t", "v", "--header", "x")
     assert "partition 4" in command.refusal("append", "t", "v", "--partition", "4")
     assert "partition 4" in command.refusal("append", "t", "--partition", "4", input="{")
@@ -162,7 +162,7 @@ def test_bad_options_are_refused_before_anything_is_read(command: Command, log: 
     assert everything(log, "t") == []
 
 
-def test_at_a_terminal_a_value_is_asked_for(
+def test_terminal_input_asks_for_a_value(
     command: Command, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
@@ -170,7 +170,7 @@ def test_at_a_terminal_a_value_is_asked_for(
     assert command.refusal("append", "t") == "give a value, or - to append the lines of stdin"
 
 
-def test_many_lines(command: Command, log: Log) -> None:
+def test_many_lines_are_appended_once(command: Command, log: Log) -> None:
     lines = "".join(f"{number}\n" for number in range(30_000))
     assert command("append", "t", "-", "--format", "lines", input=lines) == (
         "appended 30,000 events\n"
@@ -204,7 +204,7 @@ def values(source: Source) -> list[tuple[int, list[bytes | None]]]:
     ]
 
 
-def test_what_came_together_is_a_batch() -> None:
+def test_lines_read_together_are_a_batch() -> None:
     source = Slowly(b"a\nb\nc", b"c", b"\n", b"d\n", b"\n\ne")
     assert values(source) == [
         (1, [b"a", b"b"]),
@@ -215,11 +215,11 @@ def test_what_came_together_is_a_batch() -> None:
     ]
 
 
-def test_nothing_is_no_batch() -> None:
+def test_empty_input_has_no_batch() -> None:
     assert values(Slowly()) == []
 
 
-def test_line_numbers_go_on_where_a_batch_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_numbers_continue_across_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "_BATCH_BYTES", 402)
     assert values(io.BytesIO(b"a\nb\nc\nd\ne")) == [
         (1, [b"a", b"b"]),
@@ -228,7 +228,7 @@ def test_line_numbers_go_on_where_a_batch_is_cut(monkeypatch: pytest.MonkeyPatch
     ]
 
 
-def test_a_bad_line_is_named_after_what_is_before_it() -> None:
+def test_bad_line_is_named_after_earlier_batches() -> None:
     found = event_batches(Slowly(b"a\n", b"b\n\nbad\nc\n"), take)
     assert [event.value for event in next(found).items] == [b"a"]
     assert [event.value for event in next(found).items] == [b"b"]
@@ -236,7 +236,7 @@ def test_a_bad_line_is_named_after_what_is_before_it() -> None:
         next(found)
 
 
-def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_LINE_BYTES", 10)
     found = event_batches(Slowly(b"a\n", b"123456", b"789012", b"3\n"), take)
     assert next(found).first_line == 1
@@ -282,7 +282,7 @@ def append(log: FakeLog, source: Source) -> str:
     return append_lines(cast(Log, log), "t", source, take, lambda done: None)
 
 
-def test_a_bounded_number_of_bytes_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Appends, "most_bytes", 3 * 1_200)
     log = FakeLog()
     assert append(log, Slowly(*(b"%1000d\n" % number for number in range(20)))) == "20 events"
@@ -290,7 +290,7 @@ def test_a_bounded_number_of_bytes_is_on_its_way(monkeypatch: pytest.MonkeyPatch
     assert log.appended == [b"%1000d" % number for number in range(20)]
 
 
-def test_a_bad_line_ends_it_when_what_is_before_it_is_appended() -> None:
+def test_bad_line_waits_for_earlier_batches() -> None:
     log = FakeLog()
     with pytest.raises(
         InvalidInput, match=r"^line 3: it is bad; before it 2 events went into the log$"
@@ -299,7 +299,7 @@ def test_a_bad_line_ends_it_when_what_is_before_it_is_appended() -> None:
     assert log.appended == [b"a", b"b"]
 
 
-def test_a_batch_that_fails_is_named_and_the_others_are_counted() -> None:
+def test_failed_batch_is_named_and_others_counted() -> None:
     log = FakeLog({b"b": StoreUnavailable("the disk is gone")})
     with pytest.raises(
         ChronolineError,
@@ -309,14 +309,14 @@ def test_a_batch_that_fails_is_named_and_the_others_are_counted() -> None:
     assert log.appended == [b"a", b"c"]
 
 
-def test_a_batch_that_is_refused_ends_it() -> None:
+def test_refused_batch_ends_the_append() -> None:
     log = FakeLog({b"b": StoreBusy("too much waits")})
     with pytest.raises(ChronolineError, match=r"^lines 2 to 2: too much waits; of other lines 1 "):
         append(log, Slowly(b"a\n", b"b\n", b"c\n"))
     assert log.appended == [b"a"]
 
 
-def test_what_is_on_its_way_is_waited_for_when_it_is_told_to_end(
+def test_interrupt_waits_for_pending_batches(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Interrupted(Slowly):

@@ -15,7 +15,7 @@ def server() -> Iterator[S3Server]:
         yield server
 
 
-def test_the_string_that_init_prints_is_enough(
+def test_commands_work_with_the_printed_url(
     server: S3Server, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in server.environment.items():
@@ -30,7 +30,7 @@ def test_the_string_that_init_prints_is_enough(
     assert not command.folder.exists()
 
 
-def test_a_template_needs_no_server(command: Command) -> None:
+def test_template_needs_no_server(command: Command) -> None:
     printed = command(
         "init",
         "s3://bucket/events?region=eu-central-1",

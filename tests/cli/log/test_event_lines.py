@@ -1,4 +1,4 @@
-"""Events as lines: what goes out comes in as it was, and what is wrong is said."""
+"""Events as lines: they round-trip, and bad lines are refused with the reason."""
 
 import json
 
@@ -25,7 +25,7 @@ events = st.builds(
 
 
 @given(events)
-def test_an_event_survives_byte_for_byte_on_one_line(event: Event) -> None:
+def test_event_round_trips_on_one_line(event: Event) -> None:
     line = to_line(event)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -38,7 +38,7 @@ def test_an_event_survives_byte_for_byte_on_one_line(event: Event) -> None:
     )
 
 
-def test_a_line_is_for_people_too() -> None:
+def test_line_is_readable() -> None:
     event = Event(
         topic="orders",
         partition=3,
@@ -54,14 +54,14 @@ def test_a_line_is_for_people_too() -> None:
     )
 
 
-def test_a_value_is_enough() -> None:
+def test_value_alone_is_an_event() -> None:
     assert from_line(b'{"value": "v"}') == NewEvent(value=b"v")
     assert from_line(b'{"value": null, "key": null, "headers": null, "ts": null}') == NewEvent(
         value=None
     )
 
 
-def test_a_ts_is_also_a_number() -> None:
+def test_ts_may_be_a_number() -> None:
     assert from_line(b'{"value": "v", "ts": 7}').ts == 7
 
 
@@ -88,17 +88,17 @@ def test_a_ts_is_also_a_number() -> None:
         ('{"value": "v", "ts": "yesterday"}', "ts 'yesterday' is not a time"),
     ],
 )
-def test_what_is_wrong_is_said(line: str, said: str) -> None:
+def test_bad_line_is_refused_with_the_reason(line: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=f"^{said}"):
         from_line(line.encode())
 
 
-def test_what_is_not_utf_8_is_said() -> None:
+def test_line_outside_utf_8_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"^not JSON: .*can't decode byte 0xff"):
         from_line(b'{"value": "\xff"}')
 
 
-def test_every_field_that_is_printed_is_taken() -> None:
+def test_every_printed_field_is_accepted() -> None:
     event = Event(topic="t", partition=0, sequence=0, ts=0, key=None, value=b"", headers=())
     assert set(json.loads(to_line(event))) == {
         "topic",

@@ -13,7 +13,7 @@ NOON_MS = 1_769_860_800_000
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def test_starts() -> None:
+def test_starts_are_parsed() -> None:
     assert parse_start("earliest", "--from", NOON_MS) == "earliest"
     assert parse_start("latest", "--from", NOON_MS) == "latest"
     assert parse_start("0", "--from", NOON_MS) == 0
@@ -27,6 +27,6 @@ def test_starts() -> None:
     "text",
     ["", "first", "-5", "-", "1.5", "1_000", "9" * 5_000, "2026-01-31T12:00:00", "-10 parsecs"],
 )
-def test_what_is_no_start_is_said_with_what_would_be(text: str) -> None:
+def test_bad_start_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"^--from .* is not a start: write earliest, latest,"):
         parse_start(text, "--from", NOON_MS)

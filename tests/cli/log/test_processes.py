@@ -28,7 +28,7 @@ def fill(log: Log, count: int) -> None:
     log.append_many("t", [NewEvent(value=b"%0100d" % n, partition=0) for n in range(count)])
 
 
-def test_an_error_is_a_line(command: Command, log: Log) -> None:
+def test_error_is_one_line(command: Command, log: Log) -> None:
     with started(command, "read", "missing") as process:
         out, err = process.communicate()
         assert process.returncode == 1
@@ -36,7 +36,7 @@ def test_an_error_is_a_line(command: Command, log: Log) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--follow",), ("--group", "g")])
-def test_a_reader_that_has_enough_ends_it_quietly(
+def test_closed_stdout_ends_read_quietly(
     command: Command, log: Log, arguments: tuple[str, ...]
 ) -> None:
     fill(log, 5_000)  # more than a pipe takes
@@ -60,7 +60,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(
         (("read", "t", "--follow", "--group", "g"), signal.SIGTERM),
     ],
 )
-def test_a_follower_ends_when_it_is_told_to(
+def test_signal_ends_a_follower(
     command: Command, log: Log, arguments: tuple[str, ...], number: signal.Signals
 ) -> None:
     log.append("t", value=b"v")
@@ -76,7 +76,7 @@ def test_a_follower_ends_when_it_is_told_to(
     assert all(each.holder is None for each in log.groups("t"))
 
 
-def test_lines_are_appended_as_they_come(command: Command, log: Log) -> None:
+def test_lines_are_appended_as_they_arrive(command: Command, log: Log) -> None:
     events = log.read("t")
     with started(command, "append", "t", "-", "--format", "lines") as process:
         assert process.stdin
@@ -90,7 +90,7 @@ def test_lines_are_appended_as_they_come(command: Command, log: Log) -> None:
     assert (out, err) == (b"appended 3 events\n", b"")
 
 
-def test_an_interrupted_append_says_how_far_it_came(command: Command, log: Log) -> None:
+def test_interrupted_append_reports_its_progress(command: Command, log: Log) -> None:
     events = log.read("t")
     with started(command, "append", "t", "-", "--format", "lines") as process:
         assert process.stdin
@@ -103,7 +103,7 @@ def test_an_interrupted_append_says_how_far_it_came(command: Command, log: Log) 
     assert (out, err) == (b"", b"chronoline: ended; appended 1 event\n")
 
 
-def test_a_pipe_from_topic_to_topic(command: Command, log: Log) -> None:
+def test_read_pipes_into_append(command: Command, log: Log) -> None:
     log.create_topic("copy", partitions=4)
     values = [os.urandom(size) for size in range(300)]
     log.append_many("t", [NewEvent(value=value) for value in values])

@@ -29,7 +29,7 @@ def fill(log: Log, partition: int, *texts: str) -> None:
     log.append_many("t", [NewEvent(value=each.encode(), partition=partition) for each in texts])
 
 
-def test_a_line_for_each_event(command: Command, log: Log) -> None:
+def test_each_event_is_a_line(command: Command, log: Log) -> None:
     log.append("t", value=b"v", key=b"\xff", headers=[("a", None)], partition=2, ts=7)
     assert lines(command("read", "t")) == [
         {
@@ -44,11 +44,11 @@ def test_a_line_for_each_event(command: Command, log: Log) -> None:
     ]
 
 
-def test_nothing_is_printed_of_an_empty_topic(command: Command, log: Log) -> None:
+def test_empty_topic_prints_nothing(command: Command, log: Log) -> None:
     assert command("read", "t") == ""
 
 
-def test_where_it_begins(command: Command, log: Log) -> None:
+def test_from_chooses_the_first_event(command: Command, log: Log) -> None:
     fill(log, 0, "a", "b", "c")
     fill(log, 1, "d")
     assert values(command("read", "t", "--from", "earliest")) == ["a", "b", "c", "d"]
@@ -64,12 +64,12 @@ def test_where_it_begins(command: Command, log: Log) -> None:
     assert values(command("read", "t", "--limit", "0")) == []
 
 
-def test_plain_values(command: Command, log: Log) -> None:
+def test_values_format_prints_only_values(command: Command, log: Log) -> None:
     log.append_many("t", [NewEvent(value=each, partition=0) for each in (b"a", None, b"\xff")])
     assert command.raw("read", "t", "--format", "values") == b"a\n\n\xff\n"
 
 
-def test_a_group_goes_on_where_it_was(command: Command, log: Log) -> None:
+def test_group_continues_at_its_progress(command: Command, log: Log) -> None:
     fill(log, 0, "a", "b", "c")
     assert values(command("read", "t", "--group", "g", "--limit", "2")) == ["a", "b"]
     assert values(command("read", "t", "--group", "g")) == ["c"]
@@ -77,7 +77,7 @@ def test_a_group_goes_on_where_it_was(command: Command, log: Log) -> None:
     assert values(command("read", "t", "--group", "h")) == ["a", "b", "c"]
 
 
-def test_a_group_may_read_one_partition(command: Command, log: Log) -> None:
+def test_group_may_read_one_partition(command: Command, log: Log) -> None:
     fill(log, 0, "a")
     fill(log, 1, "b", "c")
     assert values(command("read", "t", "--group", "g", "--partition", "1")) == ["b", "c"]
@@ -85,7 +85,7 @@ def test_a_group_may_read_one_partition(command: Command, log: Log) -> None:
     assert values(command("read", "t", "--group", "g")) == ["a"]
 
 
-def test_a_sequence_that_is_yet_to_come_is_said(command: Command, log: Log) -> None:
+def test_future_sequence_is_warned_of(command: Command, log: Log) -> None:
     fill(log, 0, "a", "b")
     assert command.warning("read", "t", "--from", "50") == (
         "chronoline: there is no sequence 50 yet: the next event gets 2 at most\n"
@@ -95,13 +95,13 @@ def test_a_sequence_that_is_yet_to_come_is_said(command: Command, log: Log) -> N
     assert command.warning("read", "t", "--from", "50", "--limit", "0") == ""
 
 
-def test_following_ends_at_its_limit(command: Command, log: Log) -> None:
+def test_follow_ends_at_its_limit(command: Command, log: Log) -> None:
     fill(log, 0, "a", "b")
     assert values(command("read", "t", "--follow", "--limit", "2")) == ["a", "b"]
     assert values(command("read", "t", "-f", "--group", "g", "--limit", "2")) == ["a", "b"]
 
 
-def test_what_another_reader_holds_is_said(command: Command, log: Log) -> None:
+def test_events_held_by_another_reader_are_warned_of(command: Command, log: Log) -> None:
     fill(log, 0, "a", "b")
     other = log.read("t", group="g")
     assert next(other).value == b"a"
@@ -130,7 +130,7 @@ def test_bad_input_is_refused(command: Command, log: Log) -> None:
     assert "--last" in command.misuse("tail", "t", "--last", "-1")
 
 
-# What `tail` shows
+# Tail
 
 
 def show(events: Iterator[Event], count: int) -> list[str]:
@@ -140,7 +140,7 @@ def show(events: Iterator[Event], count: int) -> list[str]:
     ]
 
 
-def test_tail_begins_with_the_last_of_each_partition(log: Log) -> None:
+def test_tail_begins_with_the_last_events(log: Log) -> None:
     fill(log, 0, "a", "b", "c")
     fill(log, 1, "d")
     events = tailed(log, "t", None, 2)
@@ -150,7 +150,7 @@ def test_tail_begins_with_the_last_of_each_partition(log: Log) -> None:
 
 
 @pytest.mark.parametrize("last", [0, 1])
-def test_tail_shows_what_comes_while_it_begins_once(log: Log, last: int) -> None:
+def test_tail_shows_events_during_its_start_once(log: Log, last: int) -> None:
     fill(log, 0, "a")
     fill(log, 1, "b")
     events = tailed(log, "t", None, last)
@@ -162,7 +162,7 @@ def test_tail_shows_what_comes_while_it_begins_once(log: Log, last: int) -> None
     assert sorted(show(events, 2)) == ["0/d", "1/e"]
 
 
-def test_tail_shows_what_comes_between_its_looks(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tail_shows_events_between_its_queries(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 0, "a")
     heads = log.heads("t")
     monkeypatch.setattr(log, "heads", lambda topic: heads)
@@ -170,7 +170,7 @@ def test_tail_shows_what_comes_between_its_looks(log: Log, monkeypatch: pytest.M
     assert show(tailed(log, "t", None, 0), 1) == ["0/b"]
 
 
-def test_tail_of_one_partition(log: Log) -> None:
+def test_tail_may_show_one_partition(log: Log) -> None:
     fill(log, 0, "a")
     fill(log, 1, "b")
     events = tailed(log, "t", 1, 0)
@@ -213,7 +213,7 @@ def spare(tmp_path: Path) -> Iterator[int]:
         yield file.fileno()
 
 
-def test_progress_follows_what_was_flushed(
+def test_progress_follows_the_flushed_lines(
     command: Command, log: Log, spare: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 0, *map(str, range(1_200)))
@@ -224,7 +224,7 @@ def test_progress_follows_what_was_flushed(
     assert pipe.premature == 0
 
 
-def test_what_could_not_be_printed_comes_again(
+def test_unprinted_events_are_read_again(
     command: Command, log: Log, spare: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(log, 0, *map(str, range(1_200)))

@@ -15,7 +15,7 @@ def progress(log: Log) -> dict[int, int]:
     return {each.partition: each.sequence for each in log.groups("t")}
 
 
-def test_a_group_goes_on_where_it_is_told_to(command: Command, log: Log) -> None:
+def test_group_continues_at_the_given_place(command: Command, log: Log) -> None:
     for to, left, where in (
         ("latest", "0 events", 5),
         ("earliest", "10 events", 0),
@@ -27,14 +27,12 @@ def test_a_group_goes_on_where_it_is_told_to(command: Command, log: Log) -> None
         assert progress(log) == {0: where, 1: where, 2: 0, 3: 0}
 
 
-def test_one_partition(command: Command, log: Log) -> None:
+def test_seek_may_move_one_partition(command: Command, log: Log) -> None:
     command("seek", "t", "g", "--to", "4", "--partition", "1")
     assert progress(log) == {1: 4}
 
 
-def test_beyond_the_end_is_refused_and_said_where_some_are_shorter(
-    command: Command, log: Log
-) -> None:
+def test_seek_beyond_the_end_is_refused(command: Command, log: Log) -> None:
     refusal = command.refusal("seek", "t", "g", "--to", "99999")
     assert "sequence 99999 is beyond the end" in refusal
     assert "of partition 0, the longest, gets sequence 5" in refusal
@@ -49,7 +47,7 @@ def test_beyond_the_end_is_refused_and_said_where_some_are_shorter(
     assert command.warning("seek", "t", "g", "--to", "3", "--partition", "1") == ""
 
 
-def test_skipping_to_the_end(command: Command, log: Log) -> None:
+def test_skip_to_end_skips_every_partition(command: Command, log: Log) -> None:
     assert command("skip-to-end", "t", "g") == "'g' goes on with the next events of 't'\n"
     assert progress(log) == {0: 5, 1: 5, 2: 0, 3: 0}
 

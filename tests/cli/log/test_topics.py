@@ -21,7 +21,7 @@ from tests.cli.log.command import Command
 # Set-up
 
 
-def test_init_makes_a_folder_and_prints_its_name(command: Command) -> None:
+def test_init_prints_the_url_of_a_folder(command: Command) -> None:
     for _ in range(2):
         assert command("init", str(command.folder)) == f"file://{command.folder}\n"
     assert command("topics") == (
@@ -29,14 +29,14 @@ def test_init_makes_a_folder_and_prints_its_name(command: Command) -> None:
     )
 
 
-def test_init_says_what_to_do_next(command: Command) -> None:
+def test_init_prints_the_next_steps(command: Command) -> None:
     said = command.warning("init")
     assert f"export CHRONOLINE_LOG=file://{command.folder}\n" in said
     assert "chronoline log create orders\n" in said
     assert "A folder needs no set-up" in said
 
 
-def test_init_makes_what_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_prepares_the_given_url(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str | None]] = []
 
     def prepare(url: str, index: str | None) -> str:
@@ -49,26 +49,24 @@ def test_init_makes_what_is_named(command: Command, monkeypatch: pytest.MonkeyPa
     assert asked == [("s3://b/p", "dynamodb://t"), ("s3://b/p", None)]
 
 
-def test_init_prints_a_template_and_makes_nothing(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_init_template_creates_nothing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup_commands, "template_of", lambda url, index: f"{url} {index}")
     assert command("init", "s3://b/p", "--index", "x", "--template") == "s3://b/p x\n"
     assert not command.folder.exists()
 
 
-def test_a_folder_has_no_template(command: Command) -> None:
+def test_folder_has_no_template(command: Command) -> None:
     assert "s3://" in command.refusal("init", "--template")
     assert not command.folder.exists()
 
 
-def test_a_bucket_needs_an_index(command: Command) -> None:
+def test_bucket_needs_an_index(command: Command) -> None:
     refusal = command.refusal("init", "s3://bucket/events")
     assert "has no index" in refusal
     assert "`chronoline log init` takes it as --index" in refusal
 
 
-def test_create_makes_a_topic_and_the_folder(command: Command) -> None:
+def test_create_makes_the_topic_and_the_folder(command: Command) -> None:
     assert command("create", "orders", "--partitions", "1") == "'orders' has 1 partition\n"
     assert command("create", "clicks") == "'clicks' has 8 partitions\n"
     with Log(command.folder.as_uri()) as log:
@@ -78,21 +76,19 @@ def test_create_makes_a_topic_and_the_folder(command: Command) -> None:
         }
 
 
-def test_a_topic_is_made_once(command: Command) -> None:
+def test_existing_topic_is_refused_unless_allowed(command: Command) -> None:
     command("create", "orders", "--partitions", "2")
     assert "exists already" in command.refusal("create", "orders")
     assert command("create", "orders", "--if-missing") == "'orders' has 2 partitions\n"
 
 
-def test_a_bad_topic_is_refused(command: Command) -> None:
+def test_bad_topic_is_refused(command: Command) -> None:
     assert "a whole number from 1 to" in command.refusal("create", "t", "--partitions", "0")
     assert "empty" in command.refusal("create", "")
     assert "--partitions" in command.misuse("create", "t", "--partitions", "many")
 
 
-def test_a_path_is_a_folder_and_a_url_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_path_becomes_a_file_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/h")
     assert url_of("my log") == f"file://{tmp_path}/my%20log"
@@ -109,7 +105,7 @@ def test_odd_folders_work(command: Command) -> None:
     assert Path(odd, "objects").is_dir()
 
 
-def test_without_a_name_it_is_in_the_current_folder(
+def test_default_log_is_in_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -118,13 +114,13 @@ def test_without_a_name_it_is_in_the_current_folder(
     assert (tmp_path / "chronoline-log" / "index.db").exists()
 
 
-def test_looking_at_a_folder_does_not_make_a_log(command: Command) -> None:
+def test_reading_commands_create_no_log(command: Command) -> None:
     for arguments in (["topics"], ["read", "t"], ["append", "t", "v"], ["sweep"]):
         assert "there is no log in the folder" in command.refusal(*arguments)
     assert not command.folder.exists()
 
 
-def test_a_folder_whose_objects_are_gone_is_told_apart(command: Command) -> None:
+def test_folder_without_its_objects_is_refused(command: Command) -> None:
     command("create", "t")
     (command.folder / "objects").rename(command.folder / "moved")
     for arguments in (["topics"], ["create", "u"], ["init"]):
@@ -132,11 +128,11 @@ def test_a_folder_whose_objects_are_gone_is_told_apart(command: Command) -> None
     assert not (command.folder / "objects").exists()
 
 
-def test_a_url_that_cannot_be_read_is_refused(command: Command) -> None:
+def test_malformed_url_is_refused(command: Command) -> None:
     assert "this URL cannot be read" in command.refusal("topics", "--log", "file://[x")
 
 
-def test_a_folder_may_have_its_index_elsewhere(command: Command, tmp_path: Path) -> None:
+def test_folder_may_have_its_index_elsewhere(command: Command, tmp_path: Path) -> None:
     index = f"sqlite:///{tmp_path / 'index.db'}"
     name = command("init", str(command.folder), "--index", index).strip()
     command("create", "t", "--log", name)
@@ -144,7 +140,7 @@ def test_a_folder_may_have_its_index_elsewhere(command: Command, tmp_path: Path)
     assert (tmp_path / "index.db").exists()
 
 
-def test_a_url_that_names_no_log_is_refused(command: Command) -> None:
+def test_unsupported_url_is_refused(command: Command) -> None:
     for url in ("ftp://x", "memory:", "file://host/x"):
         assert "file:///folder" in command.refusal("topics", "--log", url)
 
@@ -158,7 +154,7 @@ def cells(printed: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
 
 
-def test_topics(command: Command, log: Log) -> None:
+def test_topics_are_listed(command: Command, log: Log) -> None:
     log.create_topic("[bold]odd", partitions=1)
     log.append_many("t", [NewEvent(value=b"%d" % number, partition=0) for number in range(1_200)])
     log.append("t", value=b"newest", partition=0)
@@ -178,7 +174,7 @@ def test_topics_as_json(command: Command, log: Log) -> None:
     assert len(topic["partitions"]) == 4
 
 
-def test_groups(command: Command, log: Log) -> None:
+def test_groups_are_listed(command: Command, log: Log) -> None:
     log.append("t", value=b"a", partition=1)
     log.append("t", value=b"b", partition=1)
     log.seek("t", "idle", "latest", partition=1)
@@ -198,9 +194,7 @@ def test_groups(command: Command, log: Log) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])
-def test_a_table_loses_nothing_where_there_is_little_room(
-    command: Command, log: Log, terminal: bool
-) -> None:
+def test_narrow_table_loses_nothing(command: Command, log: Log, terminal: bool) -> None:
     reader = log.read("t", group="a-group-of-a-long-name")
     log.append("t", value=b"a", partition=1)
     next(reader)
@@ -233,7 +227,7 @@ def test_groups_as_json(command: Command, log: Log) -> None:
     assert held["until"].endswith("Z")
 
 
-def test_where_there_is_nothing_it_is_said(command: Command, log: Log) -> None:
+def test_missing_groups_are_reported(command: Command, log: Log) -> None:
     assert command("groups", "t") == (
         "No group reads 't' yet: `chronoline log read t --group G` makes one.\n"
     )
@@ -241,7 +235,7 @@ def test_where_there_is_nothing_it_is_said(command: Command, log: Log) -> None:
     assert "no topic named 'x'" in command.refusal("groups", "x")
 
 
-def test_a_hold_that_is_over_is_told_apart() -> None:
+def test_ended_hold_is_marked() -> None:
     assert _hold_end(None, 5) == ""
     assert _hold_end(6, 5) == "1970-01-01T00:00:00.006Z"
     assert _hold_end(5, 5) == "over since 1970-01-01T00:00:00.005Z"
@@ -250,7 +244,7 @@ def test_a_hold_that_is_over_is_told_apart() -> None:
 # Deletion
 
 
-def test_a_topic_is_deleted(command: Command, log: Log) -> None:
+def test_delete_removes_a_topic(command: Command, log: Log) -> None:
     log.append("t", value=b"")
     assert command("delete", "t", "--yes") == "deleted topic 't' with 1 event\n"
     assert command("topics").startswith("There are no topics yet")
@@ -258,11 +252,11 @@ def test_a_topic_is_deleted(command: Command, log: Log) -> None:
         log.append("t", value=b"")
 
 
-def test_deleting_asks_first(command: Command, log: Log) -> None:
+def test_delete_asks_for_confirmation(command: Command, log: Log) -> None:
     list(log.read("t", group="g", follow=False))
     for arguments in (["delete", "t"], ["delete-group", "t", "g"]):
         for answer in ("n\n", ""):
-            refused = command._invoke(arguments, answer).exception
+            refused = command.invoke(arguments, answer).exception
             assert str(refused) == "nothing was done: answer y, or say --yes"
     assert [topic.name for topic in log.topics()] == ["t"]
     assert len(log.groups("t")) == 4
@@ -270,6 +264,6 @@ def test_deleting_asks_first(command: Command, log: Log) -> None:
     assert "deleted topic 't' with 0 events\n" in command("delete", "t", input="y\n")
 
 
-def test_what_is_not_there_is_not_asked_about(command: Command, log: Log) -> None:
+def test_missing_topic_is_refused_without_confirmation(command: Command, log: Log) -> None:
     assert "no topic named 'never'" in command.refusal("delete", "never")
     assert "no group named 'g' reads 't'" in command.refusal("delete-group", "t", "g")

@@ -27,26 +27,26 @@ def objects(command: Command) -> list[Path]:
     return list((command.folder / "objects").glob("0*/*.events"))
 
 
-def test_compacting(command: Command, log: Log) -> None:
+def test_compact_merges_chunks(command: Command, log: Log) -> None:
     fill(log, 5)
     assert command("compact", "t") == "5 chunks became 1\n"
     assert len(objects(command)) == 1
     assert [event.value for event in log.read("t", follow=False)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_small_chunks_stay_small_if_asked_to(command: Command, log: Log) -> None:
+def test_compact_respects_the_target_size(command: Command, log: Log) -> None:
     fill(log, 5)
     assert command("compact", "t", "--target-size", "1B") == "5 chunks became 5\n"
 
 
-def test_retaining(command: Command, log: Log) -> None:
+def test_retain_drops_old_events(command: Command, log: Log) -> None:
     fill(log, 5)
     assert command("retain", "t", "--max-age", "7d", "--max-size", "1GiB") == "dropped 0 events\n"
     assert command("retain", "t", "--max-size", "1B") == "dropped 4 events\n"
     assert len(objects(command)) == 1
 
 
-def test_sweeping(command: Command, log: Log) -> None:
+def test_sweep_deletes_orphaned_objects(command: Command, log: Log) -> None:
     fill(log, 1)
     stored = objects(command)
     LocalObjects(command.folder / "objects").put("0" * 26, b"what a failed append left")
@@ -56,7 +56,7 @@ def test_sweeping(command: Command, log: Log) -> None:
 
 
 class Shown:
-    """What was shown of progress: its title, the whole if it is known, and how much was done of it."""
+    """The progress shown: its title, its total if known, and the part done."""
 
     def __init__(self) -> None:
         self.title = ""
@@ -88,7 +88,7 @@ def test_progress_is_shown(command: Command, log: Log, monkeypatch: pytest.Monke
     assert shown.last() == ("objects", None, 2)
 
 
-def test_what_is_no_terminal_is_shown_no_progress(command: Command, log: Log) -> None:
+def test_progress_is_shown_only_on_a_terminal(command: Command, log: Log) -> None:
     fill(log, 3)
     assert command.warning("compact", "t") == ""
     assert command.warning("retain", "t", "--max-size", "1B") == ""
@@ -123,7 +123,7 @@ def write(folder: Path) -> list[str]:
     return [str(folder), "old", "--table", str(table), "--consumers", str(consumers)]
 
 
-def test_importing(command: Command, tmp_path: Path) -> None:
+def test_import_copies_events_and_progress(command: Command, tmp_path: Path) -> None:
     arguments = write(tmp_path / "old")
     assert command("import", *arguments) == (
         "imported 3 events, 1 of them missing in 1 partition, and the progress of 1 group\n"
@@ -134,7 +134,9 @@ def test_importing(command: Command, tmp_path: Path) -> None:
         assert [each.sequence for each in log.read("old", group="g", follow=False)] == [2]
 
 
-def test_a_topic_with_other_events_is_refused(command: Command, log: Log, tmp_path: Path) -> None:
+def test_import_into_a_topic_with_events_is_refused(
+    command: Command, log: Log, tmp_path: Path
+) -> None:
     log.create_topic("old", partitions=1)
     log.append("old", value=b"mine")
     assert "name another topic" in command.refusal("import", *write(tmp_path / "old"))

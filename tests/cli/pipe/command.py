@@ -24,14 +24,14 @@ def pipe(*arguments: str, **env: str) -> Result:
 
 
 def printed(*arguments: str, **env: str) -> str:
-    """What a command that succeeds prints to stdout."""
+    """Run a command that succeeds; returns its stdout."""
     result = pipe(*arguments, **env)
     assert result.exit_code == 0, result.exception or result.output
     return result.stdout
 
 
 def refusal(*arguments: str, **env: str) -> str:
-    """What is said of a command that Chronoline refuses: in a line, and with exit code 1."""
+    """Run a command that Chronoline refuses with exit code 1; returns the error text."""
     result = pipe(*arguments, **env)
     assert isinstance(result.exception, ChronolineError), (result.exception, result.output)
     assert result.stdout == ""

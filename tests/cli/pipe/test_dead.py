@@ -69,7 +69,7 @@ def letter(number: int) -> NewMessage:
     return NewMessage(id=f"letter-{number}", due=DIED_MS, headers=headers)
 
 
-def test_letters_are_listed_with_why_and_whence(arguments: list[str]) -> None:
+def test_letters_are_listed_with_reason_and_origin(arguments: list[str]) -> None:
     assert printed(*arguments).splitlines() == [
         "2026-01-01T00:00:00.000Z  letter-0  a/topic/3/0",
         "    rejected: header chronosDeadline is missing",
@@ -85,7 +85,7 @@ def test_letters_as_json(arguments: list[str]) -> None:
     assert (first, last) == (FIRST, LAST)
 
 
-def test_the_oldest_are_shown_first_and_that_there_are_more(arguments: list[str]) -> None:
+def test_limit_shows_the_oldest_letters(arguments: list[str]) -> None:
     answer = pipe(*arguments, "--limit=1", "--json")
     assert json.loads(answer.stdout) == [FIRST]
     assert answer.stderr == "There are more than 1: --limit shows more.\n"
@@ -93,7 +93,7 @@ def test_the_oldest_are_shown_first_and_that_there_are_more(arguments: list[str]
     assert pipe(*arguments, "--limit=0").exit_code == 2
 
 
-def test_where_there_is_nothing_it_is_said(tmp_path: Path) -> None:
+def test_missing_letters_are_reported(tmp_path: Path) -> None:
     url = store_url(tmp_path)
     with open_store(url) as store:
         store.create_topic("p", now_ms=DIED_MS)
@@ -107,9 +107,7 @@ def test_where_there_is_nothing_it_is_said(tmp_path: Path) -> None:
     assert printed(*arguments, **whole) == f"{none} They are moved to the topic 'd'.\n"
 
 
-def test_of_what_never_ran_nothing_is_shown_and_nothing_made(
-    arguments: list[str], tmp_path: Path
-) -> None:
+def test_unknown_pipe_is_refused_and_creates_nothing(arguments: list[str], tmp_path: Path) -> None:
     assert "no pipe named 'q' has ever run" in refusal(*arguments, "--name=q")
     nowhere = tmp_path / "nowhere"
     assert "there is no store" in refusal(*arguments, f"--store={store_url(nowhere)}")

@@ -20,7 +20,7 @@ def settings(*given: str, **flags: str) -> PipeSettings:
     return load(None, list(given), **{"name": "p", "input": "in@log", "output": "out@log", **flags})
 
 
-def test_what_is_set_one_by_one_goes_into_the_place_that_a_flag_names() -> None:
+def test_set_adds_to_the_table_of_a_flag() -> None:
     found = settings(
         "input.topic=other",
         "input.kafka.client.id=me",
@@ -32,21 +32,21 @@ def test_what_is_set_one_by_one_goes_into_the_place_that_a_flag_names() -> None:
     assert found.input.properties == {"client.id": "me", "linger.ms": "5"}
 
 
-def test_a_property_may_begin_as_another_is_named() -> None:
+def test_property_may_be_a_prefix_of_another() -> None:
     found = settings(
         "spark.conf.spark.speculation=false", "spark.conf.spark.speculation.interval=1s"
     )
     assert found.spark.conf == {"spark.speculation": "false", "spark.speculation.interval": "1s"}
 
 
-def test_a_flag_wins_over_what_is_set() -> None:
+def test_flag_wins_over_set() -> None:
     assert settings("name=q").name == "p"
 
 
 @pytest.mark.parametrize(
     "given", [["input=x"], ["input.topic=y", "input=x"], ["input=x", "input.y=z"]]
 )
-def test_text_in_the_place_of_a_table_is_refused(given: list[str]) -> None:
+def test_text_instead_of_a_table_is_refused(given: list[str]) -> None:
     with pytest.raises(InvalidInput) as refused:
         settings(*given)
     assert str(refused.value) == (
@@ -55,6 +55,6 @@ def test_text_in_the_place_of_a_table_is_refused(given: list[str]) -> None:
 
 
 @pytest.mark.parametrize("given", ["hold_ms", "=1"])
-def test_a_setting_has_a_name_and_a_value(given: str) -> None:
+def test_set_needs_a_name_and_a_value(given: str) -> None:
     with pytest.raises(InvalidInput, match="--set takes NAME=VALUE, not"):
         settings(given)

@@ -81,7 +81,7 @@ def arguments(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def usual() -> Iterator[list[int]]:
-    """The signals that reach whoever handled SIGTERM before."""
+    """The signals that reach the earlier handler of SIGTERM."""
     reached: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: reached.append(number))
     yield reached
@@ -95,7 +95,7 @@ def raising(number: int) -> Callable[[], None]:
 # Before Spark
 
 
-def test_what_is_wrong_is_said_before_spark_starts(
+def test_problems_are_reported_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: type[FakePipe]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -107,7 +107,7 @@ def test_what_is_wrong_is_said_before_spark_starts(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_output_that_is_away_is_waited_for(
+def test_run_waits_for_an_unreachable_output(
     arguments: list[str],
     monkeypatch: pytest.MonkeyPatch,
     fake: type[FakePipe],
@@ -126,7 +126,7 @@ def test_an_output_that_is_away_is_waited_for(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_at_whatever_moment_it_comes(
+def test_signal_ends_a_running_pipe(
     arguments: list[str], fake: type[FakePipe], number: int
 ) -> None:
     fake.watched = raising(number)
@@ -135,7 +135,7 @@ def test_a_signal_ends_it_at_whatever_moment_it_comes(
     assert "ending: what is due is fired" in answer.stderr
 
 
-def test_a_signal_during_the_start_ends_it_after_the_start(
+def test_signal_during_the_start_ends_the_pipe_afterwards(
     arguments: list[str], fake: type[FakePipe]
 ) -> None:
     fake.starting = raising(signal.SIGINT)
@@ -145,9 +145,7 @@ def test_a_signal_during_the_start_ends_it_after_the_start(
     assert "running as node a-node" in answer.stderr
 
 
-def test_an_interrupt_by_spark_itself_shows_no_trace(
-    arguments: list[str], fake: type[FakePipe]
-) -> None:
+def test_interrupt_by_spark_shows_no_traceback(arguments: list[str], fake: type[FakePipe]) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -155,7 +153,7 @@ def test_an_interrupt_by_spark_itself_shows_no_trace(
     assert refusal(*arguments) == "ended while starting"
 
 
-def test_a_second_signal_ends_the_process_while_it_stops(
+def test_second_signal_ends_a_stopping_process(
     arguments: list[str], fake: type[FakePipe], usual: list[int]
 ) -> None:
     fake.watched = raising(signal.SIGINT)
@@ -164,14 +162,14 @@ def test_a_second_signal_ends_the_process_while_it_stops(
     assert usual == [signal.SIGTERM]
 
 
-def test_a_second_ctrl_c_is_no_exception() -> None:
+def test_second_ctrl_c_raises_no_exception() -> None:
     with _asking(_Told()):
         signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
-def test_a_second_signal_counts_also_if_spark_has_put_the_handler_back(usual: list[int]) -> None:
+def test_second_signal_counts_after_spark_restores_the_handler(usual: list[int]) -> None:
     told = _Told()
     with _asking(told):
         ours = signal.getsignal(signal.SIGTERM)
@@ -182,7 +180,7 @@ def test_a_second_signal_counts_also_if_spark_has_put_the_handler_back(usual: li
     assert usual == [signal.SIGTERM]
 
 
-def test_a_signal_wakes_the_main_thread(usual: list[int]) -> None:
+def test_signal_wakes_the_main_thread(usual: list[int]) -> None:
     told = _Told()
     main = threading.main_thread().ident
     assert main is not None
@@ -196,7 +194,7 @@ def test_a_signal_wakes_the_main_thread(usual: list[int]) -> None:
     assert usual == []
 
 
-def test_a_pipe_that_is_stopped_in_the_store_or_fails_ends(
+def test_stopped_or_failed_pipe_ends(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, fake: type[FakePipe]
 ) -> None:
     def stopped(self: _Watched) -> bool:
@@ -208,7 +206,7 @@ def test_a_pipe_that_is_stopped_in_the_store_or_fails_ends(
         assert refusal(*arguments) == "Spark has died; start the pipe again"
 
 
-def test_a_trace_of_ctrl_c_is_no_news() -> None:
+def test_traceback_of_ctrl_c_is_not_logged() -> None:
     def record(error: BaseException | None) -> logging.LogRecord:
         info = None if error is None else (type(error), error, None)
         return logging.LogRecord("root", logging.ERROR, "", 1, "x", None, info)
@@ -221,9 +219,7 @@ def test_a_trace_of_ctrl_c_is_no_news() -> None:
 # Checking
 
 
-def test_what_is_not_there_is_not_there_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = ["--name=p", "--input=in@mistyped", "--output=out@log"]
     answer = pipe("check", *arguments, JAVA_HOME=str(tmp_path))

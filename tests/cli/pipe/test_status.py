@@ -1,4 +1,4 @@
-"""`status`: what is known of a pipe, on any terminal, and nothing that was made up."""
+"""`status`: the known state of a pipe, on any terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def arguments(tmp_path: Path) -> list[str]:
     return ["status", "--name=p", f"--store={store_url(tmp_path)}", f"--input=in@{tmp_path}/log"]
 
 
-def test_at_80_columns_no_word_is_broken(arguments: list[str]) -> None:
+def test_status_fits_80_columns(arguments: list[str]) -> None:
     narrow = printed(*arguments, COLUMNS="80")
     assert max(len(line) for line in narrow.splitlines()) <= 80
     assert narrow.split() == printed(*arguments).split()
@@ -40,7 +40,7 @@ def test_at_80_columns_no_word_is_broken(arguments: list[str]) -> None:
         assert words in " ".join(narrow.split())
 
 
-def test_an_output_is_shown_if_it_was_given(arguments: list[str], tmp_path: Path) -> None:
+def test_given_output_is_shown(arguments: list[str], tmp_path: Path) -> None:
     assert printed(*arguments).splitlines()[0] == "p: in (log) → sqlite"
     half = {"CHRONOLINE_PIPE_OUTPUT__KAFKA__SASL_JAAS_CONFIG": "x"}
     assert printed(*arguments, **half).splitlines()[0] == "p: in (log) → sqlite"
@@ -48,12 +48,12 @@ def test_an_output_is_shown_if_it_was_given(arguments: list[str], tmp_path: Path
     assert given == "p: in (log) → sqlite → out (log)"
 
 
-def test_where_spark_runs_does_not_matter_to_it(arguments: list[str]) -> None:
+def test_status_ignores_the_spark_settings(arguments: list[str]) -> None:
     elsewhere = {"CHRONOLINE_PIPE_SPARK__MASTER": "spark://h:7077"}
     assert json.loads(printed(*arguments, "--json", **elsewhere))["fired"] == 2 * 1_234_567
 
 
-def test_a_pipe_without_processes_says_so(tmp_path: Path) -> None:
+def test_pipe_without_processes_says_so(tmp_path: Path) -> None:
     url = store_url(tmp_path)
     with open_store(url) as store:
         store.create_topic("p", now_ms=now_ms())
@@ -63,14 +63,16 @@ def test_a_pipe_without_processes_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "[mistyped]").exists()
 
 
-def test_a_pipe_that_never_ran_is_not_a_table_of_zeros(arguments: list[str]) -> None:
+def test_unknown_pipe_is_refused(arguments: list[str]) -> None:
     for more in ([], ["--json"]):
         answer = pipe(*arguments, "--name=q", *more)
         assert (answer.exit_code, answer.stdout) == (1, "")
         assert "no pipe named 'q' has ever run with the store sqlite:///" in str(answer.exception)
 
 
-def test_in_a_wrong_folder_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_in_a_wrong_folder_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     said = refusal("status", "--name=p", "--input=in@log")
     assert f"there is no store '{tmp_path}/chronoline-data/pipe.db'" in said

@@ -1,4 +1,4 @@
-"""`stop`: by name and store alone, and who lives is counted."""
+"""`stop`: needs the name and the store alone, and counts the living processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stopping(url: str) -> dict[str, bool]:
         return {each.name: each.stopping for each in pipe_members(store, topic)}
 
 
-def test_only_who_lives_is_counted(tmp_path: Path) -> None:
+def test_only_living_processes_are_counted(tmp_path: Path) -> None:
     url = store_url(tmp_path)
     for node, life_ms in (("a", MINUTE_MS), ("b", MINUTE_MS), ("dead", -1)):
         beat(url, node, life_ms)
@@ -44,14 +44,14 @@ def test_processes_of_an_older_version_are_asked_too(tmp_path: Path) -> None:
     assert stopping(url) == {"a": True, "older": True}
 
 
-def test_a_pipe_without_a_timeline_has_no_processes(tmp_path: Path) -> None:
+def test_pipe_without_a_timeline_has_no_processes(tmp_path: Path) -> None:
     url = store_url(tmp_path)
     with open_store(url):
         said = refusal("stop", "--name=p", f"--store={url}")
     assert said == f"no living process of the pipe 'p' is known to the store {url}"
 
 
-def test_if_nobody_lives_it_says_so_and_names_the_store(tmp_path: Path) -> None:
+def test_missing_processes_are_reported_with_the_store(tmp_path: Path) -> None:
     url = store_url(tmp_path)
     beat(url, "dead", -1)
     answer = pipe("stop", "--name=p", f"--store={url}")
@@ -66,7 +66,9 @@ def test_if_nobody_lives_it_says_so_and_names_the_store(tmp_path: Path) -> None:
     )
 
 
-def test_in_a_wrong_folder_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_in_a_wrong_folder_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     said = refusal("stop", "--name=p")
     assert f"there is no store '{tmp_path}/chronoline-data/pipe.db'" in said
@@ -81,7 +83,7 @@ def test_in_a_wrong_folder_nothing_is_made(tmp_path: Path, monkeypatch: pytest.M
         {"INPUT": "not a table", "OUTPUT__TOPC": "x", "SPARK": "x", "DEAD_LETTERS__LOG": "x"},
     ],
 )
-def test_what_it_does_not_look_at_may_be_anything(tmp_path: Path, env: dict[str, str]) -> None:
+def test_stop_ignores_unrelated_settings(tmp_path: Path, env: dict[str, str]) -> None:
     url = store_url(tmp_path)
     beat(url, "a")
     variables = {f"CHRONOLINE_PIPE_{name}": value for name, value in env.items()}

@@ -1,4 +1,4 @@
-"""Reading bodies takes as much memory as an answer may have, however many are asked for."""
+"""Reading bodies takes no more memory than one answer, for any number of ids."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOW_MS = 1_800_000_000_000
 
 
 class Counting:
-    """A store that remembers who read how many bodies in one call."""
+    """A store that records the producer group and the number of bodies of each call."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -76,7 +76,7 @@ def _make(store: Any, largest_bytes: int, body_bytes: int, count: int) -> tuple[
     [(16, 4), (32, 2), (0, 100)],
     ids=["4 fit", "2 fit", "all are empty"],
 )
-def test_no_more_are_read_at_once_than_fit_into_an_answer(
+def test_bodies_read_at_once_fit_into_an_answer(
     tmp_path: Path, largest_kib: int, at_once: int
 ) -> None:
     async def play() -> None:
@@ -95,7 +95,7 @@ def test_no_more_are_read_at_once_than_fit_into_an_answer(
     asyncio.run(play())
 
 
-def test_only_so_many_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_body_readers_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answering, "_READERS", 1)
 
     async def play() -> None:

@@ -29,7 +29,7 @@ async def is_done(client: AsyncClient, topic: str) -> bool:
 
 
 def called(node: Running, outcome: str) -> float:
-    """How many calls of the topic t ended so."""
+    """The number of calls of the topic t with this outcome."""
     families = {family.name: family for family in node.node.metrics.collect()}
     return sum(
         each.value
@@ -38,7 +38,7 @@ def called(node: Running, outcome: str) -> float:
     )
 
 
-def test_what_is_due_is_posted_and_2xx_acks(tmp_path: Path) -> None:
+def test_due_message_is_posted_and_2xx_acks(tmp_path: Path) -> None:
     async def scene() -> None:
         async with (
             receiving(answers(204)) as receiver,
@@ -90,7 +90,7 @@ def test_calls_are_signed(tmp_path: Path) -> None:
     ("first", "outcome"),
     [(500, "answered_badly"), (404, "answered_badly"), (302, "redirected"), (307, "redirected")],
 )
-def test_other_answers_are_tried_again(tmp_path: Path, first: int, outcome: str) -> None:
+def test_other_statuses_are_retried(tmp_path: Path, first: int, outcome: str) -> None:
     async def scene() -> None:
         async with (
             receiving(answers(first, first, 200)) as receiver,
@@ -109,7 +109,7 @@ def test_other_answers_are_tried_again(tmp_path: Path, first: int, outcome: str)
     run_scene(scene)
 
 
-def test_a_closed_port_is_tried_again_until_somebody_listens(tmp_path: Path) -> None:
+def test_closed_port_is_retried_until_it_opens(tmp_path: Path) -> None:
     async def scene() -> None:
         async with receiving() as closed:
             pass
@@ -131,7 +131,7 @@ def test_a_closed_port_is_tried_again_until_somebody_listens(tmp_path: Path) -> 
 
 
 async def _silence(_: web.BaseRequest) -> web.StreamResponse:
-    await asyncio.Event().wait()  # for ever: whoever waits for it gives up
+    await asyncio.Event().wait()  # for ever: the caller times out
     raise AssertionError("unreachable")
 
 
@@ -140,10 +140,10 @@ async def _endless_body(request: web.BaseRequest) -> web.StreamResponse:
     await response.prepare(request)
     while True:
         await response.write(b"x" * 1_000)
-        await asyncio.sleep(0.01)  # so that it goes on and on
+        await asyncio.sleep(0.01)  # the server never ends its answer
 
 
-def test_an_answer_that_does_not_come_is_tried_again(tmp_path: Path) -> None:
+def test_missing_answer_is_retried(tmp_path: Path) -> None:
     async def scene() -> None:
         async with (
             receiving(_silence) as receiver,
@@ -171,7 +171,7 @@ async def _endless_head() -> AsyncIterator[int]:
             while not writer.is_closing():
                 writer.write(b"X-More: of it\r\n")
                 await writer.drain()
-                await asyncio.sleep(0.01)  # so that it goes on and on
+                await asyncio.sleep(0.01)  # the server never ends its answer
         finally:
             writer.close()
             await writer.wait_closed()
@@ -189,7 +189,7 @@ async def _endless_head() -> AsyncIterator[int]:
         await asyncio.gather(*dripping, return_exceptions=True)
 
 
-def test_a_head_that_never_ends_is_tried_again(tmp_path: Path) -> None:
+def test_endless_response_head_is_retried(tmp_path: Path) -> None:
     async def scene() -> None:
         async with (
             _endless_head() as port,
@@ -206,7 +206,7 @@ def test_a_head_that_never_ends_is_tried_again(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_a_body_that_never_ends_counts_by_its_status(tmp_path: Path) -> None:
+def test_endless_response_body_counts_by_its_status(tmp_path: Path) -> None:
     async def scene() -> None:
         async with (
             receiving(_endless_body) as receiver,
@@ -230,7 +230,7 @@ def test_a_body_that_never_ends_counts_by_its_status(tmp_path: Path) -> None:
         (fine, (), "127.0.0.1 may not be called: allow its network"),
     ],
 )
-def test_after_max_attempts_it_is_a_dead_letter_that_says_why(
+def test_exhausted_attempts_bury_with_the_reason(
     tmp_path: Path, answer: Answering, allow: tuple[str, ...], words: str
 ) -> None:
     async def scene() -> None:
@@ -252,7 +252,7 @@ def test_after_max_attempts_it_is_a_dead_letter_that_says_why(
     run_scene(scene)
 
 
-def test_a_dead_letter_that_is_put_back_is_called_with_again(tmp_path: Path) -> None:
+def test_redriven_dead_letter_is_called_again(tmp_path: Path) -> None:
     async def scene() -> None:
         async with (
             receiving(answers(500, 200)) as receiver,
@@ -272,7 +272,7 @@ def test_a_dead_letter_that_is_put_back_is_called_with_again(tmp_path: Path) -> 
     run_scene(scene)
 
 
-def test_the_next_attempt_goes_to_the_next_address_of_the_name(tmp_path: Path) -> None:
+def test_next_attempt_uses_the_next_address(tmp_path: Path) -> None:
     async def broken(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=500)
 
@@ -283,7 +283,7 @@ def test_the_next_attempt_goes_to_the_next_address_of_the_name(tmp_path: Path) -
                 return ["127.0.0.2", "127.0.0.1"]
 
             async with calling() as calls:
-                calls.caller._lookup = look_up
+                calls.caller._lookup = look_up  # no name resolves to two loopback addresses
                 async with running(tmp_path, calls=calls) as node, node.client() as client:
                     url = f"http://receivers.example:{receiver.port}/"
                     await client.create_topic("t", TopicSettings(target=url))

@@ -1,4 +1,4 @@
-"""A cluster as `chronoline up --roles timers --nodes 3` starts it."""
+"""A cluster that `chronoline up --roles timers --nodes 3` starts."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SIZE = 3
 
 
 @dataclass(frozen=True)
-class Several:
-    """Its process, what it said, and the nodes that it started."""
+class ClusterProcess:
+    """The process of a local cluster, its banner, and its nodes."""
 
     process: subprocess.Popen[str]
     banner: str
     addresses: list[str]
-    # Writes the list of nodes, and can start more of them.
     nodes: TimerNodes
+    """Writes the list of nodes and starts more nodes."""
 
     def make(self, at: int = 0, interval_s: float = 3_600, uri: str = "http://127.0.0.1:9/") -> str:
-        """A timer; its id."""
+        """Create a timer; returns its id."""
         return make(self.addresses[at], interval_s=interval_s, uri=uri)
 
 
@@ -44,7 +44,7 @@ def make(address: str, *, interval_s: float, uri: str, **headers: str) -> str:
 
 
 @contextmanager
-def several(folder: Path, *given: str) -> Iterator[Several]:
+def cluster_process(folder: Path, *given: str) -> Iterator[ClusterProcess]:
     first = free_in_a_row(SIZE)
     addresses = [f"127.0.0.1:{first + index}" for index in range(SIZE)]
     options = ["--roles=timers", f"--nodes={SIZE}", f"--timers={addresses[0]}", "--data=here"]
@@ -56,14 +56,14 @@ def several(folder: Path, *given: str) -> Iterator[Several]:
             assert line, banner
             banner += line
         nodes.await_ready(*addresses)
-        yield Several(process, banner, addresses, nodes)
+        yield ClusterProcess(process, banner, addresses, nodes)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)
 
 
 def free_in_a_row(number: int) -> int:
-    """The first of so many ports in a row that nobody listens at."""
+    """Return the first of `number` consecutive free ports."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as found:
             first: int = found.getsockname()[1]

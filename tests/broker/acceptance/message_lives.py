@@ -1,4 +1,4 @@
-"""What becomes of messages in the hands of consumers, and what must never become of them."""
+"""The lives of messages: the work of consumers on them, and the invariants that must hold."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ _FATES: dict[Fate, int] = {
 }
 _MOST_FATES = 3
 NOT_DONE = (Refused, OutcomeUnknown)
-"""A lease that ended while nobody answered leaves it open: an earlier attempt may have been under way."""
+"""A change after the end of its lease is refused, or unknown when an earlier attempt had no answer."""
 
 
 @dataclass(slots=True)
 class Grip:
-    """One delivery: who had it, and from when until when, in made-up time."""
+    """One delivery: its consumer, its begin and its end in simulated time."""
 
     consumer: str
     version: int
     due_ms: int
     from_ms: int
     to_ms: int
-    """The end of its lease, or when its consumer let go of it."""
+    """The end of the lease, or the moment when the consumer settled it."""
 
 
 @dataclass(slots=True)
 class Life:
-    """One message, as the test knows it."""
+    """One message and its expected state."""
 
     id: str
     dues_ms: set[int]
-    """When it may be due; several while nobody knows whether it was moved."""
+    """The possible dues; several while the outcome of a change is unknown."""
     by_ms: int
-    """From then on somebody should have it."""
+    """The latest moment of its next delivery."""
     chance: random.Random
-    """Its own, so that what it meets does not depend on what becomes of others."""
+    """Random numbers of this message alone, so other messages do not influence it."""
     fates: list[Fate] = field(default_factory=list)
-    """What consumers do with it, one after the other; then it is acked."""
+    """The next actions of its consumers, in order; after the last one it is acked."""
     grips: list[Grip] = field(default_factory=list)
     acks: int = 0
     cancelled: bool = False
@@ -71,21 +71,21 @@ class Life:
 
 
 class Lives:
-    """All messages of a test, and those who work on them."""
+    """All messages of a test, and the tasks that work on them."""
 
     def __init__(self, clock: ManualClock, seed: int, end_ms: int) -> None:
-        """What is put off is put off to before `end_ms`, or a little later than that."""
+        """`end_ms` bounds the new dues of retries and releases, except those just before it."""
         self._clock = clock
         self._seed = seed
         self._end_ms = end_ms
         self.lives: dict[str, Life] = {}
         self.done: Counter[str] = Counter()
-        """What was done how often."""
+        """The number of actions by kind."""
         self.wrong: list[str] = []
-        """What was seen that must not be."""
+        """The violations found so far."""
         self.news = asyncio.Event()
-        """Set whenever something happens."""
-        self._working: dict[asyncio.Task[None], int] = {}  # when each goes on
+        """Set at each event."""
+        self._working: dict[asyncio.Task[None], int] = {}  # by task, the moment when it continues
         self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
 
     def add(self, message_id: str, due_ms: int) -> None:
@@ -104,25 +104,25 @@ class Lives:
 
     @property
     def next_ms(self) -> int | None:
-        """When something has to happen next: a delivery, or somebody goes on. None if all is over."""
+        """The moment of the next delivery or action; None when no message is left."""
         moments = [*self._working.values(), *(each.by_ms for each in self.unfinished)]
         return min(moments, default=None)
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing has to happen before the clock is turned."""
+        """Whether nothing is expected before the clock advances."""
         return self.next_ms is None or self.next_ms > self._clock.now_ms()
 
     def wake(self) -> None:
-        """The clock was turned."""
+        """Wake the tasks whose moment has come, after the clock advanced."""
         while self._sleepers and self._sleepers[0][0] <= self._clock.now_ms():
             *_, sleeper = heapq.heappop(self._sleepers)
             sleeper.set_result(None)
 
-    # Those who work
+    # Consumers
 
     def handed(self, lease: AsyncLease) -> None:
-        """A consumer got a message, and begins."""
+        """Begin the work on a message that a consumer received."""
         life = self.lives[lease.id]
         now_ms = self._clock.now_ms()
         grip = Grip(lease.consumer, lease.version, to_ms(lease.due), now_ms, to_ms(lease.until))
@@ -207,16 +207,16 @@ class Lives:
         life.dues_ms.add(due_ms)
         try:
             await (lease.retry(due=due) if how == "retry" else lease.release(due=due))
-        except NOT_DONE:  # the lease is over; or it was done, and not answered
+        except NOT_DONE:  # the lease has ended, or the change is stored without an answer
             self.done["refused"] += 1
             life.by_ms = max(life.by_ms, due_ms)
         else:
             self.moved(life, due_ms)
 
-    # What must hold
+    # Invariants
 
     def early(self) -> list[Life]:
-        """Handed over before their due."""
+        """Messages delivered before their due."""
         return [
             each
             for each in self.lives.values()
@@ -224,7 +224,7 @@ class Lives:
         ]
 
     def overlapping(self) -> list[Life]:
-        """In two hands at a time, or under versions that do not grow."""
+        """Messages with overlapping deliveries, or with versions that do not increase."""
         return [
             each
             for each in self.lives.values()
@@ -235,5 +235,5 @@ class Lives:
         ]
 
     def not_once(self) -> list[Life]:
-        """Neither acked once nor cancelled; or both."""
+        """Messages that were not either acked exactly once or cancelled."""
         return [each for each in self.lives.values() if each.acks != (0 if each.cancelled else 1)]

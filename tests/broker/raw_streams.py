@@ -1,4 +1,4 @@
-"""Streams without the SDK, frame by frame: for clients that do what the SDK would not."""
+"""gRPC streams frame by frame, for clients that behave as the SDK never does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: dict[str, tuple[Any, Any]] = {
 
 
 class RawStream:
-    """One stream. What comes is read when it is asked for, and not before."""
+    """One stream. Replies are read only on request."""
 
     def __init__(self, call: Any, frame_type: Any) -> None:
         self.call = call
@@ -30,7 +30,7 @@ class RawStream:
         await self.call.write(self._frame_type(**fields))
 
     async def hear(self) -> Any:
-        """The next reply, whatever travelled with it."""
+        """Return the next reply, also one from the `more` of a frame."""
         if not self._came:
             frame = await self.call.read()
             assert frame is not aio.EOF, "the stream ended"
@@ -38,7 +38,7 @@ class RawStream:
         return self._came.popleft()
 
     async def hears(self, what: str) -> Any:
-        """The next reply of this kind."""
+        """Skip to the next reply of this kind and return it."""
         async with asyncio.timeout(20):
             while True:
                 reply = await self.hear()
@@ -47,7 +47,7 @@ class RawStream:
 
 
 class RawConsumer(RawStream):
-    """With what consumers say."""
+    """A stream with the frames of a consumer."""
 
     async def subscribe(
         self, topic_uid: int, credit: int, *, unanswered: int = 0, **holding: int
@@ -58,7 +58,7 @@ class RawConsumer(RawStream):
         await self.say(subscribe=asked, seq=1)
 
     async def unreserve(self, topic_uid: int, **versions: int) -> list[str]:
-        """What each was refused with."""
+        """Unreserve leases; returns the refusal of each, empty when it is done."""
         moves = [pb.LeaseMove(id=id, version=version) for id, version in versions.items()]
         kind = pb.MoveBatch.KIND_UNRESERVE
         await self.say(move=pb.MoveBatch(topic_uid=topic_uid, kind=kind, moves=moves), seq=2)
@@ -75,12 +75,12 @@ async def raw_consumer(address: str, name: str, instance: str) -> AsyncIterator[
 async def raw_stream(
     address: str, kind: str, name: str, instance: str = ""
 ) -> AsyncIterator[RawStream]:
-    """A stream `Produce` or `Consume` that has said hello."""
+    """Open a `Produce` or `Consume` stream and send its hello."""
     frame_type, reply_type = _KINDS[kind]
     options = [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
-        ("grpc.http2.bdp_probe", 0),  # not much is on its way that was not asked for
+        ("grpc.http2.bdp_probe", 0),  # keeps the receive window small, so little is buffered unread
     ]
     async with aio.insecure_channel(address, options) as channel:
         call: Any = channel.stream_stream(

@@ -13,13 +13,13 @@ from chronoline.client.messages import ToSend
 from chronoline.core.topic import TopicSettings
 from tests.broker.acceptance.brokers import broker_process
 from tests.broker.targets.receivers import receiving
-from tests.broker.targets.test_calling import is_done
+from tests.broker.targets.test_calls import is_done
 from tests.waiting import run_scene, until
 
 _MESSAGES = 300
 
 
-def test_a_node_calls_by_its_settings(tmp_path: Path) -> None:
+def test_node_calls_by_its_settings(tmp_path: Path) -> None:
     settings = ["callbacks.allow=10.0.0.0/8", "callbacks.first_wait_ms=1"]
 
     async def scene() -> None:
@@ -42,7 +42,7 @@ def test_a_node_calls_by_its_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_killed_node_loses_nothing(tmp_path: Path) -> None:
+def test_killed_node_loses_no_message(tmp_path: Path) -> None:
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
         await asyncio.sleep(0.02)  # so that some are under way when it dies
         return web.Response()
@@ -67,7 +67,7 @@ def test_a_killed_node_loses_nothing(tmp_path: Path) -> None:
         for call in receiver.calls:
             attempts[call.id].append(call.attempts)
         assert all(attempts.values())
-        # Whoever is called with again can be told: by its id, and by the attempts before it.
+        # A receiver recognizes a repeated call by its id and its attempts.
         assert all(each == sorted(set(each)) for each in attempts.values())
 
     asyncio.run(scene())  # leases have to lapse: each wait has its own patience

@@ -1,4 +1,4 @@
-"""A consumer that has finished, and whose words do not reach the broker."""
+"""A consumer whose ack and extend do not reach the broker."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import Refused
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
-from tests.broker.cut_off import Way, way_to
 from tests.broker.nodes import running
+from tests.broker.tcp_proxy import TcpProxy, tcp_proxy
 from tests.waiting import until
 
 _OVER = (Refusal.LAPSED, Refusal.NOT_HOLDER, Refusal.STALE)
@@ -24,25 +24,25 @@ _OVER = (Refusal.LAPSED, Refusal.NOT_HOLDER, Refusal.STALE)
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """A consumer holds two messages, and its way to the broker is cut."""
+    """A consumer holds two messages, and its connection to the broker is cut."""
 
-    way: Way
+    way: TcpProxy
     near: AsyncClient
-    """One that reaches the broker all the time."""
+    """A client with a working connection."""
     acking: asyncio.Task[None]
     extending: asyncio.Task[None]
     held: dict[str, AsyncLease]
-    """The one that is acked, and the one that is extended; as they were handed over."""
+    """The lease to ack and the lease to extend, by id."""
     versions: dict[str, int]
 
 
 @asynccontextmanager
 async def _cut_off(folder: Path, *, lease_s: float) -> AsyncIterator[_Scene]:
-    """It has finished one message and goes on with another; it says so, and nobody hears it."""
+    """The consumer acks one message and extends another while the connection is cut."""
     async with (
         running(folder) as broker,
         broker.client() as near,
-        way_to(broker.address) as way,
+        tcp_proxy(broker.address) as way,
         AsyncClient(way.address) as far,
     ):
         await near.create_topic("jobs", TopicSettings(window_ms=100))
@@ -53,18 +53,18 @@ async def _cut_off(folder: Path, *, lease_s: float) -> AsyncIterator[_Scene]:
         way.cut()
         acking = asyncio.ensure_future(held["acked"].ack())
         extending = asyncio.ensure_future(held["extended"].extend(600))
-        await until(lambda: way.turned_away > 0)  # it tries, in vain
+        await until(lambda: way.turned_away > 0)  # the client tries to connect
         yield _Scene(way, near, acking, extending, held, versions)
 
 
-def test_an_ack_and_an_extend_that_reach_the_broker_late_and_within_the_lease(
+def test_late_ack_and_extend_within_the_lease_are_done(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
         async with _cut_off(tmp_path, lease_s=60) as scene:
             assert (await scene.near.count("jobs")).processing == 2
             scene.way.heal()
-            await asyncio.gather(scene.acking, scene.extending)  # they were asked again
+            await asyncio.gather(scene.acking, scene.extending)  # the SDK repeats both
             extended = scene.held["extended"]
             assert not extended.is_lost
             assert extended.version > scene.versions["extended"]
@@ -75,7 +75,7 @@ def test_an_ack_and_an_extend_that_reach_the_broker_late_and_within_the_lease(
     asyncio.run(play())
 
 
-def test_an_ack_and_an_extend_that_do_not_reach_the_broker_within_the_lease(
+def test_ack_and_extend_after_the_lease_are_refused(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:

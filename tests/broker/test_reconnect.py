@@ -1,4 +1,4 @@
-"""A consumer that connects anew: what it is given back, and whether it is let in."""
+"""A consumer that reconnects: its leases, and whether it is accepted."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.broker.nodes import running
-from tests.broker.raw import raw_consumer
+from tests.broker.raw_streams import raw_consumer
 
 
 @pytest.mark.parametrize("changed", [False, True], ids=["unchanged", "changed by another"])
-def test_what_it_holds_is_kept_unless_it_was_in_other_hands(tmp_path: Path, changed: bool) -> None:
+def test_reconnected_consumer_keeps_its_unchanged_leases(tmp_path: Path, changed: bool) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs")
@@ -20,7 +20,9 @@ def test_what_it_holds_is_kept_unless_it_was_in_other_hands(tmp_path: Path, chan
             async with raw_consumer(broker.address, "c", "1") as first:
                 await first.subscribe(topic.uid, 1)
                 (pushed,) = (await first.hears("push")).deliveries
-            version = pushed.version - changed  # as if it had taken it before another did
+            version = (
+                pushed.version - changed
+            )  # an older version, as if another consumer had leased it since
             async with raw_consumer(broker.address, "c", "1") as again:
                 await again.subscribe(topic.uid, 1, a=version)
                 kept = (await again.hears("subscribed")).kept
@@ -35,7 +37,7 @@ def test_what_it_holds_is_kept_unless_it_was_in_other_hands(tmp_path: Path, chan
     asyncio.run(play())
 
 
-def test_one_that_was_replaced_and_missed_it_is_told_when_it_connects_anew(tmp_path: Path) -> None:
+def test_replaced_consumer_is_refused_when_it_reconnects(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs")
@@ -49,7 +51,7 @@ def test_one_that_was_replaced_and_missed_it_is_told_when_it_connects_anew(tmp_p
                     assert (failure.code, failure.kind) == ("consumer_replaced", "refused")
                     await returned.subscribe(topic.uid, 1)
                     assert "hello" in (await returned.hears("failure")).message
-                await second.subscribe(topic.uid, 1)  # it has the name still
+                await second.subscribe(topic.uid, 1)  # it still owns the name
                 await client.send("jobs", b"work", id="a")
                 (came,) = (await second.hears("push")).deliveries
                 assert came.id == "a"
@@ -57,7 +59,7 @@ def test_one_that_was_replaced_and_missed_it_is_told_when_it_connects_anew(tmp_p
     asyncio.run(play())
 
 
-def test_one_that_connects_anew_under_its_instance_is_let_in(tmp_path: Path) -> None:
+def test_same_instance_may_reconnect(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker:
             for _ in range(3):
@@ -75,7 +77,7 @@ def test_one_that_connects_anew_under_its_instance_is_let_in(tmp_path: Path) -> 
     asyncio.run(play())
 
 
-def test_what_was_taken_and_not_begun_comes_again_as_it_was(tmp_path: Path) -> None:
+def test_unreserved_message_comes_back_unchanged(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             topic = await client.create_topic("jobs")

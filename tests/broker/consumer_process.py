@@ -1,6 +1,7 @@
-"""A consumer in a process of its own, which takes one message and acks it when it is told to.
+"""A consumer process that leases one message and acks it on request.
 
-`python -m tests.broker.holding ADDRESS CONSUMER LEASE_S` prints what it holds, and then what became of it.
+`python -m tests.broker.consumer_process ADDRESS CONSUMER LEASE_S` prints the id and the version
+of its message, and after a line on stdin the outcome of its ack.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass(slots=True)
-class Holder:
-    """The process."""
+class ConsumerProcess:
+    """A running consumer process."""
 
     process: subprocess.Popen[str]
     held: str = ""
@@ -33,7 +34,7 @@ class Holder:
         return (await asyncio.to_thread(self.process.stdout.readline)).strip()
 
     async def took(self) -> None:
-        """Waits until it holds a message."""
+        """Wait until the consumer has a message."""
         self.held, version = (await self._line()).split()
         self.version = int(version)
 
@@ -44,7 +45,7 @@ class Holder:
         self.process.send_signal(signal.SIGCONT)
 
     async def ack(self) -> str:
-        """What became of it, in a word: done, or the refusal, or the name of the error."""
+        """Ack the message; returns `done`, the refusal, or the name of the error."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -52,12 +53,21 @@ class Holder:
 
 
 @asynccontextmanager
-async def holding(address: str, consumer: str, lease_s: float) -> AsyncIterator[Holder]:
-    command = [sys.executable, "-m", "tests.broker.holding", address, consumer, str(lease_s)]
+async def consumer_process(
+    address: str, consumer: str, lease_s: float
+) -> AsyncIterator[ConsumerProcess]:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.broker.consumer_process",
+        address,
+        consumer,
+        str(lease_s),
+    ]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
         try:
-            yield Holder(process)
+            yield ConsumerProcess(process)
         finally:
             process.kill()
 

@@ -1,4 +1,4 @@
-"""A store that can be kept waiting, and nodes on it: for what happens while something is under way."""
+"""A store with one method that a test can block, and a node on that store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.delivery.stores import call_name
 _PATIENCE_S = 30
 
 
-class Gated:
-    """A store whose calls of one name wait while the gate is shut."""
+class GatedStore:
+    """A store in which calls of one method wait while the gate is shut."""
 
     def __init__(self, store: Any, method: str) -> None:
         self._store = store
@@ -45,10 +45,10 @@ class Gated:
 @asynccontextmanager
 async def running_gated(
     folder: Path, method: str, **given: Any
-) -> AsyncIterator[tuple[Running, Gated]]:
-    """A node on a SQLite file in a folder, whose store has a gate before one method or operation."""
+) -> AsyncIterator[tuple[Running, GatedStore]]:
+    """A node on a SQLite file in a folder; one method of its store has a gate."""
     with open_store(f"sqlite:///{folder / 'timeline.db'}") as store:
-        gated: Any = Gated(store, method)
+        gated: Any = GatedStore(store, method)
         node = BrokerService(gated, **given)
         await node.start("127.0.0.1", 0)
         try:

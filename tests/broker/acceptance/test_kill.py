@@ -1,4 +1,4 @@
-"""Brokers and consumers that die or freeze while they work: nothing is lost, nothing is leased twice."""
+"""Brokers and consumers die or freeze while they work: nothing is lost, nothing is leased twice."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.waiting import until
 _MESSAGES = 4_000
 _KILLS = 4
 _TOGETHER = 500
-"""So many fall due at one instant before each kill."""
+"""The number of messages that fall due at one instant before each kill."""
 _LEASE_S = 3.0
 
 
 async def _consumer_process(address: str) -> asyncio.subprocess.Process:
-    """Prints the id of the message that it gets; at a line it acks it, and prints what came of it."""
+    """Prints the id of its message; after a line on stdin it acks the message and prints the outcome."""
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.broker.acceptance.one_consumer", address),
         stdin=asyncio.subprocess.PIPE,
@@ -61,12 +61,12 @@ async def _send(client: AsyncClient, ids: Sequence[str], span_s: float) -> set[s
 
 
 async def _handed(history: History, ids: Sequence[str], count: int) -> None:
-    """Waits until so many of these were handed over."""
+    """Wait until `count` of these messages are delivered."""
     await until(lambda: sum(each in history.seen for each in ids) >= count)
 
 
 @pytest.mark.timeout(180)
-def test_a_broker_that_is_killed_loses_nothing_and_leases_nothing_twice(
+def test_killed_broker_loses_nothing_and_leases_once(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
@@ -105,7 +105,7 @@ def test_a_broker_that_is_killed_loses_nothing_and_leases_nothing_twice(
     asyncio.run(play())
 
 
-def test_a_consumer_that_was_frozen_past_its_lease_is_refused(tmp_path: Path) -> None:
+def test_consumer_frozen_past_its_lease_is_refused(tmp_path: Path) -> None:
     async def play() -> None:
         quick = ("limits.ping_interval_ms=100", "limits.ping_timeout_ms=1000")
         async with (
@@ -134,7 +134,7 @@ def test_a_consumer_that_was_frozen_past_its_lease_is_refused(tmp_path: Path) ->
     asyncio.run(play())
 
 
-def test_a_consumer_whose_hands_are_full_leaves_its_share_to_others(tmp_path: Path) -> None:
+def test_full_consumer_leaves_its_share_to_others(tmp_path: Path) -> None:
     async def play() -> None:
         async with broker_process(tmp_path) as broker, AsyncClient(broker.address) as client:
             await client.create_topic("work", TopicSettings(window_ms=100))
@@ -156,7 +156,7 @@ def test_a_consumer_whose_hands_are_full_leaves_its_share_to_others(tmp_path: Pa
     asyncio.run(play())
 
 
-def test_a_consumer_that_returns_gets_its_live_leases_under_new_versions(tmp_path: Path) -> None:
+def test_returning_consumer_gets_its_leases_under_new_versions(tmp_path: Path) -> None:
     async def play() -> None:
         async with broker_process(tmp_path) as broker:
             twin = AsyncClient(broker.address)
@@ -176,7 +176,7 @@ def test_a_consumer_that_returns_gets_its_live_leases_under_new_versions(tmp_pat
     asyncio.run(play())
 
 
-def test_a_broker_that_is_told_to_stop_answers_what_is_under_way_and_exits_with_0(
+def test_sigterm_answers_pending_requests_and_exits_with_0(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:

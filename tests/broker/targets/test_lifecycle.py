@@ -1,4 +1,4 @@
-"""Topics come and go, nodes stop and start, stores are away: no message is lost, nor called with twice."""
+"""Topics, nodes and stores come and go: no message is lost or called twice."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.broker.http.served import serving
 from tests.broker.http.test_admin_routes import Away
 from tests.broker.nodes import running
 from tests.broker.targets.receivers import Hanging, calling, receiving
-from tests.broker.targets.test_calling import is_done
+from tests.broker.targets.test_calls import is_done
 from tests.waiting import run_scene, until
 
 
 class _Hurried(Calls):
-    """A stop waits for nobody."""
+    """A stop that does not wait for calls."""
 
     @property
     def stop_ms(self) -> int:
@@ -38,7 +38,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def test_what_is_overdue_is_served_when_a_node_starts(tmp_path: Path) -> None:
+def test_overdue_messages_are_called_at_start(tmp_path: Path) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
             with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
@@ -57,7 +57,7 @@ def test_what_is_overdue_is_served_when_a_node_starts(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_topics_are_served_as_they_are_made_and_no_longer_when_they_are_dropped(
+def test_created_topics_are_called_and_dropped_ones_not(
     tmp_path: Path,
 ) -> None:
     async def scene() -> None:
@@ -90,7 +90,7 @@ async def _is_made_anew(client: AsyncClient, settings: TopicSettings) -> bool:
     return True
 
 
-def test_a_topic_that_somebody_else_made_is_found_and_missed(tmp_path: Path) -> None:
+def test_topics_of_another_node_are_noticed(tmp_path: Path) -> None:
     async def scene() -> None:
         async with (
             receiving() as receiver,
@@ -111,9 +111,7 @@ def test_a_topic_that_somebody_else_made_is_found_and_missed(tmp_path: Path) -> 
     run_scene(scene)
 
 
-def test_a_drop_while_a_call_is_under_way_harms_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_drop_during_a_call_is_harmless(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         hanging = Hanging("/hangs")
         async with (
@@ -138,7 +136,7 @@ def test_a_drop_while_a_call_is_under_way_harms_nobody(
     assert "could not be served" not in caplog.text
 
 
-def test_a_stop_gives_back_what_is_not_answered(tmp_path: Path) -> None:
+def test_stop_returns_unanswered_messages(tmp_path: Path) -> None:
     """At once, and as it was: the next node need not wait until leases are over."""
 
     async def scene() -> None:
@@ -170,7 +168,7 @@ def test_a_stop_gives_back_what_is_not_answered(tmp_path: Path) -> None:
     run_scene(scene)
 
 
-def test_what_was_answered_while_the_store_was_away_is_acked_when_it_is_back(
+def test_call_answered_without_the_store_is_acked_later(
     tmp_path: Path,
 ) -> None:
     async def scene() -> None:
@@ -202,7 +200,7 @@ def test_what_was_answered_while_the_store_was_away_is_acked_when_it_is_back(
 
 
 class _Failing:
-    """A store that does not answer some questions."""
+    """A store that does not answer some queries."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -216,7 +214,7 @@ class _Failing:
         return getattr(self._store, name)
 
 
-def test_a_store_that_does_not_answer_when_a_node_begins_is_asked_again(tmp_path: Path) -> None:
+def test_store_away_at_start_is_asked_again(tmp_path: Path) -> None:
     async def scene() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             failing: Any = _Failing(store)
@@ -227,7 +225,7 @@ def test_a_store_that_does_not_answer_when_a_node_begins_is_asked_again(tmp_path
                 failing.failing = "list_topics"
                 async with serving(failing, calls=calls) as served, served.client() as client:
                     await until(lambda: "list_topics" in failing.failed)
-                    failing.failing = "live_groups"  # which is asked when somebody subscribes
+                    failing.failing = "live_groups"  # the query of a subscribe
                     await until(lambda: "live_groups" in failing.failed)
                     failing.failing = ""
                     await until(lambda: is_done(client, "t"))
@@ -241,7 +239,7 @@ def _counted(metrics: BrokerMetrics, name: str, topic: str) -> float:
     return sum(each.value for each in families[name].samples if each.labels["topic"] == topic)
 
 
-def test_several_nodes_share_a_topic_and_call_once_for_each_message(
+def test_several_nodes_call_once_for_each_message(
     postgres_server: PostgresServer,
 ) -> None:
     url = postgres_server.create_database("targets")

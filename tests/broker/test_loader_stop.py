@@ -1,4 +1,4 @@
-"""A node that stops waits for what is under way, and for nothing else."""
+"""A stopping node waits only for work under way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.broker.nodes import running
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["has left", "is there"])
-def test_a_loader_with_nothing_under_way_ends_at_once(
+def test_idle_loader_stops_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves: bool
 ) -> None:
     monkeypatch.setattr(loading, "_LAST_WORK_S", 3_600)

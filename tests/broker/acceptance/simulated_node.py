@@ -1,4 +1,4 @@
-"""A broker that lives in made-up time: its clock goes on when a test turns it, and only then."""
+"""A node in simulated time: its clock advances only when a test sets it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from chronoline.testing import ManualClock
 
 _TIMEOUT_S = 60
 _NO_BOUND_MS = 100 * 365 * 86_400_000
-"""Nobody minds that the machine's clock, and the store's, say something else."""
+"""A bound so large that the clocks of the machine and of the store do not matter."""
 
 
 class _Severed:
-    """Stands before a store. Once it is `cut`, nothing gets through: the process that asks is dead."""
+    """A store that fails every call once it is `cut`, as if its process had died."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -34,11 +34,11 @@ class _Severed:
         return getattr(self._store, name)
 
 
-class MadeUpBroker:
-    """A node that starts, stops and dies as often as one likes, at one address, on one store."""
+class SimulatedNode:
+    """A node that starts, stops and dies repeatedly, at one address and on one store."""
 
     def __init__(self, url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Clients of this process count by the same clock, as long as the patch lasts."""
+        """While the patch lasts, the clients of this process use the same clock."""
         self._url = url
         self.clock = clock
         self._port = 0
@@ -66,14 +66,14 @@ class MadeUpBroker:
         self._node, self._port = node, node.grpc.port
 
     async def stop(self) -> None:
-        """May be called twice."""
+        """Stop the node; does nothing when it is stopped."""
         node, self._node = self._node, None
         if node is not None:
             await node.stop()
         self._opened.close()
 
     async def die(self) -> None:
-        """Gives nothing back and answers nobody: as the store and the clients see it, it was killed."""
+        """Stop without returning leases or answering requests, like a killed process."""
         assert self._node is not None
         assert self._node.grpc is not None
         self._store.cut = True
@@ -81,7 +81,7 @@ class MadeUpBroker:
         await self.stop()
 
     def turn(self, to_ms: int) -> None:
-        """The clock to a moment. Whoever sleeps until then would do so in real time, and is woken."""
+        """Set the clock, and wake the loaders, which sleep in real time."""
         self.clock.set(max(to_ms, self.clock.now_ms()))
         if self._node is not None and self._node.parts is not None:
             loaders = self._node.parts.loaders

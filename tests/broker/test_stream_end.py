@@ -1,4 +1,4 @@
-"""How streams end: nothing is left behind, nothing more is leased, and the client hears of it."""
+"""The end of a stream: it leaves nothing behind, leases nothing more, and the client learns of it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from chronoline.broker.subscription import Subscription
 from chronoline.client.aio import ToSend
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
-from tests.broker.gated import running_gated
+from tests.broker.gated_store import running_gated
 from tests.broker.nodes import Running, running
-from tests.broker.raw import RawConsumer, RawStream, raw_consumer
+from tests.broker.raw_streams import RawConsumer, RawStream, raw_consumer
 from tests.waiting import until
 
 KIB = 1024
@@ -34,7 +34,7 @@ def _session(broker: Running, name: str) -> Session[Any, Any] | None:
 
 
 async def _rest(stream: RawStream) -> list[str]:
-    """What else comes, until the stream ends."""
+    """The kinds of the remaining replies until the stream ends."""
     kinds: list[str] = []
     async with asyncio.timeout(20):
         while (frame := await stream.call.read()) is not aio.EOF:
@@ -56,9 +56,9 @@ async def _frames(topic: Topic) -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_one_that_is_cancelled_twice_leaves_no_subscription(tmp_path: Path, turns: int) -> None:
+def test_stream_cancelled_twice_leaves_no_subscription(tmp_path: Path, turns: int) -> None:
     async def write(_: bytes) -> None:
-        """It reads everything."""
+        """A client that reads every frame."""
 
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
@@ -69,7 +69,7 @@ def test_one_that_is_cancelled_twice_leaves_no_subscription(tmp_path: Path, turn
             await until(lambda: [each.joined for each in broker.subscriptions] == [True])
             serving.cancel()
             for _ in range(turns):
-                await asyncio.sleep(0)  # it is ending, and not done with that
+                await asyncio.sleep(0)  # the first cancellation is still under way
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
             assert broker.subscriptions == []
@@ -77,9 +77,7 @@ def test_one_that_is_cancelled_twice_leaves_no_subscription(tmp_path: Path, turn
     asyncio.run(play())
 
 
-def test_what_can_not_be_put_any_more_is_not_leased(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_outbox_stops_new_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "_CLOGGED_BYTES", 256 * KIB)
 
     async def play() -> None:
@@ -93,6 +91,7 @@ def test_what_can_not_be_put_any_more_is_not_leased(
                 session = _session(broker, "deaf")
                 assert session is not None
                 await deaf.call.done_writing()
+                # The client does not read, so only the outbox shows that it is closed.
                 await until(lambda: session.outbox._closed)
                 assert broker.subscriptions == []
 
@@ -107,7 +106,7 @@ def _is_clogged(broker: Running) -> bool:
 # By another that has its name
 
 
-def test_one_that_is_replaced_while_it_subscribes_is_not_in_the_way(tmp_path: Path) -> None:
+def test_replaced_subscribe_does_not_block_its_successor(tmp_path: Path) -> None:
     async def play() -> None:
         async with (
             running_gated(tmp_path, "resume") as (broker, store),
@@ -148,7 +147,7 @@ def _other_than(before: Subscription, now: list[Subscription]) -> bool:
 # By the broker
 
 
-def test_while_the_broker_stops_nothing_more_is_leased_and_what_is_under_way_is_answered(
+def test_stopping_broker_answers_requests_and_leases_nothing(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
@@ -184,7 +183,7 @@ async def _ack(consumer: RawConsumer, topic: Topic, delivery: pb.Delivery) -> No
     await consumer.say(ack=pb.AckBatch(topic_uid=topic.uid, leases=[lease]), seq=7)
 
 
-def test_a_client_that_does_not_read_finds_the_end_when_it_does(
+def test_client_that_reads_late_finds_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "_CLOGGED_BYTES", 256 * KIB)
@@ -206,7 +205,7 @@ def test_a_client_that_does_not_read_finds_the_end_when_it_does(
     asyncio.run(play())
 
 
-def test_a_token_that_is_revoked_ends_its_streams_and_no_others(tmp_path: Path) -> None:
+def test_revoked_token_ends_only_its_streams(tmp_path: Path) -> None:
     async def play() -> None:
         tokens = Tokens(tmp_path / "tokens.json")
         keys = {name: tokens.create(name) for name in ("one", "other")}
@@ -233,7 +232,7 @@ def test_a_token_that_is_revoked_ends_its_streams_and_no_others(tmp_path: Path) 
     asyncio.run(play())
 
 
-def test_tokens_that_can_not_be_read_end_no_stream(tmp_path: Path) -> None:
+def test_unreadable_tokens_end_no_stream(tmp_path: Path) -> None:
     async def play() -> None:
         file = tmp_path / "tokens.json"
         tokens = Tokens(file)
@@ -247,6 +246,7 @@ def test_tokens_that_can_not_be_read_end_no_stream(tmp_path: Path) -> None:
             assert broker.node.grpc is not None
             (session,) = broker.node.grpc.sessions
             file.write_text("nonsense")
+            # Called directly: otherwise the test would wait for two periodic checks.
             broker.node.grpc._check_tokens()
             assert session._ending is None
             file.write_text("{}")
@@ -256,7 +256,7 @@ def test_tokens_that_can_not_be_read_end_no_stream(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_one_that_only_pings_and_never_says_hello_is_ended(tmp_path: Path) -> None:
+def test_stream_without_hello_is_ended(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(ping_timeout_ms=500)
         async with (

@@ -1,4 +1,4 @@
-"""A way to a broker that can be cut, and healed: for clients that are there, and do not reach it."""
+"""A TCP proxy in front of a broker, which a test can cut and heal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 _CHUNK_BYTES = 64 * 1024
 
 
-class Way:
-    """A port that leads to a broker's. While it is cut, whoever connects is turned away."""
+class TcpProxy:
+    """Forwards connections to a broker. While it is cut, it rejects new connections."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -18,11 +18,11 @@ class Way:
         self._is_cut = False
         self._open: set[asyncio.StreamWriter] = set()
         self.address = ""
-        """Where it begins."""
+        """The address that clients connect to."""
         self.turned_away = 0
 
     def cut(self) -> None:
-        """Nothing more gets through, in either direction."""
+        """Abort all connections and reject new ones."""
         self._is_cut = True
         for writer in self._open:
             writer.transport.abort()
@@ -44,7 +44,7 @@ class Way:
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(ConnectionError):  # it was cut, or one of them left
+    with suppress(ConnectionError):  # the proxy was cut, or one side closed
         while chunk := await reader.read(_CHUNK_BYTES):
             writer.write(chunk)
             await writer.drain()
@@ -52,8 +52,8 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 @asynccontextmanager
-async def way_to(address: str) -> AsyncIterator[Way]:
-    way = Way(address)
+async def tcp_proxy(address: str) -> AsyncIterator[TcpProxy]:
+    way = TcpProxy(address)
     server = await asyncio.start_server(way.accept, "127.0.0.1", 0)
     way.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:

@@ -20,7 +20,7 @@ from tests.broker.nodes import Running, running
 from tests.waiting import until
 
 
-def test_a_message_comes_at_its_due_and_not_before(tmp_path: Path) -> None:
+def test_message_arrives_at_its_due(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("reminders")
@@ -36,7 +36,7 @@ def test_a_message_comes_at_its_due_and_not_before(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_many_come_in_order_of_due_and_none_early(tmp_path: Path) -> None:
+def test_messages_arrive_in_order_of_due_and_never_early(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("many")
@@ -61,7 +61,7 @@ def test_many_come_in_order_of_due_and_none_early(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_rescheduled_message_does_not_come_at_its_old_time(tmp_path: Path) -> None:
+def test_rescheduled_message_does_not_arrive_at_its_old_due(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("moved")
@@ -82,7 +82,7 @@ def test_a_rescheduled_message_does_not_come_at_its_old_time(tmp_path: Path) -> 
     asyncio.run(play())
 
 
-def test_a_message_that_is_created_into_the_present_is_pushed_at_once(tmp_path: Path) -> None:
+def test_overdue_message_is_pushed_at_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("now")
@@ -101,7 +101,9 @@ def test_a_message_that_is_created_into_the_present_is_pushed_at_once(tmp_path: 
 def test_own_create_reaches_its_loader_without_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StoreWatch, "_pass_on", lambda *_: None)  # the store's watch says nothing
+    monkeypatch.setattr(
+        StoreWatch, "_pass_on", lambda *_: None
+    )  # the store's watch passes on no notice
 
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
@@ -130,7 +132,7 @@ async def until_subscribed(broker: Running) -> list[Subscription]:
     return broker.subscriptions
 
 
-def test_what_a_consumer_did_not_begin_is_given_back_as_it_was(tmp_path: Path) -> None:
+def test_unbegun_message_is_returned_unchanged(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("left", TopicSettings(window_ms=100))
@@ -159,7 +161,7 @@ def test_what_a_consumer_did_not_begin_is_given_back_as_it_was(tmp_path: Path) -
     asyncio.run(play())
 
 
-def test_two_consumers_share_a_topic_and_nothing_comes_twice(tmp_path: Path) -> None:
+def test_two_consumers_share_a_topic_without_duplicates(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("shared", TopicSettings(window_ms=100))
@@ -191,7 +193,7 @@ def test_two_consumers_share_a_topic_and_nothing_comes_twice(tmp_path: Path) -> 
     asyncio.run(play())
 
 
-def test_release_retry_extend_and_bury(tmp_path: Path) -> None:
+def test_release_retry_extend_and_bury_change_the_message(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             await client.create_topic("jobs")
@@ -219,7 +221,7 @@ def test_release_retry_extend_and_bury(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_what_is_refused_is_told(tmp_path: Path) -> None:
+def test_refusals_are_raised(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             with pytest.raises(TopicNotFound, match="topic create"):
@@ -237,7 +239,7 @@ def test_what_is_refused_is_told(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_clients_carry_on_when_a_broker_starts_again(tmp_path: Path) -> None:
+def test_clients_carry_on_after_a_broker_restart(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker:
             address, port = broker.address, int(broker.address.rpartition(":")[2])
@@ -247,7 +249,7 @@ def test_clients_carry_on_when_a_broker_starts_again(tmp_path: Path) -> None:
             leases = client.consume("long", consumer="c", lease=30)
             held = await anext(leases)
         sending = asyncio.ensure_future(client.send("long", b"while it is away", id="while"))
-        await asyncio.sleep(0.2)  # it is tried, in vain
+        await asyncio.sleep(0.2)  # the client tries without a broker
         async with running(tmp_path, port) as broker:
             assert broker.address == address
             assert await sending == "while"
