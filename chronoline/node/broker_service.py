@@ -116,7 +116,7 @@ class BrokerService:
             access.clock,
             self.metrics,
             frame_bytes=self._limits.frame_bytes,
-            dropped=self._dropped,
+            deleted=self._topic_deleted,
         )
         self.parts = Parts(
             broker=self.broker,
@@ -207,10 +207,10 @@ class BrokerService:
             removed += purged
         self._pace.purged(removed)
 
-    def _dropped(self, topic_uid: int) -> None:
+    def _topic_deleted(self, topic_uid: int) -> None:
         assert self.parts is not None
         self._pace.hurry()
-        self.parts.loaders.dropped(topic_uid)
+        self.parts.loaders.topic_deleted(topic_uid)
 
     def _samples(self) -> Iterable[Sample]:
         assert self.parts is not None

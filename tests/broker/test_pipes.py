@@ -163,7 +163,7 @@ def test_a_consumer_is_served_again_after_a_pipe_and_a_restart(
             waiting = asyncio.ensure_future(stream.next())
             await until(lambda: len(broker.subscriptions) == 2)
             pipe.beat(topic)
-            await until(lambda: "nothing is pushed until this ends" in caplog.text)
+            await until(lambda: "no messages are pushed until this ends" in caplog.text)
         async with running(tmp_path, port) as broker:
             await client.send("jobs", b"x", id="m")
             await client.send("others", b"x", id="other")

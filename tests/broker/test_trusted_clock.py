@@ -311,7 +311,7 @@ def _changes(parts: Parts, topic: Topic) -> list[Awaitable[Any]]:
         carrier.redrive(uid, ["a"], 1),
         carrier.discard(uid, ["a"]),
         parts.topics.create("another", _QUICK, if_missing=True),
-        parts.topics.drop(uid),
+        parts.topics.delete(uid),
         parts.loaders.subscribe(topic, _Receiver(), lease_ms=1_000, credit=1),
     ]
 

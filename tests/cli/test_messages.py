@@ -78,7 +78,7 @@ def test_what_makes_no_sense_is_said(
 
 
 def test_a_topic_that_is_not_there_is_said_with_how_to_make_it(command: Command) -> None:
-    words = "there is no topic 'no'; make it with `chronoline topic create no`"
+    words = "there is no topic 'no'; create it with `chronoline topic create no`"
     assert command.refusal("send", "no") == words
     assert command.refusal("send", "no", "--lines", input="a\n") == words
 

@@ -73,7 +73,7 @@ def test_topics_are_listed_and_shown_with_what_is_on_them(
     assert (shown["available"], shown["waiting"], shown["dead_letters"]) == ("1", "2", "true")
     assert (shown["dedupe_ms"], shown["max_lateness_ms"]) == ("300,000", "–")
     missing = command.refusal("topic", "show", "nothing")
-    assert missing == "there is no topic 'nothing'; make it with `chronoline topic create nothing`"
+    assert missing == "there is no topic 'nothing'; create it with `chronoline topic create nothing`"
 
 
 def test_a_topic_is_deleted_when_that_was_confirmed(

@@ -62,7 +62,7 @@ def test_a_model_comes_back_as_one() -> None:
 
 def test_what_does_not_fit_says_so() -> None:
     lease = _there_and_back(body=b"\xff no JSON")
-    with pytest.raises(InvalidInput, match="is no JSON"):
+    with pytest.raises(InvalidInput, match="is not JSON"):
         lease.json()
     with pytest.raises(ValidationError):
         lease.model(Reminder)

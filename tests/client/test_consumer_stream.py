@@ -523,7 +523,7 @@ def test_a_subscription_that_nobody_answers_is_unavailable() -> None:
             """Nothing is said."""
 
         async with FakeBroker(never) as broker, broker.client(timeout=0.2) as client:
-            with pytest.raises(BrokerUnavailable, match="did not take the subscription"):
+            with pytest.raises(BrokerUnavailable, match="did not accept the subscription"):
                 await client.subscribe(["t"])
 
     asyncio.run(play())
@@ -552,7 +552,9 @@ def test_a_consumer_that_was_replaced_says_so_and_does_not_come_back() -> None:
         broker = FakeBroker()
         async with subscribed(broker) as (_, stream):
             (lease,) = await _taken(broker, stream, "a")
-            away = pb.GoAway(code="replaced", message="consumer 'c' has connected anew")
+            away = pb.GoAway(
+                code="replaced", message="consumer 'c'was replaced by a new connection"
+            )
             await broker.streams[0].reply(go_away=away)
             broker.streams[0].end()
             with pytest.raises(ConsumerReplaced, match="has connected anew"):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.client.requests import FrameLimits, Line, Part, Request
+from chronoline.client.requests import FrameLimits, Part, Request, RequestQueue
 from chronoline.core.errors import InvalidInput
 
 _LOOP = asyncio.new_event_loop()
@@ -25,7 +25,7 @@ def _part(request: Request) -> Part:
     return Part(request, 0, len(request.items))
 
 
-def _drain(line: Line) -> list[list[Part]]:
+def _drain(line: RequestQueue) -> list[list[Part]]:
     frames = []
     while line:
         frame = line.take(_LIMITS)
@@ -39,7 +39,7 @@ def _drain(line: Line) -> list[list[Part]]:
 def test_everything_leaves_once_in_order_and_within_the_limits(
     asked: list[tuple[str, list[int]]],
 ) -> None:
-    line = Line()
+    line = RequestQueue()
     requests = [_request(kind, sizes_bytes) for kind, sizes_bytes in asked]
     for request in requests:
         line.add(_part(request))
@@ -66,7 +66,7 @@ def test_everything_leaves_once_in_order_and_within_the_limits(
 
 
 def test_kinds_take_turns_so_that_a_large_request_does_not_keep_others_waiting() -> None:
-    line = Line()
+    line = RequestQueue()
     line.add(_part(_request("a", [1] * 50)))
     line.add(_part(_request("b", [1])))
     kinds = [frame[0].request.kind for frame in _drain(line)]
@@ -74,7 +74,7 @@ def test_kinds_take_turns_so_that_a_large_request_does_not_keep_others_waiting()
 
 
 def test_answers_of_parts_are_put_together_in_the_order_of_the_items() -> None:
-    line = Line()
+    line = RequestQueue()
     request = _request("a", [1] * 25)
     line.add(_part(request))
     frames = _drain(line)
@@ -86,7 +86,7 @@ def test_answers_of_parts_are_put_together_in_the_order_of_the_items() -> None:
 
 
 def test_what_nobody_waits_for_any_more_does_not_leave() -> None:
-    line = Line()
+    line = RequestQueue()
     gone, kept = _request("a", [1]), _request("a", [1])
     line.add(_part(gone))
     line.add(_part(kept))
@@ -95,7 +95,7 @@ def test_what_nobody_waits_for_any_more_does_not_leave() -> None:
 
 
 def test_what_was_dropped_does_not_wait_any_more() -> None:
-    line = Line()
+    line = RequestQueue()
     gone, kept = _request("a", [1] * 25), _request("a", [1])
     line.add(_part(gone))
     line.add(_part(kept))
@@ -108,7 +108,7 @@ def test_what_was_dropped_does_not_wait_any_more() -> None:
 
 
 def test_what_fits_into_no_frame_fails_before_anything_of_it_leaves() -> None:
-    line = Line()
+    line = RequestQueue()
     request = _request("a", [1] * 30 + [1_001])
     other = _request("a", [1])
     line.add(_part(request))

@@ -278,7 +278,7 @@ def test_a_page_of_dead_letters_begins_only_where_one_ended(tmp_path: Path) -> N
             for after in NOWHERE:
                 broken = await served.http.get("/v1/topics/t/dead", params={"after": after})
                 assert (broken.status_code, broken.json()["code"]) == (400, "invalid_input"), after
-                assert "not what `next` said" in broken.json()["detail"]
+                assert "not the `next` of a page" in broken.json()["detail"]
 
     asyncio.run(play())
 
