@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.trusted_clock import TrustedClock
-from chronoline.core.closing import Closing
 from chronoline.core.errors import (
     OutcomeUnknown,
     StoreBusy,
@@ -34,6 +33,7 @@ from chronoline.core.errors import (
 from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.clock import Clock
+from chronoline.runtime.service import Closing
 from chronoline.stores.contract import Store
 
 logger = logging.getLogger(__name__)

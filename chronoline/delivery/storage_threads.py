@@ -16,7 +16,6 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
-from chronoline.core.closing import Closing
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import Lease, LeaseTime, NewMessage
 from chronoline.core.outcome import Grant, Outcome
@@ -30,6 +29,7 @@ from chronoline.runtime.group_commit import (
     Write,
     only,
 )
+from chronoline.runtime.service import Closing
 from chronoline.stores.contract import IfExists, Store
 
 

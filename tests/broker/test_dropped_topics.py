@@ -41,7 +41,7 @@ async def _drop_under_consumers(dropper: Running, server: Running) -> None:
 def _check_log(caplog: pytest.LogCaptureFixture) -> None:
     assert [each.getMessage() for each in caplog.records if each.levelno > logging.INFO] == []
     told = {each.getMessage() for each in caplog.records if hasattr(each, "topic")}
-    assert told == {"topic 'full' was deleted", "topic 'idle' was dropped"}
+    assert told == {"topic 'full' was deleted", "topic 'idle' was deleted"}
 
 
 def test_consumers_of_this_broker_are_told_at_once(

@@ -130,7 +130,7 @@ def test_a_line_that_is_too_long_ends_it_after_those_before(
     text = b"one\n" + b"x" * 11 + b"\nthree\n"
     refused = command.refusal("send", "short", "--lines", "--in=1h", input=text)
     assert refused == (
-        "line 2: it has more than 10 bytes, which are the most on this topic; before it 1 message went onto "
+        "line 2: it has more than 10 bytes, the limit of this topic; before it 1 message went onto "
         "the timeline"
     )
     assert client.count("short").total == 1
@@ -271,7 +271,7 @@ def test_a_message_is_moved_to_a_moment_or_by_a_duration(
     assert before is not None
     assert after is not None
     assert after.due < before.due
-    assert command.refusal("reschedule", topic, "i") == "say when: --due or --in"
+    assert command.refusal("reschedule", topic, "i") == "give --due or --in"
 
 
 def test_a_message_is_shown(command: Command, client: Client, topic: str) -> None:
