@@ -37,7 +37,8 @@ def show(
     chronoline config show
     chronoline config show --config node.toml --grpc 0.0.0.0:7400
 
-    The output is TOML, and can be the start of a file for --config. Passwords are not shown.
+    The output is TOML, and can be the start of a file for --config.
+    Passwords are not shown.
     """
     with quiet_when_nobody_reads():
         if as_json:

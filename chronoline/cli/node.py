@@ -70,7 +70,7 @@ Http = Annotated[
 ]
 Roles = Annotated[
     str | None,
-    typer.Option(metavar="ROLE,…", help=f"The roles:  {', '.join(ROLES)}. {_OF_A_BROKER}"),
+    typer.Option(metavar="ROLE,…", help=f"The roles: {', '.join(ROLES)}. {_OF_A_BROKER}"),
 ]
 Timers = Annotated[
     str | None,
@@ -200,10 +200,12 @@ def up(
     Without options it is a broker: it keeps messages in SQLite, in the folder
     chronoline-data, and listens on this machine alone. With the role timers
     it serves timers over HTTP; at SIGHUP it reads its list of nodes again,
-    at SIGUSR1 it moves timers to the nodes that are to keep them. Settings come from
-    the file, then from CHRONOLINE_NODE_… in the environment, then from the
-    options; `chronoline config show` prints them all. Put passwords into
-    the file or the environment: every user can see a process's options.
+    at SIGUSR1 it moves timers to the nodes that are to keep them.
+
+    Settings come from the file, then from CHRONOLINE_NODE_… in the
+    environment, then from the options; `chronoline config show` prints them
+    all. Put passwords into the file or the environment: every user can see a
+    process's options.
 
     When it stops, it leases nothing more, answers requests under way and
     disconnects clients. A second Ctrl-C or SIGTERM ends it at once. No data

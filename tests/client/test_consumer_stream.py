@@ -553,11 +553,11 @@ def test_a_consumer_that_was_replaced_says_so_and_does_not_come_back() -> None:
         async with subscribed(broker) as (_, stream):
             (lease,) = await _taken(broker, stream, "a")
             away = pb.GoAway(
-                code="replaced", message="consumer 'c'was replaced by a new connection"
+                code="replaced", message="consumer 'c' was replaced by a new connection"
             )
             await broker.streams[0].reply(go_away=away)
             broker.streams[0].end()
-            with pytest.raises(ConsumerReplaced, match="has connected anew"):
+            with pytest.raises(ConsumerReplaced, match="was replaced by a new connection"):
                 await stream.next()
             assert lease.is_lost
             with pytest.raises(ConsumerReplaced):

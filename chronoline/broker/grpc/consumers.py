@@ -60,4 +60,4 @@ class ConsumerNames:
 
 
 def _replaced(name: str) -> str:
-    return f"consumer {name!r}was replaced by a new connection"
+    return f"consumer {name!r} was replaced by a new connection"

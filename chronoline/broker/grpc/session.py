@@ -368,7 +368,7 @@ class Outbox(Generic[Item]):
             self._callbacks.popleft()[1]()
 
     def close(self) -> None:
-        """Take no more replies. Those that wait are still written."""
+        """Take no more replies. The waiting ones are still written."""
         self._closed = True
         self._news.set()
 

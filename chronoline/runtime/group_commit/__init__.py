@@ -2,8 +2,8 @@
 
 A call is put in a queue and answered by a future. While a committer's thread is busy with one commit, calls
 of the same kind gather, and the next commit takes them together. Nothing waits for a timer, with two
-exceptions: a linger, and callers that were answered together. Those come back at once with their next calls,
-so after a slow commit the next one waits for them up to a quarter of the time that the last one took.
+exceptions: a linger, and callers that were answered together. These return at once with their next
+calls, so after a slow commit the next one waits for them up to a quarter of the time that the last one took.
 Otherwise they would split into two groups that take turns.
 
 A committer serves its queues in turn and limits commits to about `commit_ms` of work, so that a turn comes
