@@ -36,7 +36,7 @@ from chronoline.client.messages import (
     ToSend,
 )
 from chronoline.client.times import Delay
-from chronoline.core.closing import Closing
+from chronoline.runtime.service import Closing
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.core.topic import Topic, TopicSettings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from chronoline.runtime.percentiles import Lateness
+from chronoline.core.lateness import Lateness
 from chronoline_bench.tally import Tally
 
 SAME_MS = 2.0

@@ -58,7 +58,7 @@ class Tokens:
             raise InvalidInput(problem)
         self._reread()
         if name in self._hashes:
-            raise InvalidInput(f"there is a token {name!r} already; revoke it first")
+            raise InvalidInput(f"a token {name!r} exists already; revoke it first")
         token = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         self._write({**self._hashes, name: _hash(token)})
         return token
@@ -101,7 +101,7 @@ class Tokens:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(self._path)
-        _flush_folder(self._path.parent)  # or a token that was revoked is back after a power loss
+        _flush_folder(self._path.parent)  # or a revoked token returns after a power loss
         self._read_at = None
 
 
@@ -135,7 +135,7 @@ class Door:
 
     @property
     def asks(self) -> bool:
-        """Whether a token is needed: once there is one, for good. Revoking the last one opens nothing."""
+        """Whether a token is required. Once one exists, always: revoking the last one opens nothing."""
         self._has_asked |= self._tokens is not None and len(self._tokens) > 0
         return self._has_asked
 
@@ -149,23 +149,23 @@ class Door:
         return self.lets_stay(hash_of_shown(authorization))
 
     def lets_stay(self, shown: str) -> bool:
-        """Whether a client stays that showed a token of this hash; empty for none."""
+        """Whether a client with a token of this hash may stay; the hash is empty without a token."""
         if not self.asks:
             return True
         assert self._tokens is not None
         return self._tokens.knows_hash(shown)
 
     def host_problem(self, host: str) -> str | None:
-        """Why a request for this host is refused; None if it is not.
+        """The reason why a request for this host is refused; None if it is allowed.
 
-        Without a token, a web page must not get in by a host name that it made point here.
+        Without a token, a web page must not reach the node by a host name that resolves to this machine.
         """
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         if not name or is_loopback(name) or _host_name(name) in self._allowed_hosts:
             return None
         return (
-            f"this is not {name[:100]!r}: without a token, ask for 127.0.0.1, [::1] or localhost, or name it "
-            "in allowed_hosts"
+            f"the host {name[:100]!r} is not allowed without a token: use 127.0.0.1, [::1] or localhost, or "
+            "add it to allowed_hosts"
         )
 
     def grpc_credentials(self) -> grpc.ServerCredentials | None:
@@ -209,7 +209,7 @@ def _read(path: Path) -> bytes:
 
 
 def check_listener(host: str, door: Door, *, insecure: bool) -> None:
-    """Raises `InvalidInput` for an address that others can reach, without both TLS and a token."""
+    """Raises `InvalidInput` for an address that other machines can reach, without both TLS and a token."""
     if insecure or is_loopback(host):
         return
     missing = []
@@ -219,6 +219,6 @@ def check_listener(host: str, door: Door, *, insecure: bool) -> None:
         missing.append("a token (chronoline token create NAME)")
     if missing:
         raise InvalidInput(
-            f"others can reach {host!r}, and that needs {' and '.join(missing)}; or say --insecure, and "
-            "everybody who reaches it can read, change and delete everything"
+            f"other machines can reach {host!r}, which needs {' and '.join(missing)}; with --insecure "
+            "everyone who can reach it can read, change and delete everything"
         )

@@ -53,12 +53,12 @@ class Backlog:
         counted: dict[str, list[Sample]] = {}
         try:
             for topic in await self._topics.list():
-                with suppress(TopicNotFound):  # it was dropped meanwhile
+                with suppress(TopicNotFound):  # it was deleted meanwhile
                     counted[topic.name] = await self._count_topic(topic)
             self._metrics.show_backlog(counted)
         except ChronolineError as error:
             self._metrics.show_backlog({})
-            logger.warning("the messages of the topics could not be counted: %s", error)
+            logger.warning("counting the messages of the topics failed: %s", error)
         finally:
             self._counted_s = time.monotonic()
             self._counting = None

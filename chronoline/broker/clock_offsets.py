@@ -19,11 +19,11 @@ _READINGS = 3
 _KEPT = 16
 _LONGEST_TRIP_US = 60_000_000
 _MOST_DRIFT_US = 1 << 62
-"""The bound for a ping with a nonsensical time."""
+"""The bound for a ping with an invalid time."""
 _PINGS_TO_JUDGE = 3
 """Pings in a row that must agree that a clock is off."""
 _MOST_ADVANCE_MS = 250
-"""The longest way on earth; slower pings are stuck."""
+"""The longest travel time on earth; slower pings were delayed."""
 _SPARE_MS = 10
 """Added to the slowest of the last pings: a push can wait behind others."""
 
@@ -42,8 +42,8 @@ def wall_us_of(clock: Clock) -> Callable[[], int]:
 class Timekeeper:
     """Stamps for frames: the time, and the epoch of the clock.
 
-    A moved clock begins a new epoch, of which earlier stamps say nothing. If the moved clock is not trusted,
-    stamps go on as if it had not been moved.
+    A moved clock begins a new epoch, for which earlier stamps are invalid. If the moved clock is not trusted,
+    stamps continue as if it had not been moved.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Timekeeper:
         self._wall_us = wall_us
         self._monotonic_us = monotonic_us
         self._is_trusted = is_trusted
-        # The greatest of this epoch, which clients use.
+        # The greatest stamp of this epoch, which clients use.
         self._offset_us = self._measured_us()
         self.epoch = 0
 

@@ -18,7 +18,7 @@ from chronoline.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """One for each broker."""
+    """The shared parts of one broker."""
 
     broker: str
     version: str

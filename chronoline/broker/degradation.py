@@ -1,11 +1,11 @@
-"""Degradations: the reasons why the broker does less than it should.
+"""Degradations: the reasons why the broker is not ready.
 
-`/readyz`, `status`, the metric `broker_degradation_state`, the log and the purge all ask here. A type of
-degradation begins and ends by measured conditions alone:
+`/readyz`, `status`, the metric `broker_degradation_state`, the log and the purge all read them here. A type
+of degradation begins and ends by measured conditions alone:
 
 - storage: the store does not answer, or takes no changes (no room, or another process writes);
 - clock: the broker's clock is too far from the store's;
-- stopping: the node was told to stop.
+- stopping: the node is stopping.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 _ASK_EVERY_S = 0.5
 _PATIENCE_S = 2.0
-_AWAY = "the store does not answer; the log and /v1/info say more"
-_NO_CHANGES = "the store takes no changes: it is full, or others keep it busy; the log says more"
+_AWAY = "the store does not answer; see the log and /v1/info"
+_NO_CHANGES = "the store takes no changes: it is full, or busy with other processes; see the log"
 
 
 class DegradationType(StrEnum):
@@ -41,11 +41,11 @@ class Degradation:
     reason: str
     """For the log, and for clients with a token."""
     public: str
-    """For everybody: `/readyz` needs no token, and an error of the store's driver can name hosts."""
+    """For clients without a token. It names no hosts, unlike an error of the store's driver."""
 
 
 class Degradations:
-    """The degradations of a node at the moment. Owned by the event loop."""
+    """The current degradations of a node. Owned by the event loop."""
 
     def __init__(self, access: StoreAccess) -> None:
         self._access = access

@@ -1,4 +1,4 @@
-"""Giving back what was reserved for a consumer and did not get to it."""
+"""Gives back messages that were reserved for a consumer and did not reach it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from chronoline.stores.contract import Store
 logger = logging.getLogger(__name__)
 
 _REST_MS = 200
-"""After the store failed, without saying when to try again."""
+"""The wait after a failure of the store without a time to try again."""
 
 
 async def give_back(access: StoreAccess, topic: Topic, leases: Sequence[Lease]) -> None:
-    """Undoes a reservation, as if it had never been made. It is tried as long as the leases live.
+    """Undoes a reservation, as if it had never been made. Repeats it while the leases live.
 
-    If our clock is not trusted, the store's says whether they live.
+    If the broker's clock is not trusted, the store's clock decides whether they live.
     """
     until_ms = max(lease.until for lease in leases)
     lapses_s = time.monotonic() + access.clock.seconds_until(until_ms)
@@ -35,15 +35,15 @@ async def give_back(access: StoreAccess, topic: Topic, leases: Sequence[Lease]) 
             await unreserve(access, topic, leases, again=again)
             return
         except TopicNotFound:
-            return  # there is nothing to give back to
+            return  # there is no topic to give them back to
         except ChronolineError as error:
             again = again or isinstance(error, OutcomeUnknown)
             rest_s, problem = (error.retry_after_ms or _REST_MS) / 1000, error
         if time.monotonic() + rest_s >= lapses_s:
             break
-        await asyncio.sleep(rest_s)  # nobody says when the store is back
+        await asyncio.sleep(rest_s)  # the store gives no time to try again
     logger.warning(
-        "%d messages of topic %r could not be given back, their leases lapse: %s",
+        "%d messages of topic %r could not be given back; their leases lapse: %s",
         len(leases),
         topic.name,
         problem,
@@ -53,12 +53,12 @@ async def give_back(access: StoreAccess, topic: Topic, leases: Sequence[Lease]) 
 async def unreserve(
     access: StoreAccess, topic: Topic, leases: Sequence[Lease], *, again: bool
 ) -> None:
-    """Gives leases back once. If our clock is not trusted, the store's says whether they live."""
+    """Gives leases back once. If the broker's clock is not trusted, the store's decides whether they live."""
     changes = [lease_change(Operation.UNRESERVE, each) for each in leases]
 
     def by_the_stores_clock(store: Store) -> list[Outcome]:
         now_ms = store.clock_ms()
-        assert now_ms is not None  # with what else would ours have been compared
+        assert now_ms is not None  # a clock that is not trusted was compared with the store's
         return store.apply(topic.uid, changes, again=again, now_ms=now_ms)
 
     if access.clock.problem:

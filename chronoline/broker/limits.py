@@ -13,22 +13,22 @@ from chronoline.stores.contract import MAX_BATCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """One for each node."""
+    """The limits of a broker."""
 
     frame_bytes: int = 16 * 1024 * 1024
     """The largest frame, and the largest request over HTTP."""
     batch: int = MAX_BATCH
     """The most messages in one frame."""
     credit: int = MAX_CREDIT
-    """The most messages that one consumer can ask for ahead, for each topic."""
+    """The most messages that one consumer can request ahead, for each topic."""
     in_flight_bytes: int = 32 * 1024 * 1024
-    """The most unanswered bytes of one connection; then no more of it is read."""
+    """The most unanswered bytes of one connection; beyond it the broker stops reading the connection."""
     connections: int = 1_000
-    """Streams that are open at the same time, and connections of each listener."""
+    """The most open streams, and the most connections of each listener."""
     node_bytes: int = 256 * 1024 * 1024
     """The bytes of all unanswered requests; one client may have a quarter of them."""
     node_requests: int = 4_000
-    """Requests of all clients that are not answered yet; of one client a quarter."""
+    """The most unanswered requests of all clients; one client may have a quarter of them."""
     ping_interval_ms: int = 1_000
     ping_timeout_ms: int = 10_000
     """A client that sends nothing, or reads nothing, for this time is disconnected."""
@@ -48,5 +48,5 @@ def check_batch(count: int, limits: Limits) -> None:
     """Raises `InvalidInput` for a batch that is too large."""
     if count > limits.batch:
         raise InvalidInput(
-            f"a batch of {count} messages; at most {limits.batch} are taken at once: send it in parts"
+            f"a batch of {count} messages; at most {limits.batch} are allowed: send it in parts"
         )

@@ -1,29 +1,31 @@
 """The loader of a topic: deals its buckets among consumers, reserves ahead for each, and pushes in time.
 
 It is the asyncio shell of `core.delivery`: a `Subscription` is the delivery to one consumer and decides, the
-loader carries out. Three tasks: one reserves, one pushes, one says and asks the store what is left to say.
+loader acts. It has three tasks: one reserves, one pushes, one settles and looks up reservations in the store.
 
 Dealing. Consumers that are connected and not busy share the buckets by simple ranges; one that has had no
-credit for a whole window counts as busy, or its share would wait for it while others have nothing to do. A
-change of who they are takes effect at the topic's next window; where nobody served the topic, at once. What
-was reserved for a consumer before its share changed stays its own.
+credit for a whole window counts as busy, because its share would wait for it while others are idle. A change
+of the consumers takes effect at the topic's next window; if the topic had none, at once. Messages that were
+reserved for a consumer before its share changed stay its own.
 
-Reserving. For a few consumers at a time, each within its credit, whoever has waited longest first: what is
-asked together is committed together where the engine gains by that, and a topic with much to do does not keep
-others from the store.
+Reserving. The loader reserves for a few consumers at a time, each within its credit, the longest waiting
+first: reservations that are submitted together are committed together if the engine gains by that, and a busy
+topic does not keep others from the store.
 
-Pushing. When a message is due, less what it takes to arrive, it leaves for its consumer; in order of `due`
-for each. A consumer without credit, or one that does not read, is pushed nothing.
+Pushing. A message leaves for its consumer at its due, less the travel time; in order of `due` for each
+consumer. A consumer without credit, or one that does not read, gets no pushes.
 
-Leaving. What was reserved and not pushed is given back at once. What was pushed belongs to the consumer until
-its lease is over; if it comes back under its name, it gets its live leases first, under new versions, as many
-as may be held; the rest is given back.
+Leaving. Messages that were reserved and not pushed are given back at once. A pushed message belongs to the
+consumer until its lease is over; a consumer that comes back under its name gets its live leases first, under
+new versions, as many as it may hold; the rest is given back.
 
-Failures. If the store fails, reserving waits a moment; what is held is pushed as long as its leases live.
-While our clock is too far from the store's nothing is reserved or pushed, and what is held is given back.
+Failures. If the store fails, reserving waits a moment; held messages are pushed while their leases live.
+While the broker's clock is too far from the store's nothing is reserved or pushed, and held messages are
+given back.
 
-Pausing. While a pipe fires the topic nothing is reserved or pushed, what was not pushed is given back, and
-the consumers are told. They stay subscribed, keep what they have, and are served again when the pipe ends.
+Pausing. While a pipe fires the topic nothing is reserved or pushed, messages that were not pushed are given
+back, and the consumers get a notice. They stay subscribed, keep their leases, and are served again when the
+pipe ends.
 """
 
 from __future__ import annotations
@@ -55,14 +57,14 @@ from chronoline.stores.contract import Returned
 logger = logging.getLogger(__name__)
 
 _REST_MS = 200
-"""After the store failed, without saying when to try again; or while our clock is off."""
+"""The wait after a failure of the store without a time to try again, or while the clock is off."""
 _LOOK_WHEN_PAUSED_MS = 2_000
-"""How often a paused topic is looked up, which may have been dropped."""
+"""The interval between two lookups of a paused topic, which may have been deleted."""
 _PAGE = 1_000
 _AT_ONCE = 4
-"""For so many consumers of a topic is reserved at a time."""
+"""The number of consumers of a topic for which it reserves at a time."""
 _LAST_WORK_S = 4.0
-"""How long a loader that stops waits for a reservation under way, and to give back what it brings."""
+"""The longest wait of a stop for a reservation under way, and to give its messages back."""
 
 
 class Loader:
@@ -77,20 +79,20 @@ class Loader:
         *,
         ended: Callable[[Loader], None] = lambda _: None,
     ) -> None:
-        """`ended` is told when the topic was dropped."""
+        """`ended` is called when the topic was deleted."""
         self.topic = topic
         self._tell_ended = ended
         self._access = access
         self._clock = clock
         self._metrics = metrics
-        self._subscriptions: dict[str, Subscription] = {}  # by consumer, longest not reserved first
+        self._subscriptions: dict[str, Subscription] = {}  # by consumer, longest waiting first
         self._dealt: frozenset[str] = frozenset()
-        # In which window it was first seen that others are to be dealt to.
+        # The window in which it was first seen that the consumers have changed.
         self._changed_in: int | None = None
         self._to_reserve = Alarm()
         self._to_push = Alarm()
         self._to_settle = Alarm()
-        # Consumers that have left, while the store does not know everything about them.
+        # Consumers that have left, with changes that are not settled yet.
         self._leaving: list[Subscription] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[None]] = set()
@@ -108,16 +110,16 @@ class Loader:
             self._tasks.append(supervise(name, work, self._metrics.failed, topic=self.topic.name))
 
     async def stop(self) -> None:
-        """Gives back what was not pushed. May be called twice."""
+        """Gives back the messages that were not pushed. May be called twice."""
         self._stopped = True
         for subscription in self.subscriptions:
             self.unsubscribe(subscription)
-        self.changed()  # who sleeps hears of it
+        self.changed()  # wakes the tasks
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_WORK_S)
         tasks = [*self._tasks, *self._background]
         for task in tasks:
-            task.cancel()  # what it would give back lapses
+            task.cancel()  # leases that it would give back lapse
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
@@ -128,7 +130,7 @@ class Loader:
     def find(self, consumer: str) -> Subscription | None:
         return self._subscriptions.get(consumer)
 
-    # Who is served
+    # Subscriptions
 
     async def subscribe(
         self,
@@ -138,10 +140,10 @@ class Loader:
         credit: int,
         holding: Holding = NOTHING_HELD,
     ) -> tuple[Subscription, list[Lease]]:
-        """Also answers the leases that live among what the consumer says that it holds.
+        """Returns the subscription, and the live leases among those that the consumer says it holds.
 
-        A lease in a version or of an instance that is not its own was in other hands meanwhile. That one and
-        its other live leases are pushed to it first. Raises `AlreadySubscribed`.
+        A lease with a version or an instance that is not its own was held by another consumer meanwhile. That
+        one and its other live leases are pushed to it first. Raises `AlreadySubscribed`.
         """
         if receiver.name in self._subscriptions:
             raise AlreadySubscribed(
@@ -196,7 +198,7 @@ class Loader:
         return kept
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """What was not pushed is given back; its share is served by others from the next window on."""
+        """Gives back the messages that were not pushed; others serve its share from the next window on."""
         if self._subscriptions.get(subscription.name) is subscription:
             del self._subscriptions[subscription.name]
         if not subscription.closed:
@@ -205,12 +207,12 @@ class Loader:
         self.changed()
 
     def grant(self, subscription: Subscription, more: int) -> None:
-        """So many more may be pushed."""
+        """Allows this number of further pushes."""
         subscription.add_credit(more, self._clock.now_ms())
         self.changed()
 
     def changed(self) -> None:
-        """Something may have to be done earlier than was known."""
+        """Wakes the tasks: work may be due earlier than planned."""
         self._to_reserve.ring()
         self._to_push.ring()
         self._to_settle.ring()
@@ -218,7 +220,7 @@ class Loader:
     def returned(self, other: Returned) -> None:
         """A consumer has subscribed to this topic, here or at another broker: the latest one keeps its name.
 
-        Another stream of the same instance is the same consumer, which is at home in one place at a time.
+        Another stream of the same instance is the same consumer, which has one stream at a time.
         """
         subscription = self._subscriptions.get(other.consumer)
         if subscription is None or not subscription.joined:
@@ -228,25 +230,26 @@ class Loader:
             subscription.receiver.replaced(self.topic)
 
     def noticed(self, due: int | None) -> None:
-        """Someone put a message at `due`; None if nobody knows where."""
+        """A message was put at `due`; None if its due is unknown."""
         for subscription in self._subscriptions.values():
             subscription.noticed(due)
         self._to_reserve.ring()
 
     def pause(self, reason: str) -> None:
-        """Nothing is given to anybody as long as there is a reason; an empty one ends it."""
+        """Stops all deliveries for a reason; an empty reason resumes them."""
         if reason == self._paused:
             return
         self._paused = reason
         logger.warning(
             "%s",
-            reason or f"no pipe fires topic {self.topic.name!r} any more: its consumers are served",
+            reason
+            or f"no pipe fires topic {self.topic.name!r} any more: its consumers are served again",
             extra={
                 "action": "topic_paused" if reason else "topic_resumed",
                 "topic": self.topic.name,
             },
         )
-        self._dealt, self._changed_in = frozenset(), None  # when it ends, shares are dealt at once
+        self._dealt, self._changed_in = frozenset(), None  # it resumes with new shares at once
         for subscription in self.subscriptions:
             if subscription.joined:
                 self._pause(subscription)
@@ -286,7 +289,7 @@ class Loader:
         )
 
     def _deal_at(self, now_ms: int) -> int | None:
-        """When a change of who is served takes effect, or may have to; None if there is none."""
+        """When a change of the consumers takes effect, or may have to; None if there is none."""
         window_ms = self.topic.settings.window_ms
         if self._serving(now_ms) != self._dealt:
             return (now_ms // window_ms + 1) * window_ms
@@ -299,10 +302,10 @@ class Loader:
         while not self._stopped:
             now_ms = self._clock.now_ms()
             if self._access.clock.problem:
-                await self._to_reserve.sleep(_REST_MS / 1000)  # or until it is told
+                await self._to_reserve.sleep(_REST_MS / 1000)  # or until it is woken
                 continue
             if self._paused:
-                await self._end_if_dropped()
+                await self._end_if_deleted()
                 await self._to_reserve.sleep(_LOOK_WHEN_PAUSED_MS / 1000)
                 continue
             self._deal(now_ms)
@@ -314,7 +317,7 @@ class Loader:
             await self._to_reserve.sleep(self._seconds_until(known))
 
     def _ready(self, now_ms: int) -> list[tuple[Subscription, Reserve]]:
-        """The reservations whose time has come, a few at once; their consumers go to the end of the line."""
+        """The reservations that are due, a few at once; their consumers go to the end of the line."""
         at_once: list[tuple[Subscription, Reserve]] = []
         for name, subscription in tuple(self._subscriptions.items()):
             command = subscription.reserve(now_ms)
@@ -346,7 +349,7 @@ class Loader:
             grant = await self._access.change("reserve", submit, topic=self.topic.name)
             self._granted(subscription, command, grant)
             next_ts: int | None = command.asked_ms
-            if not grant.leased:  # where there was one, the next is most likely not far
+            if not grant.leased:  # the next message is probably not far from this one
                 next_ts = await self._access.look(
                     "next_ts",
                     lambda store: store.next_ts(self.topic.uid, command.ranges),
@@ -386,10 +389,10 @@ class Loader:
         else:
             self._failed(subscription, command, error)
         if isinstance(error, TopicNotFound):
-            self.dropped()
+            self.topic_deleted()
         elif isinstance(error, ChronolineError):
             logger.warning(
-                "reserving for topic %r failed, going on in %d ms: %s",
+                "reserving for topic %r failed; trying again in %d ms: %s",
                 self.topic.name,
                 rest_ms,
                 error,
@@ -398,7 +401,7 @@ class Loader:
     async def _await_late(
         self, subscription: Subscription, command: Reserve, reservation: Future[Grant]
     ) -> None:
-        """Its messages go back when the answer comes; if it fails instead, they are looked for."""
+        """Gives its messages back when the answer comes; if it fails instead, looks them up."""
         try:
             grant = await asyncio.wrap_future(reservation)
         except Exception as error:
@@ -439,9 +442,9 @@ class Loader:
             elif isinstance(chore, Settle):
                 await unreserve(self._access, self.topic, chore.leases, again=chore.again)
                 subscription.settled(chore)
-                self.noticed(None)  # the messages may lie behind a reservation that has passed by
+                self.noticed(None)  # an earlier reservation may already have passed these messages
         except TopicNotFound:
-            self.dropped()  # there is nothing to give back to
+            self.topic_deleted()  # there is no topic to give them back to
         except Exception as error:
             self._not_done(subscription, chore, error)
         self._to_settle.ring()
@@ -450,10 +453,10 @@ class Loader:
         lapsing = self._failed(subscription, chore, error)
         if not isinstance(error, ChronolineError):
             self._metrics.failed("giving back", self.topic.name)
-            logger.exception("giving back for topic %r failed; it is tried again", self.topic.name)
+            logger.exception("giving back for topic %r failed; trying again", self.topic.name)
         if lapsing:
             logger.warning(
-                "%d messages of topic %r could not be given back, their leases lapse: %s",
+                "%d messages of topic %r could not be given back; their leases lapse: %s",
                 len(lapsing),
                 self.topic.name,
                 error,
@@ -485,23 +488,23 @@ class Loader:
     def _seconds_until(self, moments: Sequence[int]) -> float | None:
         return self._clock.seconds_until(min(moments)) if moments else None
 
-    async def _end_if_dropped(self) -> None:
-        """While nothing is reserved, nothing else notices it."""
+    async def _end_if_deleted(self) -> None:
+        """Without reservations, only this lookup finds that the topic was deleted."""
         try:
             await self._access.look(
                 "topic", lambda store: store.get_topic(self.topic.uid), topic=self.topic.name
             )
         except TopicNotFound:
-            self.dropped()
+            self.topic_deleted()
         except ChronolineError:
-            pass  # it is asked again
+            pass  # the next lookup repeats it
 
-    def dropped(self) -> None:
-        """The topic was dropped: its consumers are told. May be called twice."""
+    def topic_deleted(self) -> None:
+        """The topic was deleted: notifies its consumers. May be called twice."""
         self._leaving.clear()
         if self.ended:
             return
-        reason = f"topic {self.topic.name!r} was dropped"
+        reason = f"topic {self.topic.name!r} was deleted"
         logger.info(reason, extra={"action": "topic_dropped", "topic": self.topic.name})
         self.ended = True
         for subscription in self.subscriptions:
@@ -517,7 +520,7 @@ class Loader:
             now_ms = self._clock.now_ms()
             if self._access.clock.problem:
                 self._give_all_back()
-                await self._to_push.sleep(_REST_MS / 1000)  # or until it is told
+                await self._to_push.sleep(_REST_MS / 1000)  # or until it is woken
                 continue
             if self._paused:
                 await self._to_push.sleep(None)
@@ -532,7 +535,7 @@ class Loader:
             await self._to_push.sleep(self._seconds_until(known))
 
     def _give_all_back(self) -> None:
-        """Nobody knows when it may leave; another broker, whose clock is right, does."""
+        """Gives messages back while the clock is off: another broker, whose clock is right, can push them."""
         for subscription in self.subscriptions:
             subscription.give_back(subscription.agenda.give_back())
         self._to_settle.ring()
@@ -561,9 +564,9 @@ def _rest_ms(error: BaseException) -> int:
 
 
 def _is_its_own(resumed: LeasedMessage, subscription: Subscription, holding: Holding) -> bool:
-    """Whether a consumer held a resumed lease itself: the resumption made one version more.
+    """Whether the consumer itself held a resumed lease: the resumption made one version more.
 
-    A twin adds to the version too, so the instance counts as well, where the row named one.
+    A twin increases the version too, so the instance must match as well, if the row names one.
     """
     lease, before = resumed.lease, resumed.resumed_from
     if before is not None and instance_of(before) != subscription.session.instance:

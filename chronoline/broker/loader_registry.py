@@ -1,4 +1,4 @@
-"""The loaders of a node: one for each topic that somebody consumes, as long as somebody does."""
+"""The loaders of a node: one for each topic while it has consumers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chronoline.stores.contract import Notice
 
 
 class Loaders:
-    """Owned by the event loop."""
+    """The loaders by topic. Owned by the event loop."""
 
     def __init__(self, access: StoreAccess, clock: Clock, metrics: BrokerMetrics) -> None:
         self._access = access
@@ -45,10 +45,11 @@ class Loaders:
         for_target: bool = False,
         returning: bool = False,
     ) -> tuple[Subscription, list[Lease]]:
-        """Raises `AlreadySubscribed`, `TopicPiped`, and `InvalidInput` for a topic that has a target.
+        """Subscribes a receiver to a topic.
 
-        One that is `returning` was subscribed before, and is taken although a pipe fires the topic: it
-        is given nothing until the pipe has ended. So is a target.
+        Raises `AlreadySubscribed`, `TopicPiped`, and `InvalidInput` for a topic that has a target. A
+        `returning` receiver was subscribed before, and is accepted although a pipe fires the topic: it gets
+        nothing until the pipe has ended. So is a target.
         """
         if topic.settings.target is not None and not for_target:
             raise InvalidInput(
@@ -107,7 +108,7 @@ class Loaders:
     def settled(
         self, topic_uid: int, changes: Sequence[Change], outcomes: Sequence[Outcome]
     ) -> None:
-        """Leases that are over by that; one whose settling was refused for another reason lives on."""
+        """Forgets the leases that these outcomes ended; one refused for another reason stays live."""
         for change, outcome in zip(changes, outcomes, strict=True):
             subscription = self._find(topic_uid, change)
             if subscription is not None and (outcome.done or outcome.refusal in LEASE_IS_OVER):
@@ -124,7 +125,7 @@ class Loaders:
     def created(
         self, topic_uid: int, messages: Sequence[NewMessage], outcomes: Sequence[Outcome]
     ) -> None:
-        """The loader hears of this broker's own messages here, sooner than by the store's notices."""
+        """Passes this broker's own messages to the loader, sooner than the store's notices."""
         loader = self._loaders.get(topic_uid)
         if loader is not None:
             done = zip(messages, outcomes, strict=True)
@@ -133,7 +134,7 @@ class Loaders:
                 loader.noticed(min(dues))
 
     def noticed(self, notices: Iterable[Notice]) -> None:
-        """What the store's watch saw. A topic that is not known may be any."""
+        """Passes on the notices of the store's watch. A topic that is not known may be any."""
         for notice in notices:
             if notice.topic_uid is None:
                 for loader in self._loaders.values():
@@ -145,19 +146,19 @@ class Loaders:
             else:
                 loader_of.noticed(notice.due)
 
-    def dropped(self, topic_uid: int) -> None:
-        """The topic was dropped: its consumers are told."""
+    def topic_deleted(self, topic_uid: int) -> None:
+        """The topic was deleted: notifies its consumers."""
         loader = self._loaders.get(topic_uid)
         if loader is not None:
-            loader.dropped()
+            loader.topic_deleted()
 
     def moved(self) -> None:
-        """The clock was moved: who sleeps until a moment has to reckon anew."""
+        """The clock was moved: sleepers compute their wait anew."""
         for loader in self._loaders.values():
             loader.changed()
 
     def tidy(self) -> None:
-        """Forgets what has lapsed."""
+        """Forgets lapsed leases."""
         now_ms = self._clock.now_ms()
         if not self._access.clock.problem:
             for subscription in self.subscriptions:

@@ -5,8 +5,8 @@ of a counter with another name then have no type. The broker's names are fixed a
 module builds the families and writes the text format (version 0.0.4) itself.
 
 Counting is one addition in a dictionary, since it is in the path of every message. The figures of a topic are
-forgotten when the topic is dropped, at whichever broker. A scrape copies the figures in the event loop, which
-is cheap, and writes the text in a thread.
+forgotten when any broker deletes the topic. A scrape copies the figures in the event loop, which is cheap,
+and writes the text in a thread.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ class Family:
 
 _STORAGE = ("op", "type", "filter", "topic")
 FAMILIES: Mapping[str, Family] = {
-    "topic_commands_count": Family(("op", "topic"), "Topics that were created or deleted."),
-    "topic_commands_errors": Family(("op", "topic"), "Commands on topics that failed."),
-    "topic_messages_count": Family(("op", "topic"), "Messages, by what was done with them."),
+    "topic_commands_count": Family(("op", "topic"), "Created and deleted topics."),
+    "topic_commands_errors": Family(("op", "topic"), "Failed commands on topics."),
+    "topic_messages_count": Family(("op", "topic"), "Messages, by operation."),
     "topic_messages_errors": Family(
-        ("op", "topic"), "Messages with which it was refused, or failed."
+        ("op", "topic"), "Messages with a refused or failed operation."
     ),
     "topic_available_messages_count": Family(
-        ("topic",), "Messages that are due and nobody has.", True
+        ("topic",), "Messages that are due and not leased.", True
     ),
     "topic_waiting_messages_count_bucket": Family(
-        ("topic", "le"), "Messages that fall due within so many seconds.", True
+        ("topic", "le"), "Messages that fall due within `le` seconds.", True
     ),
-    "topic_leases_count": Family(("op", "topic"), "Leases that were granted or extended."),
-    "topic_leases_errors": Family(("op", "topic"), "Leases that were refused, or failed."),
+    "topic_leases_count": Family(("op", "topic"), "Granted and extended leases."),
+    "topic_leases_errors": Family(("op", "topic"), "Refused and failed leases."),
     "topic_leases_body_total_bytes": Family(
-        ("topic",), "Bodies, keys and headers of what was leased."
+        ("topic",), "Bodies, keys and headers of leased messages."
     ),
     "topic_target_calls_count": Family(
-        ("outcome", "topic"), "Calls of the targets of topics, by how they ended."
+        ("outcome", "topic"), "Calls of the targets of topics, by outcome."
     ),
     "broker_commands_count": Family(("command", "topic"), "Commands of clients."),
-    "broker_commands_errors": Family(("command", "topic"), "Commands of clients that failed."),
+    "broker_commands_errors": Family(("command", "topic"), "Failed commands of clients."),
     "broker_refused_count": Family(
-        ("edge", "reason"), "Requests and connections that were refused before they were worked on."
+        ("edge", "reason"), "Requests and connections that were refused before any work on them."
     ),
     "broker_under_way_bytes": Family(
-        (), "Requests of all clients that are not answered yet, as they are counted.", True
+        (), "Bytes of unanswered requests of all clients, as limits.node_bytes counts them.", True
     ),
     "broker_shortages_count": Family(
         ("resource",), "How often the process ran short of descriptors, memory, ports or threads."
@@ -71,24 +71,22 @@ FAMILIES: Mapping[str, Family] = {
         ("target", "topic"), "Clocks that are further off than the bound.", True
     ),
     "broker_active_timedrifts_seconds_avg": Family(
-        ("target", "topic"), "By how much clocks are off on average.", True
+        ("target", "topic"), "The average offset of clocks.", True
     ),
     "broker_degradation_state": Family(
-        ("type", "topic"), "1 while the broker does less than it should, by reason.", True
+        ("type", "topic"), "1 while the broker is degraded, by reason.", True
     ),
     "storage_queries_count": Family(_STORAGE, "Queries of the store."),
-    "storage_queries_errors": Family(_STORAGE, "Queries that failed, or were not answered."),
+    "storage_queries_errors": Family(_STORAGE, "Queries that failed, or got no answer."),
     "storage_query_duration_ms": Family(
-        _STORAGE, "How long queries took in all, queueing included."
+        _STORAGE, "The total duration of queries, queueing included."
     ),
     "network_broker_bytes_total": Family(
         ("direction", "partner", "topic"), "Bytes of frames from and to partners."
     ),
-    "network_broker_latency_ms": Family(("partner", "topic"), "One way, on average.", True),
-    "network_broker_tcp_connections_total": Family((), "Streams that are open.", True),
-    "networkbroker_active_channels_total": Family(
-        ("type", "topic"), "Channels that are open.", True
-    ),
+    "network_broker_latency_ms": Family(("partner", "topic"), "The average one-way latency.", True),
+    "network_broker_tcp_connections_total": Family((), "Open streams.", True),
+    "networkbroker_active_channels_total": Family(("type", "topic"), "Open channels.", True),
     "networkbroker_active_channels_errors": Family(
         ("type", "topic"), "Channels that ended with an error."
     ),
@@ -130,7 +128,7 @@ _MESSAGE_OPS = {
 }
 
 _OUTLIVE_TOPICS = ("topic_commands_count", "topic_commands_errors")
-"""Summed up over dropped topics: else the deletion of a topic could not be seen."""
+"""Summed up over deleted topics: otherwise the deletion of a topic would not be visible."""
 
 _OF_TOPICS = frozenset(name for name, each in FAMILIES.items() if each.labels[-1:] == ("topic",))
 
@@ -180,7 +178,7 @@ class BrokerMetrics(Collector):
         self._lateness: defaultdict[str, LatenessHistogram] = defaultdict(LatenessHistogram)
         self._backlog: dict[str, Sequence[Sample]] = {}
         self._watched: list[Callable[[], Iterable[Sample]]] = []
-        # Shown from the start: Prometheus sees the first error as a change.
+        # Present from the start: Prometheus sees the first error as a change.
         for partner in ("producer", "consumer"):
             self.add("networkbroker_active_channels_errors", (partner, ""), 0)
 
@@ -196,7 +194,7 @@ class BrokerMetrics(Collector):
         """Replace the counts of messages, by topic."""
         self._backlog = dict(samples)
 
-    # Dropped topics
+    # Deleted topics
 
     @property
     def topics(self) -> set[str]:
@@ -204,7 +202,7 @@ class BrokerMetrics(Collector):
         return {*self._counted, *self._lateness, *self._backlog} - {""}
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was dropped. What is counted of it after that can be forgotten by another call."""
+        """Forgets a deleted topic. Later counts of it need another call."""
         for (name, labels), value in self._counted.pop(topic, {}).items():
             if name in _OUTLIVE_TOPICS:
                 self.add(name, (*labels[:-1], ""), value)

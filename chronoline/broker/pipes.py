@@ -1,8 +1,8 @@
-"""Topics that a pipe fires: while the pipe lives, consumers of its topic get nothing.
+"""Topics that a pipe fires: while the pipe is alive, consumers of its topic get nothing.
 
-A pipe shows by heartbeats in the store that it lives (`stores/members.py`), and the broker's clock decides.
-One read of the store answers for all topics. It is made when a consumer subscribes, and in every window while
-there are loaders: a pipe that starts stops the consumers, and one that ends lets them go on.
+A pipe shows by heartbeats in the store that it is alive (`stores/members.py`), and the broker's clock
+decides. One read of the store answers for all topics. It is made when a consumer subscribes, and in every
+window while there are loaders: a pipe that starts pauses the consumers, and one that ends resumes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chronoline.stores.members import pipe_groups
 
 _SHORTEST_MS = 200
 _LONGEST_MS = 2_000
-"""Between two reads, whatever the windows of the topics are."""
+"""The shortest and the longest interval between two reads, whatever the windows of the topics are."""
 
 
 class PipeWatch:
@@ -59,7 +59,7 @@ class PipeWatch:
             try:
                 groups = await self._live_groups()
             except ChronolineError:
-                continue  # the loaders notice it too; until the store answers nothing changes
+                continue  # the loaders notice it too; nothing changes until the store answers
             for loader in self._loaders():
                 loader.pause(_reason(loader.topic, groups))
 
@@ -79,6 +79,6 @@ def _reason(topic: Topic, live_groups: frozenset[str]) -> str:
     if live_groups.isdisjoint(pipe_groups(topic)):
         return ""
     return (
-        f"topic {topic.name!r} is fired by a pipe, which takes no consumers beside it: read the pipe's "
-        f"output topic, or stop the pipe with `chronoline pipe stop --name {topic.name}`"
+        f"a pipe fires topic {topic.name!r}, so it accepts no consumers: read the pipe's output topic, "
+        f"or stop the pipe with `chronoline pipe stop --name {topic.name}`"
     )

@@ -1,9 +1,9 @@
-"""The store as the broker sees it: coroutines with a time-out, and honest about unknown outcomes.
+"""The broker's access to the store: coroutines with a time-out, and exact about unknown outcomes.
 
-Changes go through storage threads, which gather what arrives meanwhile into the next commit. Reads run in
+Changes go through storage threads, which commit the changes that arrive meanwhile together. Reads run in
 threads of their own: some for clients, which may take long, and some for the broker's own work, so that a
-count of millions delays no push. A change that takes longer than `patience_s` is answered as unknown, a read
-as unavailable; a full queue refuses at once.
+count of millions of rows delays no push. A change that takes longer than `patience_s` is answered as unknown,
+a read as unavailable; a full queue refuses at once.
 
 The storage threads use a clock that raises while it is too far from the store's: then a change is refused,
 also one that is in its queue already. A read that changes something takes the time from the same clock.
@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.trusted_clock import TrustedClock
-from chronoline.core.closing import Closing
 from chronoline.core.errors import (
     OutcomeUnknown,
     StoreBusy,
@@ -34,6 +33,7 @@ from chronoline.core.errors import (
 from chronoline.core.limits import CLOCK_BOUND_MS
 from chronoline.delivery.storage_threads import StorageThreads
 from chronoline.runtime.clock import Clock
+from chronoline.runtime.service import Closing
 from chronoline.stores.contract import Store
 
 logger = logging.getLogger(__name__)
@@ -41,25 +41,25 @@ logger = logging.getLogger(__name__)
 _OWN_LOOKS = frozenset(
     {"clock", "held", "members", "next_ts", "purge", "ready", "topic", "unreserve"}
 )
-"""Reads that the broker's own work waits for. Each is quick; all others are questions of clients."""
+"""Reads that the broker's own work waits for. Each is quick; all others are reads of clients."""
 _REMOVALS = frozenset({"purge"})
 """Reads that write. A store can accept them while it has no room for other changes."""
 # With the storage threads, at most three, as many as PostgreSQL's pool has connections.
 _CLIENT_THREADS = 3
 _OWN_THREADS = 2
 _MOST_WAITING = 1_000
-"""Reads in the queue of either."""
+"""The most reads in each queue."""
 _FAILURES = 3
-"""Failures in a row after which the store counts as away."""
+"""The number of failures in a row after which the store counts as unavailable."""
 _PROBE_EVERY_S = 0.2
-"""While the store is away, one call in this time goes through, as a probe."""
+"""While the store is unavailable, one call in this time goes through, as a probe."""
 _LATELY_S = 5.0
 
 Result = TypeVar("Result")
 
 
 class StoreAccess:
-    """One for each node, until `stop`. The store is its owner's to close, after that."""
+    """One for each node, until `stop`. The store's owner closes it after that."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class StoreAccess:
         self._metrics = metrics
         self.patience_s = patience_s
         self._health = StoreHealth(time.monotonic)
-        self._answered_s = 0.0  # when the store last answered anything
+        self._answered_s = 0.0  # when the store last answered any call
 
     @property
     def problem(self) -> str:
@@ -108,7 +108,7 @@ class StoreAccess:
                 (query, topic), lambda: submit(self._threads), self._unknown
             )
         except (StoreBusy, StoreFull) as error:
-            if error.answered is None:  # else it concerns these messages alone
+            if error.answered is None:  # otherwise it concerns these messages alone
                 self._health.refused(error)
             raise
         self._health.changed()
@@ -122,7 +122,7 @@ class StoreAccess:
         topic: str = "",
         changes: bool = False,
     ) -> Result:
-        """A question; or a rare change, not worth a group commit, whose outcome is unknown if it is late."""
+        """A read; or a rare change, not worth a group commit, whose outcome is unknown if it is late."""
         self._health.admit()
         own = query in _OWN_LOOKS
         threads = self._own_reads if own else self._client_reads
@@ -136,7 +136,7 @@ class StoreAccess:
         try:
             result = await self._answer((query, topic), submit, late, may_last=not own)
         except (StoreBusy, StoreFull) as error:
-            if asked and (changes or query in _REMOVALS):  # else the queue of the threads is full
+            if asked and (changes or query in _REMOVALS):  # else the queue is full
                 self._health.refused(error)
             raise
         if changes:
@@ -185,7 +185,7 @@ class StoreAccess:
         return result
 
     async def stop(self) -> None:
-        """Finish what waits, if the store answers within `patience_s`. May be called twice."""
+        """Finishes waiting calls, if the store answers within `patience_s`. May be called twice."""
         await close_in_thread("the access to the store", self._close, patience_s=self.patience_s)
 
     def _close(self) -> None:
@@ -215,7 +215,9 @@ class StoreHealth:
             return
         now_s = self._monotonic()
         if now_s < self._probe_at_s:
-            error = StoreUnavailable(f"the store is away; nothing was changed: {self._problem}")
+            error = StoreUnavailable(
+                f"the store is unavailable; nothing was changed: {self._problem}"
+            )
             error.retry_after_ms = int((self._probe_at_s - now_s) * 1000) + 1
             raise error
         self._probe_at_s = now_s + _PROBE_EVERY_S
@@ -246,7 +248,7 @@ class StoreHealth:
 class ReadThreads(Closing):
     """A few threads that call the store, and the bounded queue before them.
 
-    Each question gets a future, which can be cancelled before its turn. The threads are daemons: those of
+    Each call gets a future, which can be cancelled before its turn. The threads are daemons: those of
     `concurrent.futures` would keep the process until a store that hangs has answered.
     """
 
@@ -263,18 +265,18 @@ class ReadThreads(Closing):
             thread.start()
 
     def submit(self, ask: Callable[[], Result]) -> Future[Result]:
-        """Raises `StoreBusy` if the queue is full. A cancelled question is in the queue until its turn."""
+        """Raises `StoreBusy` if the queue is full. A cancelled call is in the queue until its turn."""
         answer: Future[Result] = Future()
         with self._closing:
             if self._closed:
                 raise StoreClosed
             if (waiting := self._waiting.qsize()) >= self._most_waiting:
-                raise StoreBusy(f"{waiting} questions wait for the store already; try again")
+                raise StoreBusy(f"{waiting} reads wait for the store already; try again")
             self._waiting.put((answer, ask))
         return answer
 
     def close(self) -> None:
-        """Answer what waits, and end the threads. May be called twice."""
+        """Answers the waiting calls, and ends the threads. May be called twice."""
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -288,7 +290,7 @@ class ReadThreads(Closing):
             pass
 
     def _answer_next(self) -> bool:
-        """False at the end. It keeps no reference to a question while it waits for the next."""
+        """False at the end. It keeps no reference to a call while it waits for the next."""
         waiting = self._waiting.get()
         if waiting is None:
             return False
@@ -296,7 +298,7 @@ class ReadThreads(Closing):
         if answer.set_running_or_notify_cancel():
             try:
                 result = ask()
-            except BaseException as error:  # the caller gets it, and the thread goes on
+            except BaseException as error:  # the caller gets it, and the thread continues
                 answer.set_exception(error)
             else:
                 answer.set_result(result)
@@ -306,7 +308,7 @@ class ReadThreads(Closing):
 async def close_in_thread(what: str, work: Callable[[], None], *, patience_s: float) -> None:
     """Close a part that can hang on the store, in a thread of its own, with a time-out.
 
-    After the time-out the thread is left behind: it ends by itself, or with the process.
+    After the time-out the thread stays behind: it ends by itself, or with the process.
     """
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
@@ -315,7 +317,7 @@ async def close_in_thread(what: str, work: Callable[[], None], *, patience_s: fl
         try:
             work()
         except Exception:
-            logger.exception("ending %s failed", what)
+            logger.exception("closing %s failed", what)
         finally:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(ended.set)
@@ -326,7 +328,7 @@ async def close_in_thread(what: str, work: Callable[[], None], *, patience_s: fl
             await ended.wait()
     except TimeoutError:
         logger.warning(
-            "%s did not end within %g s, and is left behind",
+            "%s did not close within %g s; its thread stays behind",
             what,
             patience_s,
             extra={"action": "left_behind"},

@@ -76,7 +76,7 @@ class StoreWatch:
             except StoreClosed:
                 return
             except Exception as error:
-                _log("the store's notices are missing for a moment", error)
+                _log("the store's notices are interrupted", error)
                 self._pass_on([Notice()])  # notices can be lost: all topics are asked for
                 self._stopped.wait(_REST_S)
             else:
@@ -110,7 +110,7 @@ class StoreWatch:
             try:
                 found = await self._access.look("next_ts", partial(_next, topics))
             except Exception as error:
-                _log("what is due next could not be looked up", error)
+                _log("reading the next due of a topic failed", error)
                 found = [Notice(topic_uid=topic.uid) for topic in topics]
             if found:
                 self._tell(found)
@@ -122,7 +122,7 @@ def _next(topics: Sequence[Topic], store: Store) -> list[Notice]:
     for topic in topics:
         try:
             due = store.next_ts(topic.uid, [BucketRange(0, topic.settings.buckets)])
-        except TopicNotFound:  # it was dropped: its loader finds out
+        except TopicNotFound:  # it was deleted: its loader finds out
             found.append(Notice(topic_uid=topic.uid))
             continue
         if due is not None:

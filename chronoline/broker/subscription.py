@@ -20,23 +20,23 @@ MAX_CREDIT = 10_000
 _MOST_BYTES = 64 * 1024 * 1024
 _PAGE = 1_000
 _MOST_AT_ONCE_BYTES = 256 * 1024 * 1024
-"""No answer of the store brings more, should all messages be as large as the topic allows."""
+"""The most bytes of one reservation, if all its messages are as large as the topic allows."""
 _SPARE = 4
-"""The next messages may be so many times as large as the largest of those that came last."""
+"""The next messages may be larger than the largest recent one by this factor."""
 _BUNDLE_MS = 15
-"""What falls due so soon after a message leaves with it: one frame for all of them."""
+"""Messages that fall due within this time after a message leave with it, in one frame."""
 NO_BUCKETS = BucketRange(0, 0)
 Holding = Mapping[str, Container[int]]
-"""What a consumer says that it holds: by id, the versions that are its own."""
+"""The leases that a consumer says it holds: by id, the versions that are its own."""
 NOTHING_HELD: Holding = MappingProxyType({})
 
 
 class Receiver(Protocol):
-    """Where the messages of a consumer go: a stream, or a request that waits."""
+    """The destination of a consumer's messages: a stream, or a waiting request."""
 
     @property
     def name(self) -> str:
-        """The consumer."""
+        """The consumer's name."""
 
     @property
     def instance(self) -> str:
@@ -44,34 +44,34 @@ class Receiver(Protocol):
 
     @property
     def busy(self) -> bool:
-        """It wants nothing for now."""
+        """Whether it wants no messages for now."""
 
     @property
     def clogged(self) -> bool:
-        """It does not take what it was given fast enough; it rings when it has."""
+        """Whether it does not accept its messages fast enough; it rings when it has caught up."""
 
     @property
     def advance_ms(self) -> int:
         """How much before its due a message has to leave in order to arrive in time; 0 if at its due."""
 
     def push(self, topic: Topic, leased: Sequence[LeasedMessage]) -> None:
-        """Takes messages, some of them a little early if it has an advance. Never waits."""
+        """Accepts messages, some of them a little early if it has an advance. Never waits."""
 
     def shared(self, topic: Topic, share: BucketRange) -> None:
-        """From now on it serves these buckets."""
+        """Sets the buckets that it serves from now on."""
 
     def paused(self, topic: Topic, reason: str) -> None:
-        """From now on it is given nothing; with an empty reason it is served again."""
+        """Stops its deliveries for a reason; an empty reason resumes them."""
 
     def ended(self, topic: Topic, reason: str) -> None:
-        """The topic is gone."""
+        """The topic was deleted."""
 
     def replaced(self, topic: Topic) -> None:
         """Another consumer has taken its name, at another broker."""
 
 
 class Subscription(Delivery):
-    """The delivery to one consumer of a topic. Its loader works on it, in the event loop alone."""
+    """The delivery to one consumer of a topic. Its loader uses it, in the event loop alone."""
 
     def __init__(
         self, topic: Topic, receiver: Receiver, *, lease_ms: int, credit: int, now_ms: int
@@ -91,14 +91,14 @@ class Subscription(Delivery):
         self.topic = topic
         self.receiver = receiver
         self.dry_ms = now_ms if credit <= 0 else None
-        """Since when it has no credit."""
+        """The moment since which it has no credit."""
         self.joined = False
-        """It knows which of its leases live. Before that nothing is reserved or pushed, which it could not
-        tell from those."""
+        """Whether its live leases are known. Before that nothing is reserved or pushed, because it could not
+        tell new leases from old ones."""
         self.page = min(_PAGE, most)
-        """How many of its leases to resume at a time."""
+        """The number of its leases to resume at a time."""
         self.returned = Returned(0, "", receiver.name)
-        """When it took its name; of two that have it the later one keeps it."""
+        """When it took its name; of two consumers with one name the later one keeps it."""
 
     @property
     def name(self) -> str:
@@ -118,13 +118,13 @@ class Subscription(Delivery):
         return super().can_deliver and self.joined and not self.receiver.clogged
 
     def reserve_at(self, now_ms: int) -> int | None:
-        """When to reserve for it next. A message that leaves early has to be here earlier."""
+        """When to reserve for it next. A message that leaves early must be reserved earlier."""
         leaves_ms = self.receiver.advance_ms + 2 * _BUNDLE_MS
         self.agenda.reserve_ahead_ms = max(DEFAULT_RESERVE_AHEAD_MS, leaves_ms)
         return super().reserve_at(now_ms)
 
     def learn_sizes(self, leased: Iterable[LeasedMessage]) -> None:
-        """Nobody knows how large the next messages are: not much larger than the last ones, most likely."""
+        """Adapts the assumed size of the next messages: not much larger than the last ones."""
         sizes = [
             content_bytes(each.body, each.message.key, each.message.headers) for each in leased
         ]
@@ -133,14 +133,14 @@ class Subscription(Delivery):
             self.agenda.largest_bytes = min(expected, self._largest_bytes)
 
     def take_due(self, now_ms: int) -> list[LeasedMessage]:
-        """What leaves now, in order of `due`."""
+        """The messages that leave now, in order of `due`."""
         advance_ms = self.receiver.advance_ms
         ready = self.deliver(now_ms, ahead_ms=advance_ms + _BUNDLE_MS if advance_ms else 0)
         self.add_credit(0, now_ms)
         return ready
 
     def push_at(self, now_ms: int) -> int | None:
-        """When something leaves next; None means not before something changes."""
+        """When the next message leaves; None means not before a change."""
         due = self.deliver_at(now_ms)
         return None if due is None else due - self.receiver.advance_ms
 
@@ -152,7 +152,7 @@ class Subscription(Delivery):
             self.dry_ms = now_ms
 
     def is_serving(self, now_ms: int) -> bool:
-        """It takes messages, or at least did within the last window: else others should have its share."""
+        """Whether it has accepted messages within the last window; otherwise others get its share."""
         if self.receiver.busy:
             return False
         return self.dry_ms is None or 0 <= now_ms - self.dry_ms < self.topic.settings.window_ms

@@ -1,4 +1,4 @@
-"""The topics that a broker knows. Their settings never change, so a topic is cached until it is dropped."""
+"""The topics that a broker knows. Their settings never change, so a topic is cached until it is deleted."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Topics:
         metrics: BrokerMetrics,
         *,
         frame_bytes: int,
-        dropped: Callable[[int], None] = lambda _: None,
+        deleted: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`dropped` is called with the uid of each topic that was dropped, here or at another broker.
+        """`deleted` is called with the uid of each topic that was deleted, here or at another broker.
 
         `frame_bytes` is the largest frame: it bounds the bodies of new topics.
         """
-        self._dropped = dropped
+        self._deleted = deleted
         self._access = access
         self._clock = clock
         self._metrics = metrics
@@ -44,7 +44,7 @@ class Topics:
         """Rings when a topic with a target was created here."""
 
     async def get(self, uid: int) -> Topic:
-        """Raises `TopicNotFound`. The answer can be a topic that was dropped meanwhile."""
+        """Raises `TopicNotFound`. The result can be a topic that was deleted meanwhile."""
         topic = self._known.get(uid)
         if topic is None:
             topic = self._learn(
@@ -53,16 +53,16 @@ class Topics:
         return topic
 
     async def find(self, name: str) -> Topic:
-        """Raises `TopicNotFound`, which says how to create it."""
+        """Raises `TopicNotFound` with the command that creates it."""
         topic = await self._access.look("topic", lambda store: store.find_topic(name))
         if topic is None:
             raise TopicNotFound(
-                f"there is no topic {name!r}; make it with `chronoline topic create {name}`"
+                f"there is no topic {name!r}; create it with `chronoline topic create {name}`"
             )
         return self._learn(topic)
 
     async def list(self) -> list[Topic]:
-        """All live topics. Others are forgotten, with their metrics, wherever they were dropped."""
+        """All live topics. Deleted ones are forgotten, with their metrics, whichever broker deleted them."""
         shown, known = self._metrics.topics, set(self._known)
         topics = await self._access.look("topics", lambda store: store.list_topics())
         for uid in known - {topic.uid for topic in topics}:
@@ -94,23 +94,23 @@ class Topics:
             self.target_added.ring()
         return self._learn(topic)
 
-    async def drop(self, uid: int) -> bool:
-        """False if it was dropped already. Raises `TopicNotFound`."""
+    async def delete(self, uid: int) -> bool:
+        """False if it was deleted already. Raises `TopicNotFound`."""
         topic = await self.get(uid)
         with self._metrics.topic_command("delete", topic.name):
             now_ms = self._clock.now_ms()
-            dropped = await self._access.look(
+            deleted = await self._access.look(
                 "drop_topic", lambda store: store.delete_topic(uid, now_ms=now_ms), changes=True
             )
             self.forget(uid)
-        if dropped:
+        if deleted:
             self._metrics.forget_topic(topic.name)
-        return dropped
+        return deleted
 
     def forget(self, uid: int) -> None:
-        """The topic was dropped."""
+        """Forgets a deleted topic."""
         self._known.pop(uid)
-        self._dropped(uid)
+        self._deleted(uid)
 
     def _learn(self, topic: Topic) -> Topic:
         self._known.put(topic.uid, topic)
@@ -120,7 +120,7 @@ class Topics:
 class TopicsByName:
     """A cache of topics by name, for clients that know no uids.
 
-    A topic that was dropped can have been created again: the name then means the new one.
+    A deleted topic can have been created again: the name then means the new one.
     """
 
     def __init__(self, topics: Topics) -> None:

@@ -1,12 +1,12 @@
 """The broker's clock, and whether it agrees with the store's.
 
 Brokers that share a store use their own clocks. All of them see the store's clock, so each compares its own
-with it every few seconds. In between the monotonic clock carries the comparison on: a wall clock that is
-moved is noticed at the next reading, and not at the next comparison.
+with it every few seconds. In between the monotonic clock carries the comparison on: a broker notices a moved
+wall clock at the next reading, and not at the next comparison.
 
 While its clock is off by more than the bound, a broker makes no reservation, no push, no purge and no change
-that would write the time. Writers take the time from `TrustedClock`, which then raises; parts that act by
-the time alone, such as pushing, check its `problem`. Reads go on.
+that would write the time. Writers take the time from `TrustedClock`, which then raises; parts that act by the
+time alone, such as pushing, check its `problem`. Reads continue.
 
 A store without a clock of its own is on the broker's machine: there the broker's clock is always right.
 """
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _COMPARE_EVERY_S = 2.0
 _COMPARE_WHEN_OFF_S = 0.5
 _GLANCE_EVERY_S = 0.2
-"""Between two readings of the clock: sleepers must hear that it was moved."""
+"""The interval between two readings of the clock: sleepers must learn that it was moved."""
 _TRY_AGAIN_MS = 500
 
 
@@ -40,7 +40,7 @@ class _Compared:
 
     offset_us: int
     error_us: int
-    """The most that the offset can be wrong: half of the round trip."""
+    """The largest error of the offset: half of the round trip."""
 
 
 class TrustedClock:
@@ -69,7 +69,9 @@ class TrustedClock:
         now_ms = self._clock.now_ms()
         problem = self._problem(now_ms)
         if problem:
-            error = BrokerUnavailable(f"{problem}; nothing was changed. Try again, or elsewhere")
+            error = BrokerUnavailable(
+                f"{problem}; nothing was changed. Try again, or use another broker"
+            )
             error.retry_after_ms = _TRY_AGAIN_MS
             raise error
         return now_ms
@@ -115,7 +117,7 @@ class TrustedClock:
         if theirs_ms is None:
             self.alone = True
         elif before is None or half_us <= max(self._bound_us, before.error_us):
-            # An answer that took longer says less than the one before.
+            # A slower answer is less precise than the one before.
             self._compared = _Compared(theirs_ms * 1000 - asked_us - half_us, half_us)
 
     def not_compared(self, reason: str) -> None:

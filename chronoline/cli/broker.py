@@ -1,4 +1,4 @@
-"""The broker that a command asks, and the options that name it."""
+"""The broker that a command uses, and the options that name it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Insecure = Annotated[bool, insecure_option(panel=_PANEL)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A broker. The client is imported when it is asked: gRPC is slow to import."""
+    """A broker. The client is imported at its first use: gRPC is slow to import."""
 
     address: str | None
     token: str | None

@@ -32,12 +32,13 @@ def show(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show what `chronoline up` with the same options would run with, and where each value comes from.
+    """Show the settings of `chronoline up` with the same options, and the source of each value.
 
     chronoline config show
     chronoline config show --config node.toml --grpc 0.0.0.0:7400
 
-    It is TOML: a file for --config can begin with it. Passwords are not shown.
+    The output is TOML, and can be the start of a file for --config.
+    Passwords are not shown.
     """
     with quiet_when_nobody_reads():
         if as_json:
@@ -53,7 +54,7 @@ class _Shown(NamedTuple):
     kind: str
     """default, file, variable or flag."""
     origin: str
-    """Which file, variable or flag."""
+    """The name of the file, variable or flag."""
 
 
 def _all(settings: NodeSettings) -> Iterator[_Shown]:
@@ -98,7 +99,7 @@ def _lines(settings: list[_Shown]) -> Iterator[str]:
 
 
 def _assignment(one: _Shown) -> str:
-    """A setting that has no value is a comment: TOML has no word for it."""
+    """A setting without a value is a comment: TOML has no null."""
     if one.value is None:
         return f"# {one.path[-1]} is not set"
     return f"{one.path[-1]} = {json.dumps(one.value, ensure_ascii=False)}"

@@ -1,4 +1,4 @@
-"""`chronoline dead`: what could not be delivered."""
+"""`chronoline dead`: messages that could not be delivered."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PAGE = 500
 _MOST_TOLD = 10
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Which.", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="All of the topic's.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters of the topic.")]
 
 
 @app.command("list")
@@ -45,7 +45,7 @@ def list_letters(
     broker: Broker,
     topic: TopicName,
     limit: Annotated[
-        int, typer.Option(min=1, max=_PAGE, metavar="N", help="Show so many at most.")
+        int, typer.Option(min=1, max=_PAGE, metavar="N", help="The most to show.")
     ] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -77,7 +77,7 @@ def redrive(
     due: Due = None,
     delay: In = None,
 ) -> None:
-    """Put dead letters back on the timeline, with no attempts counted. They are due at once, or as said.
+    """Put dead letters back on the timeline, at once or at the given time, with no attempts counted.
 
     chronoline dead redrive reminders ada-1 ada-2
     chronoline dead redrive reminders --all --in 1h
@@ -114,12 +114,12 @@ def discard(
 def _check(ids: Sequence[str] | None, everything: bool) -> None:
     if bool(ids) == everything:
         raise InvalidInput(
-            "name the messages by their ids, or say --all" + ", not both" * everything
+            "name the messages by their ids, or use --all" + ", not both" * everything
         )
 
 
 def _pages(client: Client, topic: str, ids: Sequence[str] | None) -> Iterator[list[str]]:
-    """All that there are if no ids are given; each letter once, even if it cannot be settled."""
+    """The given ids, or those of all dead letters, each once, even if it cannot be settled."""
     if ids:
         for start in range(0, len(ids), _PAGE):
             yield list(ids[start : start + _PAGE])
@@ -131,7 +131,7 @@ def _pages(client: Client, topic: str, ids: Sequence[str] | None) -> Iterator[li
 
 
 def _settle(batches: Iterable[Outcomes], advance: Any) -> int:
-    """How many were done. Raises `ChronolineError` if any were refused, after all were asked for."""
+    """The number that were done. Raises `ChronolineError` if any were refused, after all were sent."""
     done, refused = 0, []
     for outcomes in batches:
         refused += outcomes.refused

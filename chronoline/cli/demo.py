@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
+from chronoline.core.lateness import Lateness
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.log import Event, Log, NewEvent
 from chronoline.pipe.settings import PipeSettings
@@ -28,7 +29,6 @@ from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.control import Control
 from chronoline.runtime.extras import needs
 from chronoline.runtime.message_ids import new_id
-from chronoline.runtime.percentiles import Lateness
 from chronoline.stores.contract import Counts
 from chronoline.stores.factory import open_store
 
@@ -44,12 +44,12 @@ _PATIENCE_S = 20.0
 """How long after the last due time a message counts as lost."""
 _START_S = 90.0
 _LOOK_MS = 5
-"""How often the reader of the output looks: it must not blur what it measures."""
+"""The polling interval of the reader: short, for precise measurements."""
 _DUE = "demo-due"
 
 
 class _Receiver(threading.Thread):
-    """Reads the output and does nothing else: notes what came, and how late."""
+    """Reads the output: notes each message, and its lateness."""
 
     def __init__(self, url: str, expected: int) -> None:
         super().__init__(name="demo-receiver", daemon=True)
@@ -59,7 +59,7 @@ class _Receiver(threading.Thread):
         self.published_ms: list[float] = []
         self.read_ms: list[float] = []
         self.first = threading.Event()
-        """One message went the whole way, so everything is up; it is not counted."""
+        """Waits for one message at the output, so that everything is up; it is not counted."""
         self.complete = threading.Event()
 
     def run(self) -> None:
@@ -85,10 +85,10 @@ class _Receiver(threading.Thread):
 
 def demo(
     messages: Annotated[
-        int, typer.Option(min=1, max=50_000, help="How many messages to send.")
+        int, typer.Option(min=1, max=50_000, help="The number of messages to send.")
     ] = _MESSAGES,
     seconds: Annotated[
-        float, typer.Option(min=0.1, max=600, help="Over how many seconds they fall due.")
+        float, typer.Option(min=0.1, max=600, help="The seconds over which they fall due.")
     ] = _SECONDS,
     timers: Annotated[
         bool,
@@ -98,15 +98,15 @@ def demo(
     """Send messages into a delay topic and get each back at its millisecond.
 
     The whole path on one machine: a topic of the log, Spark, a timeline in SQLite, Spark again, another
-    topic of the log; in a temporary folder. Beside it a control process does nothing but sleep and wake,
-    to show how punctual this machine can be at all.
+    topic of the log; in a temporary folder. A control process that only sleeps and wakes
+    shows how punctual this machine can be.
 
-    With --timers: three nodes keep timers, a fourth joins, two leave, while timers are asked for and pop all
-    the time.
+    With --timers: three nodes keep timers, a fourth joins, two leave, while timers are set and pop all the
+    time.
     """
     if timers:
         if (messages, seconds) != (_MESSAGES, _SECONDS):
-            raise InvalidInput("--messages and --seconds are not for --timers: leave them out")
+            raise InvalidInput("--messages and --seconds do not apply to --timers: leave them out")
         from chronoline.cli.demo_timers import show_timers  # noqa: PLC0415 - of this option alone
 
         with needs("the demo of timers", "server"):
@@ -227,9 +227,7 @@ def _report(
     early = sum(late_ms < 0 for late_ms in receiver.read_ms + receiver.published_ms)
     console.print(_table(receiver, slept, early=early, lost=lost, duplicated=duplicated))
     if left.total:
-        console.print(
-            f"[bold red]{left.total:,} messages were not fired in time; ask for fewer.[/]"
-        )
+        console.print(f"[bold red]{left.total:,} messages were not fired in time; use fewer.[/]")
     if lost or duplicated or early:
         console.print("[bold red]Something is wrong: see the last columns.[/]")
     if lost or duplicated or early or left.total:

@@ -15,15 +15,15 @@ from rich.console import Console
 from rich.table import Table
 
 from chronoline.cli.timers import receiver
+from chronoline.core.lateness import Lateness
 from chronoline.node.local_nodes import TimerNodes, free_addresses
-from chronoline.runtime.percentiles import Lateness
 
 _EVERY_S = 0.01
 _INTERVALS_MS = (500, 4_000)
 _BETWEEN_S = 3.0
-"""Between the steps."""
+"""The time between the steps."""
 _PATIENCE_S = 15.0
-"""After the last due time; what has not come then is lost."""
+"""The wait after the last due time; a timer that has not popped then is lost."""
 
 
 def show_timers() -> None:
@@ -60,13 +60,13 @@ def show_timers() -> None:
             nodes.kill(first, fourth)
             console.print(f"  {moved:,} timers were offered; the two nodes are gone.")
             time.sleep(_BETWEEN_S)  # some timers live through each step
-        console.print(f"Asked for {len(load.due_s):,} timers; waiting for the last of them …")
+        console.print(f"Set {len(load.due_s):,} timers; waiting for the last of them …")
         received.wait_for(set(load.due_s), until_s=max(load.due_s.values()) + _PATIENCE_S)
     _report(console, load, received)
 
 
 class _Receiver:
-    """Takes callbacks: when each came, by what it carries."""
+    """Receives callbacks: the time of each, by its body."""
 
     def __init__(self) -> None:
         self.came: list[tuple[str, str, float]] = []
@@ -96,7 +96,7 @@ class _Receiver:
 
 
 class _Load:
-    """Asks for timers, a hundred a second, while it is entered."""
+    """Sets timers, a hundred a second, within its block."""
 
     def __init__(self, uri: str, nodes: list[str]) -> None:
         self._uri = uri

@@ -1,4 +1,4 @@
-"""`chronoline forecast`: the future, drawn."""
+"""`chronoline forecast`: a chart of the messages ahead."""
 
 from __future__ import annotations
 
@@ -40,18 +40,20 @@ def forecast(
         typer.Option("--from", metavar="WHEN", help="now, +10m, -10m, or a time with its zone."),
     ] = "now",
     end: Annotated[str, typer.Option("--to", metavar="WHEN", help="The same.")] = "+1h",
-    step: Annotated[str, typer.Option(metavar="DURATION", help="How long a bar is.")] = "1m",
+    step: Annotated[
+        str, typer.Option(metavar="DURATION", help="The duration of a step, one bar.")
+    ] = "1m",
     as_json: AsJson = False,
 ) -> None:
-    """Draw how many messages fall due, step by step. Times are UTC.
+    """Draw the number of messages that fall due, step by step. Times are UTC.
 
     chronoline forecast reminders
     chronoline forecast reminders --to +1d --step 1h
     chronoline forecast reminders --to 2027-02-01T00:00:00Z --step 6h --json
 
-    Waiting messages are blue; red are those that are due and nobody has,
-    yellow those that a consumer has, at the end of its lease. Steps without
-    any are left out.
+    Waiting messages are blue. Messages that are due and not leased are red.
+    Leased messages are yellow, at the end of their lease. Empty steps are
+    left out.
     """
     now_ms = SystemClock().now_ms()
     start_ms = parse_when_ms(start, "--from", now_ms)
@@ -88,7 +90,7 @@ def _title(topic: str, steps: Sequence[Forecast], start_ms: int, end_ms: int) ->
 
 
 def draw(steps: Sequence[Forecast], step_ms: int, width: int) -> Iterator[Text]:
-    """A line for each step that has messages; the longest bar ends where the terminal does."""
+    """A line for each step with messages; the longest bar fills the terminal."""
     most = max((each.total for each in steps), default=0)
     labels = _labels(steps, step_ms)
     digits = len(f"{most:,}")
@@ -104,7 +106,7 @@ def draw(steps: Sequence[Forecast], step_ms: int, width: int) -> Iterator[Text]:
 
 
 def _labels(steps: Sequence[Forecast], step_ms: int) -> list[str]:
-    """As short as tells them apart."""
+    """The labels of steps, as short as possible."""
     if not steps:
         return []
     starts_ms = [to_ms(each.start) for each in steps]
@@ -120,7 +122,7 @@ def _labels(steps: Sequence[Forecast], step_ms: int) -> list[str]:
 
 
 def _bar(step: Forecast, most: int, room: int) -> Text:
-    """Its parts side by side, to the eighth of a character where it ends."""
+    """A bar with its parts side by side, to the eighth of a character."""
     bar = Text()
     eighths = max(1, round(8 * room * step.total / most))
     counts = {name: count for name, count in counts_json(step).items() if count}

@@ -1,4 +1,4 @@
-"""Lines of stdin, sent as they come: in batches, several on their way, in bounded memory."""
+"""Lines of stdin, sent as they come: in batches, several under way, in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READ_BYTES = 256 * 1024
 
 
 class Source(Protocol):
-    """A binary stream that answers the bytes that have come, and waits only if there are none."""
+    """A binary stream that returns the available bytes, and waits only if there are none."""
 
     def read1(self, size: int, /) -> bytes: ...
 
@@ -45,7 +45,7 @@ class EagerSource:
         try:
             ready, _, _ = select.select([self._source], [], [], 0)
         except (OSError, ValueError):
-            return True  # it cannot be asked
+            return True  # it has no descriptor to poll
         return bool(ready)
 
 
@@ -105,7 +105,7 @@ def batches(
     most_bytes: int,
     item_bytes: int = 0,
 ) -> Iterator[Batch[Item]]:
-    """Items that `take` makes of lines; None makes none. An item counts `item_bytes` besides its line.
+    """Items that `take` makes of lines; None means no item. An item counts `item_bytes` besides its line.
 
     If `take` raises `InvalidInput`, so does this, with the line's number, after the batch before it.
     """
@@ -131,7 +131,7 @@ def batches(
 
 
 class LineWriter(ABC, Generic[Item, Answer]):
-    """Batches on their way, settled in order. The oldest is waited for when they are too many."""
+    """Batches under way, settled in order. Beyond the limit it waits for the oldest."""
 
     most_batches = sys.maxsize
     most_bytes = sys.maxsize
@@ -155,19 +155,19 @@ class LineWriter(ABC, Generic[Item, Answer]):
 
     @abstractmethod
     def settled(self, batch: Batch[Item], answer: Answer) -> int:
-        """A batch was answered; the number of items that succeeded."""
+        """Processes the answer to a batch; returns the number of items that succeeded."""
 
     @abstractmethod
     def failed(self, batch: Batch[Item], error: ChronolineError) -> None:
-        """A batch failed as a whole; no more are begun."""
+        """Processes the failure of a whole batch; no more are sent."""
 
     @abstractmethod
     def failure(self) -> str | None:
-        """Why not all lines were sent, if so, when none is on its way any more."""
+        """The reason why not all lines were sent, if so, after the last answer."""
 
     @property
     def done(self) -> str:
-        """The items that succeeded, counted in words."""
+        """The number of items that succeeded, with their noun."""
         return count_of(self._done, self.noun)
 
     def write(self, found: Iterator[Batch[Item]]) -> None:
@@ -188,7 +188,7 @@ class LineWriter(ABC, Generic[Item, Answer]):
         self._finish()
 
     def settle_all(self) -> None:
-        """Wait for all that are on their way."""
+        """Wait for all batches under way."""
         while self._on_their_way:
             self._settle()
 

@@ -35,7 +35,7 @@ _MESSAGES = "Messages on timelines, through a broker"
 
 
 def _add(name: str, load: Callable[[], Any], install: str, panel: str | None = None) -> None:
-    """Add a command or a group; where its libraries are missing, one that says how to install them."""
+    """Add a command or a group; if its libraries are missing, one that prints how to install them."""
 
     def missing(context: typer.Context) -> None:
         raise MissingExtra(f"`chronoline {name}` needs: pip install {install}")
@@ -44,7 +44,7 @@ def _add(name: str, load: Callable[[], Any], install: str, panel: str | None = N
         found = load()
     except ImportError as error:
         if not isinstance(error, MissingExtra) and (error.name or "").startswith("chronoline."):
-            raise  # a defect of ours
+            raise  # a defect
         missing.__doc__ = f"Needs: pip install {install}"
         ignored = {"allow_extra_args": True, "ignore_unknown_options": True}
         app.command(name, rich_help_panel=panel, context_settings=ignored)(missing)
@@ -63,7 +63,7 @@ def _part(place: str, name: str) -> Callable[[], Any]:
 _SERVER = "'chronoline[server]'"
 _SPARK = "'chronoline[spark]'"
 _add("demo", _part("demo", "demo"), _SPARK)
-# Commands of other distributions: `bench`, which is known also where it is not installed.
+# Commands of other distributions: `bench`, which is listed even if it is not installed.
 _others = {each.name: each.load for each in entry_points(group="chronoline.commands")}
 _others.setdefault("bench", lambda: import_module("chronoline_bench"))
 for _name, _load in _others.items():
@@ -99,7 +99,7 @@ def _options(
 
 def run() -> None:
     """The entry point. An error of Chronoline is one line on stderr, without a trace."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command says in a line what fails
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command prints the error in one line
     try:
         app()
     except ChronolineError as error:

@@ -64,13 +64,13 @@ def send(  # noqa: PLR0913 - the options of a command
     due: Due = None,
     delay: In = None,
     body: Annotated[
-        str | None, typer.Option(metavar="TEXT|-", help="The body, or - to take it from stdin.")
+        str | None, typer.Option(metavar="TEXT|-", help="The body, or - to read it from stdin.")
     ] = None,
     message_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Its id; else one is made.")
+        str | None, typer.Option("--id", metavar="ID", help="Its id; by default a new one.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="A key, which travels along.")
+        str | None, typer.Option(metavar="KEY", help="A key, which consumers get.")
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")
@@ -78,14 +78,14 @@ def send(  # noqa: PLR0913 - the options of a command
     group: Group = DEFAULT_GROUP,
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="Put it in the place of the message that has the id."),
+        typer.Option("--replace", help="Replace the message with this id."),
     ] = False,
     lines: Annotated[
         bool, typer.Option("--lines", help="A message for each line from stdin, in batches.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a message on a timeline, and print its id. Then it is durable.
+    """Put a message on a timeline, and print its id when it is durable.
 
     chronoline send reminders --in 5s --body hello
     chronoline send reminders --due 2027-01-31T12:00:00Z --id ada-1 --body Hi
@@ -93,11 +93,11 @@ def send(  # noqa: PLR0913 - the options of a command
     seq 1000 | chronoline send reminders --in 1m --lines
 
     Without --due and --in it is due at once. --in counts from when the broker
-    reads it, by its clock. With --lines the other options hold for each line.
+    reads it, by its clock. With --lines the other options apply to each line.
 
-    Ids go to stdout, one in a line, in the order of the lines of stdin. A line
-    that was not sent is told on stderr with its number, and why; then the exit
-    code is 1. So is how many were sent.
+    Ids go to stdout, one per line, in the order of the lines of stdin. For a
+    line that was not sent, stderr has its number and the reason, and at the
+    end the number of sent lines; then the exit code is 1.
     With --json each line of stdin has an object on stdout: its "line", the "id"
     if it was sent, else "refused" (or "failed") and the "reason".
     """
@@ -174,14 +174,14 @@ def _send_lines(
 def line_batches(
     source: Source, most_bytes: int, take: Callable[[bytes], Item]
 ) -> Iterator[Batch[Item]]:
-    """Lines of at most `most_bytes`, in batches as large as a broker takes at a time."""
-    too_long = f"it has more than {most_bytes:,} bytes, which are the most on this topic"
+    """Lines of at most `most_bytes`, in batches as large as a broker allows."""
+    too_long = f"it has more than {most_bytes:,} bytes, the limit of this topic"
     found = read_lines(source, most_bytes, too_long)
     return batches(found, take, most_lines=_BATCH_LINES, most_bytes=_BATCH_BYTES)
 
 
 class _Sends(LineWriter["ToSend", "Outcomes"]):
-    """Batches of messages on their way to a broker."""
+    """Batches of messages under way to a broker."""
 
     most_batches = 4
     verb, noun, place = "sent", "message", "onto the timeline"
@@ -245,7 +245,7 @@ def _print_json(**fields: object) -> None:
     print(json.dumps(fields, ensure_ascii=False))
 
 
-# One message that waits
+# One waiting message
 
 
 @asks_a_broker
@@ -256,7 +256,7 @@ def cancel(
     *,
     group: Group = DEFAULT_GROUP,
 ) -> None:
-    """Cancel messages that wait: no consumer gets them.
+    """Cancel waiting messages: no consumer gets them.
 
     chronoline cancel reminders ada-1
     chronoline cancel reminders ada-1 ada-2
@@ -279,14 +279,14 @@ def reschedule(
     delay: In = None,
     group: Group = DEFAULT_GROUP,
 ) -> None:
-    """Move a message that waits to another time.
+    """Move a waiting message to another time.
 
     chronoline reschedule reminders ada-1 --in 2h
     chronoline reschedule reminders ada-1 --due 2027-01-31T12:00:00Z
     """
     at = when(due, delay)
     if not at:
-        raise InvalidInput("say when: --due or --in")
+        raise InvalidInput("give --due or --in")
     with broker.client(group=group) as client:
         client.reschedule(topic, message_id, **at)
         moved = client.lookup(topic, message_id)
@@ -300,12 +300,12 @@ def show(
     message_id: MessageId,
     *,
     body: Annotated[
-        bool, typer.Option("--body", help="Print the body alone. Only its group may see it.")
+        bool, typer.Option("--body", help="Print only the body. Only its group may read it.")
     ] = False,
     group: Group = DEFAULT_GROUP,
     as_json: AsJson = False,
 ) -> None:
-    """Show where a message stands: when it is due, who has it, how often it was tried.
+    """Show the state of a message: its due time, its consumer, its attempts.
 
     chronoline show reminders ada-1
     chronoline show reminders ada-1 --body

@@ -1,4 +1,4 @@
-"""`chronoline up`, and the options that set a node: they win over environment and file."""
+"""`chronoline up`, and the options of a node, which override environment and file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TEXT = default("text")
 
 
 class LogFormat(StrEnum):
-    """How a node logs."""
+    """The log formats of a node."""
 
     text = "text"
     json = "json"
@@ -52,7 +52,7 @@ StoreUrl = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help=f"Where messages wait: sqlite:///… or postgresql://… {_IN_THE_FOLDER}",
+        help=f"The store of messages: sqlite:///… or postgresql://… {_IN_THE_FOLDER}",
     ),
 ]
 Grpc = Annotated[
@@ -70,7 +70,7 @@ Http = Annotated[
 ]
 Roles = Annotated[
     str | None,
-    typer.Option(metavar="ROLE,…", help=f"What it does: {', '.join(ROLES)}. {_OF_A_BROKER}"),
+    typer.Option(metavar="ROLE,…", help=f"The roles: {', '.join(ROLES)}. {_OF_A_BROKER}"),
 ]
 Timers = Annotated[
     str | None,
@@ -80,7 +80,7 @@ Timers = Annotated[
 ]
 TlsCertificate = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="TLS: the certificate, and those above it, in PEM."),
+    typer.Option(metavar="FILE", help="TLS: the certificate and its chain, in PEM."),
 ]
 TlsKey = Annotated[
     str | None, typer.Option(metavar="FILE", help="TLS: the certificate's key, in PEM.")
@@ -89,7 +89,7 @@ Insecure = Annotated[
     bool,
     typer.Option(
         "--insecure",
-        help="Let others reach it without TLS and without a token: they can read, change and delete "
+        help="Allow access without TLS and without a token: every client can read, change and delete "
         "everything.",
     ),
 ]
@@ -144,11 +144,11 @@ def load(  # noqa: PLR0913 - the options of a command
 
 
 sets_a_node = sharing(load)
-"""Gives a command the options that set a node, and the settings."""
+"""Gives a command the options of a node, and the settings."""
 
 
 def _check_no_secrets(given: Mapping[str, object]) -> None:
-    """Everybody on the machine can read the options of a process."""
+    """Refuses secrets: every user of the machine can read the options of a process."""
     store = str(given.get("store", ""))
     for name, is_secret in (
         ("store", _has_password(store)),
@@ -174,14 +174,14 @@ def _has_password(url: str) -> bool:
 
 Nodes = Annotated[
     int | None,
-    typer.Option(metavar="N", help="With --roles timers: so many nodes on this machine."),
+    typer.Option(metavar="N", help="With --roles timers: the number of nodes on this machine."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Do not tell where it listens.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Do not print the addresses.")]
 UntilEof = Annotated[
     bool,
     typer.Option(
         "--until-eof",
-        help="Stop also when its input ends, as it does when whoever started it dies.",
+        help="Stop also when stdin ends, as it does when the parent process dies.",
     ),
 ]
 
@@ -190,7 +190,7 @@ UntilEof = Annotated[
 def up(
     settings: NodeSettings, nodes: Nodes = None, quiet: Quiet = False, until_eof: UntilEof = False
 ) -> None:
-    """Run a node until it is told to stop: Ctrl-C or SIGTERM.
+    """Run a node until Ctrl-C or SIGTERM.
 
     chronoline up
     chronoline up --data /var/lib/chronoline --store postgresql://…
@@ -199,15 +199,17 @@ def up(
 
     Without options it is a broker: it keeps messages in SQLite, in the folder
     chronoline-data, and listens on this machine alone. With the role timers
-    it takes timers over HTTP; SIGHUP has it read its list of nodes again,
-    SIGUSR1 move timers to the nodes that are to keep them. Settings come from
-    the file, then from CHRONOLINE_NODE_… in the environment, then from the
-    options; `chronoline config show` prints them all. A password belongs
-    into the file or the environment: everybody can see a process's options.
+    it serves timers over HTTP; at SIGHUP it reads its list of nodes again,
+    at SIGUSR1 it moves timers to the nodes that are to keep them.
 
-    Told to stop, it leases nothing more, answers what is under way and tells
-    clients to go. A second Ctrl-C or SIGTERM ends it at once. Nothing is lost
-    either way.
+    Settings come from the file, then from CHRONOLINE_NODE_… in the
+    environment, then from the options; `chronoline config show` prints them
+    all. Put passwords into the file or the environment: every user can see a
+    process's options.
+
+    When it stops, it leases nothing more, answers requests under way and
+    disconnects clients. A second Ctrl-C or SIGTERM ends it at once. No data
+    is lost either way.
     """
     log_to_stderr(settings)
     from chronoline.node.local_cluster import run_cluster  # noqa: PLC0415 - gRPC is slow to import

@@ -26,7 +26,7 @@ DEFAULT_GROUP = DEFAULT_PRODUCER_GROUP
 
 
 def default(shown: str) -> str:
-    """The default in a help text, where another part than the option decides it."""
+    """The default in a help text, if another part than the option sets it."""
     return f"[dim]\\[default: {shown}][/]"
 
 
@@ -35,20 +35,22 @@ def default(shown: str) -> str:
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 MessageId = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
-Group = Annotated[str, typer.Option(metavar="G", help="The producer group: it owns what it sends.")]
+Group = Annotated[
+    str, typer.Option(metavar="G", help="The producer group, which owns its messages.")
+]
 Due = Annotated[
-    str | None, typer.Option(metavar="TIME", help="When, such as 2027-01-31T12:00:00Z.")
+    str | None, typer.Option(metavar="TIME", help="The due time, such as 2027-01-31T12:00:00Z.")
 ]
 In = Annotated[
     str | None,
-    typer.Option("--in", metavar="DURATION", help="In how long, such as 250ms, 5s, 15m or 2d."),
+    typer.Option("--in", metavar="DURATION", help="The delay, such as 250ms, 5s, 15m or 2d."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 class When(TypedDict, total=False):
-    """A due time or a delay, or neither, as the client takes them."""
+    """A due time or a delay, or neither, as arguments of the client."""
 
     due: datetime
     delay: timedelta
@@ -84,7 +86,7 @@ def confirm(question: str, *, yes: bool) -> None:
     except typer.Abort:
         agreed = False
     if not agreed:
-        raise InvalidInput("nothing was done: answer y, or say --yes")
+        raise InvalidInput("nothing was done: answer y, or use --yes")
 
 
 # Settings
@@ -120,7 +122,7 @@ def address_option(example: str, *, variable: str, panel: str) -> Any:
     return typer.Option(
         metavar="HOST:PORT",
         envvar=variable,
-        help=f"Where it listens. {default(example)}",
+        help=f"Its address. {default(example)}",
         rich_help_panel=panel,
         show_default=False,
     )
@@ -130,14 +132,14 @@ def token_file_option(*, panel: str) -> Any:
     """`--token-file`."""
     return typer.Option(
         metavar="FILE",
-        help="The token that it asks for; or give the token itself in CHRONOLINE_TOKEN.",
+        help="The file of the token; or set the token itself in CHRONOLINE_TOKEN.",
         rich_help_panel=panel,
     )
 
 
 def tls_option(*, panel: str) -> Any:
     """`--tls`."""
-    return typer.Option("--tls", help="Speak TLS with it.", rich_help_panel=panel)
+    return typer.Option("--tls", help="Use TLS.", rich_help_panel=panel)
 
 
 def authority_option(*, panel: str) -> Any:
@@ -145,7 +147,7 @@ def authority_option(*, panel: str) -> Any:
     return typer.Option(
         "--ca",
         metavar="FILE",
-        help="TLS, and trust this authority (PEM) instead of the system's.",
+        help="Use TLS, and trust this authority (PEM) instead of the system's.",
         rich_help_panel=panel,
     )
 

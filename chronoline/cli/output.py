@@ -16,7 +16,7 @@ _NO_LIMIT = 1_000_000
 
 
 def print_table(table: Table) -> None:
-    """As wide as it needs to be where no terminal shows it; a terminal folds what does not fit."""
+    """A console: unlimited width without a terminal; a terminal folds long lines."""
     console = Console()
     if not console.is_terminal:
         unlimited = console.options.update(width=_NO_LIMIT)
@@ -31,7 +31,7 @@ def tell(what: str) -> None:
 
 @contextmanager
 def quiet_when_nobody_reads() -> Iterator[None]:
-    """Ends the block when the reader of stdout closes it, as `head` does when it has enough."""
+    """Ends the block when the reader of stdout closes it, as `head` does."""
     try:
         yield
         sys.stdout.flush()
@@ -47,14 +47,14 @@ def count_of(number: int, noun: str) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Text from anywhere, without characters that would move the cursor."""
+    """Untrusted text, without characters that would move the cursor."""
     return "".join(
         each if each.isprintable() or each in keep else "\N{REPLACEMENT CHARACTER}" for each in text
     )
 
 
 def shown_bytes(data: bytes | None) -> str:
-    """For people, in a line."""
+    """Bytes as one line of text, for people."""
     return "–" if data is None else printable(data.decode("utf-8", "replace"))
 
 

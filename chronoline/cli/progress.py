@@ -1,4 +1,4 @@
-"""Progress of work that takes long, on stderr, for people."""
+"""Progress of long work, on stderr, for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG_S = 1.0
 """Work that ends sooner shows nothing."""
 
 Advance = Callable[[int], None]
-"""Adds to the work that is done."""
+"""Adds to the finished work."""
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def showing(
     console: Console | None = None,
     after_s: float = LONG_S,
 ) -> Iterator[Advance]:
-    """Shows how much is done; it disappears when the block ends. Without a `total` it counts."""
+    """Shows the progress until the block ends. Without a `total` it shows a count."""
     console = console or Console(stderr=True)
     columns: list[ProgressColumn] = (
         [TextColumn("{task.completed:,}")] if total is None else [BarColumn(), MofNCompleteColumn()]

@@ -40,27 +40,29 @@ def receive(
     topic: TopicName,
     *,
     count: Annotated[
-        int, typer.Option(min=0, metavar="N", help="End after so many; 0: go on until Ctrl-C.")
+        int,
+        typer.Option(min=0, metavar="N", help="End after this number; 0: continue until Ctrl-C."),
     ] = 1,
     ack: Annotated[
         bool,
         typer.Option(
-            "--ack/--no-ack", help="Ack each: it is done with, and deleted. Else it is given back."
+            "--ack/--no-ack",
+            help="Ack each message, which deletes it. By default it is given back.",
         ),
     ] = False,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="End if nothing came for so long, with exit code 1."),
+        typer.Option(
+            metavar="DURATION", help="End with exit code 1 if no message came for this time."
+        ),
     ] = None,
     lease: Annotated[
         str | None,
-        typer.Option(
-            metavar="DURATION", help="How long nobody else gets it; else the topic's own."
-        ),
+        typer.Option(metavar="DURATION", help="The duration of leases; by default the topic's."),
     ] = None,
     consumer: Annotated[
         str | None,
-        typer.Option(metavar="C", help="The consumer's name; else one is made."),
+        typer.Option(metavar="C", help="The consumer's name; by default a new one."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -70,11 +72,11 @@ def receive(
     chronoline receive reminders --ack --count 0 --json
     chronoline receive reminders --ack --timeout 10s
 
-    The body goes to stdout; when it was due, and how late it came, to stderr.
-    With --json a line has all of it; what is not UTF-8 is {"base64": "…"}.
+    The body goes to stdout; the due time and the lateness go to stderr.
+    With --json a line has all of it; bytes other than UTF-8 are {"base64": "…"}.
 
-    Without --ack it only shows: when the command ends, what it printed is
-    given back as it was, with its due and its attempts.
+    Without --ack it only shows: when the command ends, it gives the printed
+    messages back unchanged, with their due and their attempts.
     """
     if not ack and not 0 < count <= _MOST_HELD:
         raise InvalidInput(
@@ -149,12 +151,12 @@ class _Receiving:
     async def run(
         self, broker: Broker, topic: str, consumer: str | None, stop: asyncio.Event
     ) -> None:
-        """Until there were enough, or nothing came in time, or `stop` is set."""
+        """Runs until the count is reached, or the time-out, or `stop` is set."""
         receiving = asyncio.create_task(self._receive(broker, topic, consumer))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([receiving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        receiving.cancel()  # what it holds is given back first
+        receiving.cancel()  # held messages are given back first
         with suppress(asyncio.CancelledError):
             await receiving
 
@@ -179,12 +181,12 @@ class _Receiving:
 
     @property
     def _prefetch(self) -> int:
-        """All that is held is in hand; and no more is taken than is wanted."""
+        """The prefetch: no more than the messages that are still wanted."""
         most = _PREFETCH if self._ack else _MOST_HELD
         return min(self._count or most, most)
 
     async def _next(self, stream: ConsumerStream) -> AsyncLease | None:
-        """None if nothing came in time."""
+        """The next lease; None after the time-out."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await stream.next()
@@ -200,11 +202,13 @@ class _Receiving:
         if self._ack:
             self._held.pop()
             if self._complete:
-                await stream.unsubscribe_all()  # an ack makes room for one more, which nobody wants
+                await (
+                    stream.unsubscribe_all()
+                )  # an ack makes room for one more, which is not wanted
             await lease.ack()
 
     async def _end(self, client: AsyncClient, stream: ConsumerStream) -> None:
-        """Gives back what is held, and what was pushed and not printed."""
+        """Gives back held messages, and those that were pushed and not printed."""
         await stream.unsubscribe_all()
         given_back = 0
         for lease in self._held:
@@ -212,7 +216,7 @@ class _Receiving:
                 await lease.give_back()
                 given_back += 1
             except Refused:
-                pass  # the lease was over, so that it is served again anyway
+                pass  # the lease was over, so it is served again anyway
         await client.unsubscribe(stream)
         if given_back and not self._ack:
             what = "it was" if given_back == 1 else f"{count_of(given_back, 'message')} were"

@@ -24,11 +24,11 @@ Counted = list[tuple[Topic, "Forecast"]]
 
 @asks_a_broker
 def status(broker: Broker, as_json: AsJson = False) -> None:
-    """Show the broker, what is wrong with it, who consumes what, and what is on each topic.
+    """Show the broker, its problems, its consumers, and the messages of each topic.
 
     chronoline status
 
-    If the broker is not ready, it says why, and the exit code is 1.
+    If the broker is not ready, it prints the reason, and the exit code is 1.
     """
     info = broker.info()
     topics: Counted = []
@@ -93,7 +93,7 @@ def _print(info: pb.Cluster, topics: Counted) -> None:
 
 
 def _reasons(info: pb.Cluster) -> list[str]:
-    """Why the broker is not ready; one of an earlier version says of its store alone."""
+    """Why the broker is not ready; a broker of an earlier version reports only its store."""
     away = [f"The store does not answer: {info.store_problem}"] if info.store_problem else []
     others = [each for each in info.degradations if not (away and each.type == "storage")]
     return away + [f"Not ready ({each.type}): {each.reason}" for each in others]

@@ -1,4 +1,4 @@
-"""`chronoline timers`: look at a cluster of timers, grow and shrink it, and receive its callbacks."""
+"""`chronoline timers`: inspects, grows and shrinks a cluster of timers, and receives its callbacks."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from chronoline.timers.ids import no_timer, parse_name
 
 app = typer.Typer(
     name="timers",
-    help="""Timers over HTTP: look at a cluster, and change it.
+    help="""Timers over HTTP: inspect a cluster, and change it.
 
     chronoline up --roles timers              a node
-    chronoline up --roles timers --nodes 3    a cluster to play with
+    chronoline up --roles timers --nodes 3    a cluster for experiments
     chronoline timers nodes
     """,
     no_args_is_help=True,
@@ -42,13 +42,13 @@ app = typer.Typer(
 _LOOK_EVERY_S = 0.1
 _MOST_BYTES = 1024 * 1024
 
-Limit = Annotated[int, typer.Option(min=1, help="Show so many at most.")]
+Limit = Annotated[int, typer.Option(min=1, help="The most to show.")]
 
 
 @app.command("list")
 @asks_a_node
 def list_timers(node: TimersNode, limit: Limit = 100, as_json: AsJson = False) -> None:
-    """List the timers that wait on a node: those that it pops, and those that it stands in for.
+    """List the waiting timers of a node: those that it pops first, and its copies.
 
     chronoline timers list
     chronoline timers list --limit 1000 --json
@@ -94,11 +94,11 @@ def show(
     node: TimersNode,
     timer: Annotated[str, typer.Argument(help="Its id, as Location had it.")],
 ) -> None:
-    """Show what a node knows of a timer.
+    """Show a timer.
 
     chronoline timers show 00000000000004d2a0000000c0000001
 
-    The nodes that keep it are asked one after the other, until one knows it.
+    The command queries the nodes that keep it, one after the other.
     """
     name = timer.rpartition("/")[2]
     if parse_name(name) is None:
@@ -123,7 +123,7 @@ def _find(node: TimersNode, name: str) -> Any:
 @app.command()
 @asks_a_node
 def nodes(node: TimersNode, as_json: AsJson = False) -> None:
-    """Show the cluster as a node sees it: who stays, joins and leaves, and who is away.
+    """Show the cluster as a node sees it: nodes that stay, join, leave or do not answer.
 
     chronoline timers nodes
     """
@@ -162,18 +162,18 @@ def _state(node: dict[str, Any]) -> str:
 
 
 class ResyncFailed(ChronolineError):
-    """Not every node could be asked for its timers."""
+    """Not every node could be queried for its timers."""
 
 
 @app.command()
 @asks_a_node
 def reload(node: TimersNode) -> None:
-    """Have every node read the list of nodes again, as SIGHUP does.
+    """Make every node read the list of nodes again, as SIGHUP does.
 
     chronoline timers reload
 
-    Change the file on every machine first. A node that finds it wrong keeps
-    the old one and says why.
+    Change the file on every machine first. A node refuses a wrong list, keeps
+    the old one and reports the reason.
     """
     for address, seen in _every(node, "/v1/reload"):
         Console().print(f"{address} reads {len(seen['nodes'])} nodes, list {seen['view']}")
@@ -186,8 +186,8 @@ def resync(node: TimersNode) -> None:
 
     chronoline timers resync
 
-    Every node that stays or joins asks the others for what it is to keep, as
-    SIGUSR1 has one node do. Timers pop meanwhile.
+    Every node that stays or joins fetches the timers that it is to keep from
+    the others, as one node does at SIGUSR1. Timers pop meanwhile.
     """
     _resync(node)
 
@@ -195,13 +195,13 @@ def resync(node: TimersNode) -> None:
 @app.command()
 @asks_a_node
 def scale_up(node: TimersNode) -> None:
-    """Give nodes that join the timers that they are to keep.
+    """Move timers to the nodes that join.
 
     chronoline timers scale-up
 
-    It is the second of three steps. First name the new nodes as joining in the
-    list of nodes, start them, and reload it. At last name them as staying, and
-    reload it.
+    This is the second of three steps. First list the new nodes as joining in
+    the list of nodes, start them, and reload it. Finally list them as staying,
+    and reload it.
     """
     _resync(node, wanted="joining")
 
@@ -209,12 +209,12 @@ def scale_up(node: TimersNode) -> None:
 @app.command()
 @asks_a_node
 def scale_down(node: TimersNode) -> None:
-    """Take the timers from nodes that leave.
+    """Move timers from the nodes that leave.
 
     chronoline timers scale-down
 
-    It is the second of three steps. First name the nodes as leaving in the
-    list of nodes, and reload it. At last take them out of the list, reload
+    This is the second of three steps. First list the nodes as leaving in the
+    list of nodes, and reload it. Finally remove them from the list, reload
     it, and stop them.
     """
     _resync(node, wanted="leaving")
@@ -238,7 +238,7 @@ def _resync_one(node: TimersNode) -> list[str]:
     try:
         progress = node.ask("/v1/resync", "POST")
         while progress["running"]:
-            time.sleep(_LOOK_EVERY_S)  # between looks at how far it is
+            time.sleep(_LOOK_EVERY_S)  # the progress has no event
             progress = node.ask("/v1/resync")
     except NodeAway:
         return [_unreachable(node.address)]
@@ -253,7 +253,7 @@ def _unreachable(address: str) -> str:
 
 
 def _every(node: TimersNode, path: str) -> list[tuple[str, Any]]:
-    """Ask the node that was named, and every other that it knows."""
+    """Query the named node, and every other that it knows."""
     first = node.ask(path, "POST")
     answers = [(node.address, first)]
     problems = []
@@ -279,7 +279,7 @@ def _every(node: TimersNode, path: str) -> list[tuple[str, Any]]:
 def listen(
     port: Annotated[int, typer.Argument(min=1, max=65_535, help="On 127.0.0.1.")] = 9000,
 ) -> None:
-    """Take callbacks and show them, to see timers pop. Ctrl-C stops it.
+    """Receive callbacks and print them, to see timers pop. Ctrl-C stops it.
 
     chronoline timers listen 9000
     """
@@ -304,7 +304,7 @@ def _show(path: str, sequence: str, body: bytes) -> None:
 
 
 def receiver(port: int, came: Callable[[str, str, bytes], None]) -> ThreadingHTTPServer:
-    """A server on loopback that answers 200 and passes path, sequence and body of each callback on."""
+    """A server on loopback that answers 200 and passes on path, sequence and body of each callback."""
 
     class Taken(BaseHTTPRequestHandler):
         """One callback."""
@@ -329,6 +329,6 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore callers that are gone."""
+        """Ignore callers that have disconnected."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)

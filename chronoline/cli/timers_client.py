@@ -1,4 +1,4 @@
-"""The node of timers that a command asks, and the options that name it."""
+"""The timer node that a command uses, and the options that name it."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class NodeAway(ChronolineError):
 
 @dataclass(frozen=True, slots=True)
 class TimersNode:
-    """A node, asked over HTTP."""
+    """A client of one node, over HTTP."""
 
     address: str
     token: str | None
-    # None is plain HTTP.
+    # None means plain HTTP.
     tls: ssl.SSLContext | None
     # Whether the token may travel to other machines by plain HTTP.
     insecure: bool = False
@@ -68,12 +68,12 @@ class TimersNode:
         return TimersNode(address, self.token, self.tls, self.insecure)
 
     def ask(self, path: str, method: str = "GET") -> Any:
-        """The JSON of an answer. Raises what the node says is wrong."""
+        """The JSON of an answer. Raises the node's error."""
         scheme = "http" if self.tls is None else "https"
         request = urllib.request.Request(f"{scheme}://{self.address}{path}", method=method)
         if self.token:
             if self.tls is None and not self.insecure:
-                check_token_in_clear(self.address, allow=f"say --insecure ({INSECURE_VARIABLE}=1)")
+                check_token_in_clear(self.address, allow=f"use --insecure ({INSECURE_VARIABLE}=1)")
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self.tls) as response:
@@ -87,7 +87,7 @@ class TimersNode:
     def _refusal(self, error: urllib.error.HTTPError) -> NodeRefused:
         if error.headers.get_content_type() != "text/plain" or "Reason" not in error.headers:
             return NodeRefused(
-                f"what listens at {self.address} is no node for timers: it answered {error.code}"
+                f"the server at {self.address} is no node for timers: it answered {error.code}"
             )
         if error.code == HTTPStatus.UNAUTHORIZED:
             return NodeRefused(
@@ -97,14 +97,14 @@ class TimersNode:
         return (TimerUnknown if error.code == HTTPStatus.NOT_FOUND else NodeRefused)(words)
 
     def _words(self, error: Exception) -> str:
-        """Why it cannot be asked, and what to do."""
+        """Why it cannot be reached, and the remedy."""
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             return f"{reason.verify_message}. Name the authority of its certificate by --ca"
         if isinstance(reason, ssl.SSLError):
             return "it does not speak TLS. Leave out --tls and --ca"
         if isinstance(reason, ConnectionResetError | http.client.HTTPException | ValueError):
-            return "it does not speak HTTP as a node does. With TLS, say --tls or --ca"
+            return "it does not speak HTTP as a node does. With TLS, use --tls or --ca"
         return f"{reason}. Start a node by `chronoline up --roles timers`, or name another by --address"
 
 

@@ -21,27 +21,30 @@ app = typer.Typer(
     chronoline token list
     chronoline token revoke billing
 
-    They lie in the node's folder, hashed: run this where the node runs. It
-    takes notice by itself. As soon as there is one, every client needs one,
-    on this machine too.
+    They are in the node's folder, hashed: run this where the node runs. The
+    node notices changes by itself. As soon as one exists, every client needs
+    one, on this machine too.
     """,
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
 
 _LAST = (
-    "; it was the last. A node that runs lets nobody in until there is another; one that is started without "
-    "any asks nobody on loopback"
+    "; it was the last. A running node accepts no client until there is another; one that starts without "
+    "any requires none on loopback"
 )
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Whose it is, such as billing.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="NAME", help="The name of the token, such as billing.", show_default=False
+    ),
 ]
 
 
 @app.command()
 def create(name: Name, data: Data = None, config: Config = None) -> None:
-    """Make a token and print it. It is shown this once, and can be revoked by its name.
+    """Create a token and print it once. It can be revoked by its name.
 
     chronoline token create billing > billing.token
     chronoline send reminders --body hello --token-file billing.token
@@ -49,14 +52,14 @@ def create(name: Name, data: Data = None, config: Config = None) -> None:
     print(_tokens(data, config).create(name))
     if sys.stdout.isatty():
         print(
-            "It is not shown again. Clients have it in CHRONOLINE_TOKEN, or in a file: --token-file.",
+            "It is not shown again. Clients take it from CHRONOLINE_TOKEN, or from a file: --token-file.",
             file=sys.stderr,
         )
 
 
 @app.command("list")
 def list_names(data: Data = None, config: Config = None) -> None:
-    """List the names of the tokens that there are.
+    """List the names of the tokens.
 
     chronoline token list
     """
@@ -66,7 +69,7 @@ def list_names(data: Data = None, config: Config = None) -> None:
 
 @app.command()
 def revoke(name: Name, data: Data = None, config: Config = None) -> None:
-    """Revoke a token: whoever shows it is refused, and what it let in before is ended.
+    """Revoke a token: its clients are refused, and their open streams end.
 
     chronoline token revoke billing
     """

@@ -47,17 +47,20 @@ def create(  # noqa: PLR0913 - the options of a command
     ] = _DEFAULT.buckets,
     lease: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="The lease of a consumer that asks for none."),
+        typer.Option(metavar="DURATION", help="The lease of a consumer that sets none."),
     ] = "30s",
     max_attempts: Annotated[
-        int, typer.Option(metavar="N", help="So often it is tried; then it is a dead letter.")
+        int, typer.Option(metavar="N", help="The attempts before a message is a dead letter.")
     ] = _DEFAULT.max_attempts,
     max_lateness: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="What is later than this is a dead letter."),
+        typer.Option(metavar="DURATION", help="A message that is later is a dead letter."),
     ] = None,
     dedupe: Annotated[
-        str, typer.Option(metavar="DURATION", help="So long an id stays taken after its end.")
+        str,
+        typer.Option(
+            metavar="DURATION", help="How long an id stays taken after its message is deleted."
+        ),
     ] = "5m",
     dead_letters: Annotated[
         bool, typer.Option(help="Keep dead letters until they are put back or discarded.")
@@ -67,7 +70,7 @@ def create(  # noqa: PLR0913 - the options of a command
     ] = "1MiB",
     window: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="Consumers come into their shares at the next one."),
+        typer.Option(metavar="DURATION", help="New consumers get their share at the next one."),
     ] = "2s",
     target: Annotated[
         str | None,
@@ -76,10 +79,10 @@ def create(  # noqa: PLR0913 - the options of a command
         ),
     ] = None,
     if_missing: Annotated[
-        bool, typer.Option("--if-missing", help="Leave a topic that is there as it is.")
+        bool, typer.Option("--if-missing", help="Leave an existing topic unchanged.")
     ] = False,
 ) -> None:
-    """Make a topic. Its settings stay as they are for good.
+    """Create a topic. Its settings never change.
 
     chronoline topic create reminders
     chronoline topic create jobs --lease 5m --max-attempts 5 --dedupe 1d
@@ -105,17 +108,17 @@ def create(  # noqa: PLR0913 - the options of a command
         for each in fields(settings)
         if getattr(topic.settings, each.name) != getattr(settings, each.name)
     ]
-    if other:  # it was there
-        print(f"topic {name!r} is there already, with other settings: {', '.join(other)}")
+    if other:  # it exists
+        print(f"topic {name!r} exists already, with other settings: {', '.join(other)}")
     else:
         calls = "" if target is None else f"; it calls {target}"
-        print(f"topic {name!r} is there, with {count_of(topic.settings.buckets, 'bucket')}{calls}")
+        print(f"topic {name!r} exists, with {count_of(topic.settings.buckets, 'bucket')}{calls}")
 
 
 @app.command("list")
 @asks_a_broker
 def list_topics(broker: Broker, as_json: AsJson = False) -> None:
-    """List the topics, and how many messages each has.
+    """List the topics, and the number of their messages.
 
     chronoline topic list
     """
@@ -132,7 +135,7 @@ def list_topics(broker: Broker, as_json: AsJson = False) -> None:
 @app.command()
 @asks_a_broker
 def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
-    """Show the settings of a topic, and how many messages it has.
+    """Show the settings of a topic, and the number of its messages.
 
     chronoline topic show reminders
     """

@@ -1,9 +1,9 @@
 """The SDK: `Client`, the same awaited as `AsyncClient`, and `Worker`. `docs/sdk.md` is its guide.
 
 From the outside inwards: users call `aio`, and `sync` is generated from it; `worker` calls their handlers.
-`messages` holds the values that users give and get, `leases` the messages that they are handed. Below,
+`messages` holds the values that users pass and get, `leases` the messages that they consume. Below,
 `producer_stream` and `consumer_stream` are the two kinds of `stream` on one `connection`. `requests` holds
-requests until they are answered, `renewal` extends leases, and `broker_time` knows the broker's clock.
+requests until they are answered, `renewal` extends leases, and `broker_time` estimates the broker's clock.
 
 All names are imported at their first use: gRPC is slow to import.
 """

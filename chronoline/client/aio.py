@@ -1,4 +1,4 @@
-"""The asynchronous client. `Client` is made from it by `python -m scripts.unasync`."""
+"""The asynchronous client. `python -m scripts.unasync` generates `Client` from it."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ Result = TypeVar("Result")
 class AsyncClient:
     """Puts messages on timelines, moves and cancels them, looks ahead, and consumes.
 
-    It connects when it is first used, and again by itself. What it asks is asked again until it is answered
-    or `timeout` seconds are over: then `OutcomeUnknown` is raised if it may have happened, and
-    `BrokerUnavailable` if it has not. A broker that was never reached is told of at once. `address` and
-    `token` come from `CHRONOLINE_ADDRESS` and `CHRONOLINE_TOKEN` if they are not given.
+    It connects at its first use, and reconnects by itself. It repeats a request until it is answered or
+    `timeout` seconds are over: then it raises `OutcomeUnknown` if the request may have happened, and
+    `BrokerUnavailable` if it has not. If no broker ever answered, it raises at once. `address` and `token`
+    default to `CHRONOLINE_ADDRESS` and `CHRONOLINE_TOKEN`.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class AsyncClient:
         insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
     ) -> None:
-        """`producer_group` owns what is sent. `tls` is whether to use it, or the authority to trust (PEM).
+        """`producer_group` owns the sent messages. `tls` is true, or the authority to trust (PEM).
 
-        Without TLS a token is sent to this machine alone, unless `insecure` (or `CHRONOLINE_INSECURE=1`) says
-        that the network can be trusted.
+        Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
+        declares the network trusted.
         """
         _check_name("producer_group", producer_group)
         self._timeout_s = duration_ms(timeout, "timeout") / 1000
@@ -82,7 +82,7 @@ class AsyncClient:
             insecure=insecure,
         )
         self._producer = ProducerStream(self._connection, producer_group, timeout_s=self._timeout_s)
-        # Each with what renews its leases.
+        # Each stream with the task that renews its leases.
         self._consumers: dict[ConsumerStream, asyncio.Task[None]] = {}
         self._lingering: set[asyncio.Task[None]] = set()
         self._uids: dict[str, Topic] = {}
@@ -99,7 +99,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Ends all streams; what was pushed and not handed over is given back. May be called twice."""
+        """Ends all streams and gives back messages that were not handed over. May be called twice."""
         for consumer in list(self._consumers):
             await consumer.unsubscribe_all()
             await self._end(consumer)
@@ -111,7 +111,7 @@ class AsyncClient:
     async def create_topic(
         self, name: str, settings: TopicSettings | None = None, *, if_missing: bool = True
     ) -> Topic:
-        """Makes a topic. One that is there already is answered as it is, unless `if_missing` is false."""
+        """Creates a topic. Returns an existing one unchanged, unless `if_missing` is false."""
         _check_name("topic", name)
         asked = pb.CreateTopicRequest(
             name=name,
@@ -130,7 +130,7 @@ class AsyncClient:
         return topic
 
     async def topics(self) -> list[Topic]:
-        """All of them, by name."""
+        """All topics, by name."""
         found = await self._ask("Overseer/ListTopics", pb.ListTopicsRequest(), pb.Topics)
         return [topic_from_wire(each) for each in found.topics]
 
@@ -158,11 +158,11 @@ class AsyncClient:
         expires: datetime | None = None,
         if_exists: str = "refuse",
     ) -> str:
-        """Puts one message on a timeline and answers its id. Raises `Refused` if it was refused.
+        """Puts one message on a timeline and returns its id. Raises `Refused` if it was refused.
 
         `due` is a moment with its zone, `delay` seconds or a timedelta, from when the broker reads it;
         without either it is served at once. `json` is written as JSON, and so is a pydantic model as `body`.
-        With `if_exists="replace"` a message of that id and the own group is cancelled and created anew.
+        With `if_exists="replace"` a message with that id and of the own group is cancelled and replaced.
         """
         message = ToSend(
             body=body,
@@ -180,9 +180,9 @@ class AsyncClient:
     async def send_many(
         self, topic: str, messages: Iterable[ToSend], *, if_exists: str = "refuse"
     ) -> Outcomes:
-        """Puts messages on a timeline, in as few frames as they fit into; an outcome for each.
+        """Puts messages on a timeline, in as few frames as possible; returns an outcome for each.
 
-        They are not one transaction: each is done or refused by itself. What makes no sense raises
+        They are not one transaction: each is done or refused by itself. An invalid message raises
         `InvalidInput`, and nothing is sent.
         """
         if if_exists not in ("refuse", "replace"):
@@ -198,25 +198,25 @@ class AsyncClient:
     async def reschedule(
         self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
     ) -> None:
-        """Moves a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        """Moves a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
         _check_ids([id])
         change = Change(Operation.RESCHEDULE, id, self._producer.name, to=when(due, delay))
         raise_for_refused(await self._change(topic, [change]))
 
     async def cancel(self, topic: str, id: str) -> None:
-        """Cancels a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        """Cancels a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
         (await self.cancel_many(topic, [id])).raise_for_refused()
 
     async def cancel_many(self, topic: str, ids: Sequence[str]) -> Outcomes:
-        """Cancels messages of the own group; an outcome for each. They are not one transaction."""
+        """Cancels messages of the own group; returns an outcome for each. They are not one transaction."""
         _check_ids(ids)
         changes = [Change(Operation.CANCEL, each, self._producer.name) for each in ids]
         return Outcomes(await self._change(topic, changes))
 
-    # Looking
+    # Queries
 
     async def lookup(self, topic: str, id: str) -> Message | None:
-        """A message without its body; None if there is none, or it is deleted or dead."""
+        """A message without its body; None if it does not exist, or is deleted or dead."""
         _check_ids([id])
         found = await self._ask_of(
             topic,
@@ -242,7 +242,7 @@ class AsyncClient:
     async def count(
         self, topic: str, start: datetime | None = None, end: datetime | None = None
     ) -> Forecast:
-        """How many messages lie between two moments, by status; without them, all."""
+        """The number of messages between two moments, by status; without them, of all messages."""
         start_ms = 0 if start is None else to_ms(start, "start")
         end_ms = None if end is None else to_ms(end, "end")
         counts = await self._ask_of(
@@ -274,7 +274,7 @@ class AsyncClient:
     async def dead_letters(
         self, topic: str, *, limit: int = 100, after: DeadLetter | None = None
     ) -> list[DeadLetter]:
-        """What could not be delivered, oldest first; `after` is the last one of the page before."""
+        """The dead letters, oldest first; `after` is the last one of the previous page."""
 
         def asked(uid: int) -> pb.DeadLettersRequest:
             page = pb.DeadLettersRequest(topic_uid=uid, limit=limit)
@@ -326,13 +326,13 @@ class AsyncClient:
         lease: Delay | None = None,
         prefetch: int = DEFAULT_PREFETCH,
     ) -> AsyncGenerator[AsyncLease, None]:
-        """Messages, each when it is due, until the caller stops.
+        """Yields messages, each when it is due, until the caller stops.
 
         Settle each with `ack`, `retry`, `release` or `bury`. `consumer` is a name that a restarted process
-        gives again, to get its live leases back; without it one is made. `lease` is how long each is leased;
-        the topic's own if it is not given. `prefetch` is how many may be in hand at a time, those that wait
-        here included, whose leases are renewed until they are handed over. What is in hand when the caller
-        stops can still be settled, until its lease or the client ends.
+        uses again, to get its live leases back; without it the SDK makes one. `lease` is the duration of each
+        lease; by default the topic's. `prefetch` is the number of messages that may be held at a time,
+        including those that wait here, whose leases are renewed until they are handed over. Messages that the
+        caller holds when it stops can still be settled, until their lease or the client ends.
         """
         stream = await self.subscribe([topic], consumer=consumer, lease=lease, prefetch=prefetch)
         try:
@@ -350,9 +350,9 @@ class AsyncClient:
         prefetch: int = DEFAULT_PREFETCH,
         renew_in_hand: bool = False,
     ) -> ConsumerStream:
-        """For those who build on it: a stream of leases of several topics.
+        """A stream of leases of several topics, for code that builds on the SDK.
 
-        With `renew_in_hand` what was handed over is renewed too, until it is settled.
+        With `renew_in_hand` leases are renewed after the hand-over too, until they are settled.
         """
         check_count("prefetch", prefetch)
         if consumer is not None:
@@ -369,7 +369,7 @@ class AsyncClient:
         return stream
 
     async def unsubscribe(self, stream: ConsumerStream) -> None:
-        """What was not handed over is given back; what was can be settled as long as its lease lives."""
+        """Gives back messages that were not handed over; the others can still be settled."""
         await stream.unsubscribe_all()
         if not stream.held:
             await self._end(stream)
@@ -378,7 +378,7 @@ class AsyncClient:
         self._lingering.add(task)
         task.add_done_callback(self._lingering.discard)
 
-    # Inside
+    # Internals
 
     async def _linger(self, stream: ConsumerStream) -> None:
         await stream.all_settled()
@@ -404,7 +404,7 @@ class AsyncClient:
         *,
         repeatable: bool = True,
     ) -> Any:
-        """A question of a topic."""
+        """Sends a unary call about a topic."""
 
         async def ask(uid: int) -> Any:
             return await self._ask(method, asked(uid), answer, repeatable=repeatable)
@@ -418,7 +418,7 @@ class AsyncClient:
         ids: Sequence[str],
         asked: Callable[[int, Sequence[str]], Any],
     ) -> Outcomes:
-        """A change of dead letters, so many at a time."""
+        """Changes dead letters, a limited number at a time."""
         _check_ids(ids)
         outcomes = Outcomes()
         for begin in range(0, len(ids), _PAGE_IDS):
@@ -443,7 +443,7 @@ class AsyncClient:
         return known.uid if known is not None else (await self.topic(name)).uid
 
     async def _on_topic(self, name: str, work: Callable[[int], Awaitable[Result]]) -> Result:
-        """Works on the topic of that name, also if it was deleted and created again since the last time."""
+        """Works on the topic with that name, also if it was deleted and created again since the last time."""
         _check_name("topic", name)
         known = name in self._uids
         uid = await self._uid(name)

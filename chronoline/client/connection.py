@@ -1,4 +1,4 @@
-"""The connection to a broker: one channel, on which all streams and questions of a client travel."""
+"""The connection to a broker: one channel for all streams and unary calls of a client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _QUESTIONS = frozenset(
         "Overseer/Info",
     }
 )
-"""They change nothing: if no answer comes, there is no outcome that could be unknown."""
+"""Methods that change nothing: without an answer, no outcome is unknown."""
 _UNKNOWN_TOKEN = (
     "The broker does not know this token: it was revoked, or is another broker's. "
     "`chronoline token create` makes one"
@@ -58,36 +58,36 @@ Answer = TypeVar("Answer")
 
 
 def _checked(token: str) -> str | None:
-    """Without the line end of the file that it was read from."""
+    """The token without the line end of its file."""
     token = token.strip()
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise InvalidInput("the token has characters that no token has; give it as it was printed")
+        raise InvalidInput("the token has invalid characters; use it exactly as it was printed")
     return token or None
 
 
 class Connection:
-    """Opened at the first use, and again by itself whenever it was lost."""
+    """A connection that opens at its first use, and again by itself when it was lost."""
 
     def __init__(
         self, address: str | None, token: str | None, tls: bool | Path, *, insecure: bool = False
     ) -> None:
         """`tls` is whether to use it, or the certificate of the authority to trust.
 
-        Raises `InvalidInput` if others could read the token on its way, unless `insecure` allows it.
+        Raises `InvalidInput` if others could read the token on the network, unless `insecure` allows it.
         """
         self.address = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
         self._token = _checked(token or os.environ.get(TOKEN_VARIABLE) or "")
         self._tls = tls
         if self._token and tls is False and not (insecure or is_insecure_allowed(os.environ)):
             check_token_in_clear(
-                self.address, allow=f"say insecure=True (--insecure, {INSECURE_VARIABLE}=1)"
+                self.address, allow=f"use insecure=True (--insecure, {INSECURE_VARIABLE}=1)"
             )
         self._channel: aio.Channel | None = None
         self._closed = False
         self.generation = 0
-        """Of the channel: which of those that were opened one after the other."""
+        """The number of the current channel; each new one has the next."""
         self.reached = False
-        """A broker answered once: one that does not answer now will be back, most likely."""
+        """Whether a broker has answered once: one that does not answer now will probably be back."""
 
     def _open(self) -> aio.Channel:
         if self._closed:
@@ -99,7 +99,7 @@ class Connection:
                 ("grpc.initial_reconnect_backoff_ms", 50),
                 ("grpc.min_reconnect_backoff_ms", 50),
                 ("grpc.max_reconnect_backoff_ms", 2_000),
-                # Two clients of one process do not share a socket, nor what goes wrong with it.
+                # Two clients of one process share neither a socket nor its errors.
                 ("grpc.use_local_subchannel_pool", 1),
             ]
             if self._tls is False:
@@ -115,7 +115,7 @@ class Connection:
         return (("authorization", f"Bearer {self._token}"),) if self._token else ()
 
     def stream(self, method: str, reply: Any) -> aio.StreamStreamCall[Any, Any]:
-        """A new stream of the carrier's."""
+        """Opens a new stream to the carrier."""
         call: Any = self._open().stream_stream(
             f"/chronoline.v1.Carrier/{method}",
             request_serializer=lambda frame: frame.SerializeToString(),
@@ -133,10 +133,10 @@ class Connection:
         *,
         repeatable: bool = True,
     ) -> Answer:
-        """One question, one answer. Raises what the broker says is wrong.
+        """One request, one answer. Raises the error of the broker.
 
-        While a broker that was there is away, or its store is, it is asked again until the time is over. What
-        is not `repeatable` is asked again only if the broker said that nothing was changed.
+        While a known broker, or its store, is unavailable, the request is repeated until the time-out. A
+        request that is not `repeatable` is repeated only if the broker answered that nothing was changed.
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + timeout_s
@@ -147,22 +147,22 @@ class Connection:
             try:
                 found = await self._ask(method, question, answer, give_up_s - loop.time())
             except _GivenUp as error:
-                known, told = error, False
+                known, answers = error, False
             except aio.AioRpcError as error:
-                known, told = self.error_of(error), _told(error) is not None
-                if told:
+                known, answers = self.error_of(error), _failure_of(error) is not None
+                if answers:
                     answered = known
                 elif answered is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                    # The last time there was hardly any time left: what was told before says more.
+                    # The last attempt had hardly any time left: an earlier answer is more precise.
                     known = type(known)(
                         f"it was not done in time; {self.address} last answered: {answered}"
                     )
             else:
                 self.reached = True
                 return found
-            if not told and not repeatable and _may_have_left(known):
+            if not answers and not repeatable and _may_have_left(known):
                 raise OutcomeUnknown(f"it may have happened or not: {known}")
-            self.reached |= told
+            self.reached |= answers
             rest_s = waits.next()
             if known.retry_after_ms is not None:
                 rest_s = known.retry_after_ms / 1000
@@ -173,7 +173,7 @@ class Connection:
                 if method in _QUESTIONS and isinstance(known, OutcomeUnknown):
                     raise BrokerUnavailable(str(known))
                 raise known
-            await asyncio.sleep(rest_s)  # before it is asked again
+            await asyncio.sleep(rest_s)  # before the repetition
 
     async def _ask(
         self, method: str, question: Any, answer: Callable[[bytes], Answer], timeout_s: float
@@ -192,16 +192,16 @@ class Connection:
         return found
 
     def error_of(self, error: aio.AioRpcError) -> ChronolineError:
-        """What gRPC's error means."""
+        """The error for a gRPC error."""
         code, details = error.code(), error.details() or ""
-        failure = _told(error)
+        failure = _failure_of(error)
         known = None if failure is None else error_of(failure)
         if code is grpc.StatusCode.UNAUTHENTICATED or isinstance(known, Unauthenticated):
             return Unauthenticated(_UNKNOWN_TOKEN) if self._token else Unauthenticated()
         if known is not None:
             return known
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return InvalidInput(f"it is larger than the broker takes: {details}")
+            return InvalidInput(f"the request is larger than the broker allows: {details}")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return OutcomeUnknown(f"the broker at {self.address} did not answer in time")
         return BrokerUnavailable(
@@ -210,7 +210,7 @@ class Connection:
         )
 
     async def give_up(self, generation: int) -> None:
-        """Nothing is heard on this channel any more: the next stream or question opens another."""
+        """Abandons a channel that is silent: the next stream or unary call opens another."""
         if generation == self.generation:
             self.generation += 1
             channel, self._channel = self._channel, None
@@ -226,17 +226,17 @@ class Connection:
 
 
 def is_cancelled() -> bool:
-    """Whether who runs is to end; else it was a call that was cancelled, with its channel."""
+    """Whether the current task is cancelled; otherwise a call was, with its channel."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class _GivenUp(BrokerUnavailable):
-    """The broker was not heard of any more, and the connection was given up."""
+    """The broker sent nothing for too long, and the client closed the connection."""
 
 
-def _told(error: aio.AioRpcError) -> pb.Failure | None:
-    """What the broker itself said of it."""
+def _failure_of(error: aio.AioRpcError) -> pb.Failure | None:
+    """The failure that the broker itself sent."""
     for key, value in error.trailing_metadata() or ():
         if key == FAILURE_KEY:
             failure = pb.Failure()
@@ -246,7 +246,7 @@ def _told(error: aio.AioRpcError) -> pb.Failure | None:
 
 
 def _may_have_left(error: ChronolineError) -> bool:
-    """gRPC has no code for it, only words."""
+    """Whether the request may have reached a broker: gRPC has no code for that, only a text."""
     return isinstance(error, BrokerUnavailable) and "failed to connect" not in str(error).lower()
 
 

@@ -1,4 +1,4 @@
-"""The client's side of a consumer's stream: what is pushed waits for its due, then is handed over."""
+"""The client's side of a consumer's stream: pushed messages wait for their due, then are handed over."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ _NO_LEASE_MS = 1_000
 class _Subscription:
     topic: Topic
     lease_ms: int
-    """As asked for; 0 is the topic's own. As told, once it was."""
+    """The requested duration, 0 for the topic's default; after the answer, the one from the broker."""
     prefetch: int
     subscribed: asyncio.Future[None]
-    """Of this stream: done when the broker has answered."""
+    """Done when the broker has answered on this stream."""
     held: dict[str, AsyncLease] = field(default_factory=dict)
-    """Pushed to us and not settled: those that wait for their due, for a hand, or are worked on."""
+    """Pushed and not settled: leases that wait for their due or for a handler, and those under work."""
     to_grant: int = 0
     share: tuple[int, int] | None = None
     paused: str = ""
-    """Why the broker pushes nothing to anybody for now, as it said."""
+    """The broker's reason for pushing nothing to any consumer for now."""
     asked: bool = False
-    """The broker was asked, on this stream."""
+    """Whether the request was sent on this stream."""
     resting: asyncio.TimerHandle | None = None
-    """Until it is asked again, on this stream."""
-    told: bool = False
-    """The broker has taken it, once."""
+    """The wait before it is repeated, on this stream."""
+    accepted: bool = False
+    """Whether the broker has accepted it once."""
     unanswered: int = 0
-    """So often it was asked since it last answered: each time may have made new versions of what is held."""
+    """The number of requests since the last answer: each may have made new versions of the held leases."""
     leaving: bool = False
-    """Nothing more is wanted; what is held is still worked on."""
+    """No more messages are wanted; held ones are still processed."""
     left: asyncio.Future[None] | None = None
-    """Done when the broker knows, and pushes nothing more."""
+    """Done when the broker has confirmed, and pushes nothing more."""
 
 
 class ConsumerStream(Stream):
-    """Its name is the consumer. Leases come out of `next`, each at its due."""
+    """Its name is the consumer. `next` returns leases, each at its due."""
 
     method = "Consume"
     reply_type = pb.ConsumerReply
@@ -88,10 +88,10 @@ class ConsumerStream(Stream):
         self._rests = False
         self._giving: set[asyncio.Task[None]] = set()
 
-    # For those who consume
+    # The interface for consumers
 
     async def subscribe(self, topic: Topic, *, lease_ms: int = 0, prefetch: int) -> None:
-        """Raises what the broker says is wrong with it."""
+        """Subscribes to a topic. Raises the broker's error."""
         if self.failure is not None:
             raise self.failure
         future = asyncio.get_running_loop().create_future()
@@ -106,7 +106,7 @@ class ConsumerStream(Stream):
         except TimeoutError:
             self._subscriptions.pop(topic.uid, None)
             raise BrokerUnavailable(
-                f"{self._connection.address} did not take the subscription to topic {topic.name!r} within "
+                f"{self._connection.address} did not accept the subscription to topic {topic.name!r} within "
                 f"{self._timeout_s:g} s{self._because}"
             ) from None
         except ChronolineError:
@@ -114,7 +114,7 @@ class ConsumerStream(Stream):
             raise
 
     async def next(self) -> AsyncLease:
-        """The next message that is due, when it is.
+        """Waits for the next message that is due.
 
         Raises `TopicNotFound` when a topic was deleted, and `ConsumerReplaced` when another process has
         connected under this consumer's name.
@@ -134,7 +134,7 @@ class ConsumerStream(Stream):
             await self._handed.wait()
 
     def lease_ms(self, topic_uid: int) -> int:
-        """How long its leases last."""
+        """The duration of its leases."""
         subscription = self._subscriptions.get(topic_uid)
         if subscription is None:
             raise NotSubscribed
@@ -142,17 +142,17 @@ class ConsumerStream(Stream):
 
     @property
     def shortest_lease_s(self) -> float:
-        """Of all its topics."""
+        """The shortest duration of the leases of all its topics."""
         known_ms = [each.lease_ms for each in self._subscriptions.values() if each.lease_ms]
         return min(known_ms, default=_NO_LEASE_MS) / 1000
 
     @property
     def held(self) -> list[AsyncLease]:
-        """Everything that is not settled."""
+        """All leases that are not settled."""
         return [each for one in self._subscriptions.values() for each in one.held.values()]
 
     async def settle(self, lease: AsyncLease, change: Change, *, again: bool = False) -> Outcome:
-        """Asks for a change of a lease. Raises `OutcomeUnknown` also if the store cannot tell its outcome.
+        """Sends a change of a lease. Raises `OutcomeUnknown` also if the store cannot tell its outcome.
 
         The change leaves with the version that the lease has at that moment.
         """
@@ -166,7 +166,7 @@ class ConsumerStream(Stream):
         return outcome
 
     def done_with(self, lease: AsyncLease) -> None:
-        """It is settled: there is room for another."""
+        """The lease is settled: there is room for another."""
         subscription = self._subscriptions.get(lease.topic_uid)
         if subscription is None or subscription.held.get(lease.id) is not lease:
             return
@@ -179,12 +179,12 @@ class ConsumerStream(Stream):
             asyncio.get_running_loop().call_soon(self._grant, subscription)
 
     def lose(self, lease: AsyncLease) -> None:
-        """It is not ours any more."""
+        """The lease is lost."""
         lease.lost.set()
         self.done_with(lease)
 
     def _grant(self, subscription: _Subscription) -> None:
-        """One frame for all that became free in this turn of the loop."""
+        """Sends one frame for all credit that became free in this turn of the loop."""
         wanted = not self._rests and not subscription.leaving
         if self._ready and wanted and subscription.to_grant:
             more, subscription.to_grant = subscription.to_grant, 0
@@ -192,7 +192,7 @@ class ConsumerStream(Stream):
             self._say(pb.ConsumerFrame(credit=pb.Credit(topic_uid=uid, more=more)))
 
     async def all_settled(self) -> None:
-        """Waits until nothing is held any more: settled, lost, or never to be heard of again."""
+        """Waits until no lease is held: settled, lost, or without hope of an answer."""
         while self.held and not self._closed and self.failure is None:
             self._settled.clear()
             await self._settled.wait()
@@ -217,7 +217,7 @@ class ConsumerStream(Stream):
         self._settled.set()
 
     async def unsubscribe_all(self) -> None:
-        """Nothing more is pushed. What was not handed over is given back; what was is still renewed."""
+        """Stops pushes. Gives back messages that were not handed over; the others are still renewed."""
         waiting = []
         for subscription in self._wanted:
             subscription.leaving = True
@@ -230,19 +230,19 @@ class ConsumerStream(Stream):
         await self._give_back_unbegun()
 
     async def rest(self) -> None:
-        """Gives back what waits here for its due or for a hand, and asks for no more before `go_on`."""
+        """Gives back messages that wait here; grants no credit before `go_on`."""
         self._rests = True
         await self._give_back_unbegun()
 
     def go_on(self) -> None:
-        """There is a hand again."""
+        """Grants credit again: a handler is free."""
         if self._rests:
             self._rests = False
             for subscription in self._subscriptions.values():
                 self._grant(subscription)
 
     async def _give_back_unbegun(self, topic_uid: int | None = None) -> None:
-        """Of one topic, or of all."""
+        """Gives back waiting messages of one topic, or of all."""
 
         def leaves(lease: AsyncLease) -> bool:
             return topic_uid in (None, lease.topic_uid)
@@ -275,7 +275,7 @@ class ConsumerStream(Stream):
         self._last = error
         for subscription in self._subscriptions.values():
             if subscription.resting is not None:
-                subscription.resting.cancel()  # the next stream asks by itself
+                subscription.resting.cancel()  # the next stream repeats it by itself
 
     # The stream
 
@@ -297,9 +297,9 @@ class ConsumerStream(Stream):
         return read_answer(reply)
 
     async def _welcomed(self) -> None:
-        """Subscribes again; what is held is told, and comes back under new versions.
+        """Subscribes again and names the held leases, which come back under new versions.
 
-        Until then nothing is said of it: the versions would be the old ones.
+        Until then no change of them is sent: it would name the old versions.
         """
         for subscription in self._subscriptions.values():
             subscription.asked = False
@@ -324,7 +324,7 @@ class ConsumerStream(Stream):
 
     @property
     def _to_resume(self) -> list[_Subscription]:
-        """Also those that are left, as long as something is held: a moment, to get it back."""
+        """The wanted subscriptions, and ended ones that hold leases, which have to be resumed."""
         return [each for each in self._subscriptions.values() if not each.leaving or each.held]
 
     def _ask_for(self, subscription: _Subscription) -> None:
@@ -346,12 +346,12 @@ class ConsumerStream(Stream):
                 credit=max(0, free),
                 holding=[each.held for each in subscription.held.values()],
                 unanswered=subscription.unanswered - 1,
-                returning=subscription.told,
+                returning=subscription.accepted,
             ),
             seq=-subscription.topic.uid,
         )
 
-    def _told(self, reply: pb.ConsumerReply) -> None:
+    def _received(self, reply: pb.ConsumerReply) -> None:
         match reply.WhichOneof("what"):
             case "push":
                 self._pushed(reply.push)
@@ -367,7 +367,7 @@ class ConsumerStream(Stream):
                 self._left(reply.seq)
 
     def _shared(self, share: pb.Share) -> None:
-        """Which buckets are ours. With a reason nobody has any: what was not handed over is given back."""
+        """Sets our buckets. With a reason no consumer has any, and waiting messages are given back."""
         subscription = self._subscriptions.get(share.topic_uid)
         if subscription is None:
             return
@@ -378,7 +378,7 @@ class ConsumerStream(Stream):
             self._giving.add(giving)
             giving.add_done_callback(self._giving.discard)
         if share.reason and not before:
-            logger.warning("nothing is pushed until this ends: %s", share.reason)
+            logger.warning("no messages are pushed until this ends: %s", share.reason)
         elif before and not share.reason:
             logger.warning("topic %r is served again", subscription.topic.name)
 
@@ -395,7 +395,7 @@ class ConsumerStream(Stream):
         error = error_of(reply.failure)
         if subscription is None or subscription.subscribed.done():
             if not self._left(reply.seq):
-                logger.warning("the broker says: %s", error)
+                logger.warning("an error from the broker: %s", error)
         elif reply.failure.kind == FailureKind.REFUSED.value:
             self._end(subscription.topic.uid, error)
         else:
@@ -410,34 +410,34 @@ class ConsumerStream(Stream):
             self._ask_for(subscription)
 
     def _end(self, topic_uid: int, error: ChronolineError) -> None:
-        """There is nothing more to come of this topic."""
+        """No more messages of this topic will come."""
         subscription = self._subscriptions.pop(topic_uid, None)
         if subscription is None:
             return
         for lease in subscription.held.values():
             lease.lost.set()
-        if subscription.told:
+        if subscription.accepted:
             self._ended = error
         _settle(subscription.subscribed, error)
         self._handed.set()
         self._settled.set()
 
-    def _subscribed(self, told: pb.Subscribed) -> None:
-        subscription = self._subscriptions.get(told.topic_uid)
+    def _subscribed(self, reply: pb.Subscribed) -> None:
+        subscription = self._subscriptions.get(reply.topic_uid)
         if subscription is None:
             return
-        subscription.lease_ms = told.lease_ms
-        subscription.told = True
+        subscription.lease_ms = reply.lease_ms
+        subscription.accepted = True
         subscription.unanswered = 0
-        kept = {each.id: each for each in told.kept}
+        kept = {each.id: each for each in reply.kept}
         for lease in list(subscription.held.values()):
             if lease.id in kept:
                 lease.renewed(kept[lease.id].version, kept[lease.id].until_ms)
-            elif not lease.is_settled:  # else its ack may have been done, and is asked again
+            elif not lease.is_settled:  # otherwise its ack may have been done, and is repeated
                 self.lose(lease)
         _settle(subscription.subscribed, None)
 
-    # Handing over
+    # Hand-over
 
     def _pushed(self, push: pb.Push) -> None:
         subscription = self._subscriptions.get(push.topic_uid)
@@ -448,7 +448,7 @@ class ConsumerStream(Stream):
             lease = AsyncLease(self, topic.name, topic.uid, delivery)
             older = subscription.held.get(lease.id)
             if older is not None:
-                self.lose(older)  # it lapsed, and came to us again
+                self.lose(older)  # it lapsed, and was pushed to us again
             subscription.held[lease.id] = lease
             self._order += 1
             heapq.heappush(self._early, (delivery.due_ms, self._order, lease))
@@ -479,4 +479,4 @@ def _settle(future: asyncio.Future[None], error: ChronolineError | None) -> None
         future.set_result(None)
     else:
         future.set_exception(error)
-        future.exception()  # whoever waits for it hears of it; perhaps nobody does
+        future.exception()  # a waiting caller gets it; there may be none

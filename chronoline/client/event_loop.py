@@ -1,6 +1,6 @@
-"""Event loops for callers that have none: one in a thread of its own, for the whole process; one for workers.
+"""Event loops for callers that have none: one in a background thread, for the whole process; one for workers.
 
-gRPC wakes every event loop that it ever met, closed ones too, with complaints. So these are never closed.
+gRPC wakes every event loop that it has used, and logs errors for closed ones. So these are never closed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _idle: dict[int, list[asyncio.AbstractEventLoop]] = {}
 
 
 def shared_loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process, made at its first use."""
+    """The loop of this process, started at its first use."""
     with _lock:
         loop = _loops.get(os.getpid())
         if loop is None:
@@ -80,10 +80,10 @@ async def _tidy(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Home:
-    """Where a blocking client lives: in the loop of the process that used it first, and in no fork of it."""
+    """The loop of a blocking client: that of the process that used it first. It cannot be used in a fork."""
 
     def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """`close` is what the client does last, if nobody else did when the interpreter ends."""
+        """`close` runs when the interpreter ends, unless the client was closed before."""
         self._close = close
         self._generators: weakref.WeakSet[AsyncGenerator[Any, None]] = weakref.WeakSet()
         self._process: int | None = None
@@ -108,12 +108,12 @@ class Home:
         return run_in(loop, work)
 
     def keep(self, generator: Generator) -> Generator:
-        """It has to be closed in the loop, when the interpreter ends at the latest."""
+        """Registers a generator that must be closed in the loop, at the latest when the interpreter ends."""
         self._generators.add(generator)
         return generator
 
     def end(self, work: Coroutine[Any, Any, None]) -> None:
-        """The same for what tidies up: where there is nothing left to tidy, it is nothing."""
+        """Runs cleanup; does nothing if the loop is gone."""
         if _over.is_set() or self._process != os.getpid():
             work.close()
         else:
@@ -134,7 +134,7 @@ class Home:
 
 _homes: weakref.WeakSet[Home] = weakref.WeakSet()
 _over = threading.Event()
-"""The interpreter ends, and with it the thread of the loop: whoever waited for it would wait for ever."""
+"""Set when the interpreter ends, and with it the thread of the loop: waiting for it would never end."""
 
 
 @atexit.register

@@ -1,4 +1,4 @@
-"""A message in the hands of a consumer."""
+"""Leases: the messages that a consumer gets, and the calls that settle them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class AsyncLease:
     """One message, and the right to it until its lease is over.
 
     Settle it with one of `ack`, `retry`, `release`, `bury`. Until then `extend` keeps it; when the lease is
-    over, or was lost, `is_lost` is true and the message is served again, perhaps to another.
+    over, or was lost, `is_lost` is true and the message is served again, perhaps to another consumer.
 
-    To say the same again is done, and changes nothing; to say something else after it raises
-    `ChronolineError`. A lease that was over when it was settled is refused with the same reason ever after.
+    Repeating the same call is done, and changes nothing; another call after it raises `ChronolineError`. A
+    lease that was over when it was settled is refused with the same reason ever after.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class AsyncLease:
         """The fencing token: it grows with every change, so a later holder always has a greater one."""
         self._until_ms = delivery.until_ms
         self.lost = asyncio.Event()
-        """Set when it is known that the message is not ours any more."""
-        # The change that settles it: asked for, or done.
+        """Set when it is known that another consumer may have the message."""
+        # The change that settles it: sent, or done.
         self._said: Change | None = None
-        # The answer to it, unless that leaves the lease as it was.
+        # Its outcome, unless that leaves the lease unchanged.
         self._outcome: Outcome | None = None
-        # An extension gives the lease another version: what is said of it next has to wait for the answer.
+        # An extension gives the lease another version: the next change has to wait for its answer.
         self._turn = asyncio.Lock()
         self._extending = False
-        # An extension was not answered: it is settled before anything else is said, which needs the version.
+        # An extension was not answered: it is settled before the next change, which needs the version.
         self._extension_unknown = False
-        # Something else was not answered: what is said next may have been done already.
+        # A settlement was not answered: it may have been done already when the next call comes.
         self._settling_unknown = False
         self.handed_over_us: int | None = None
         self.in_hand = False
-        """Somebody has it, and settles it."""
+        """Whether it was handed over to the caller, which settles it."""
 
     def __repr__(self) -> str:
         return f"<lease of {self.id!r} on {self.topic!r}, version {self.version}>"
@@ -78,7 +78,7 @@ class AsyncLease:
 
     @property
     def body(self) -> bytes:
-        """Empty if there is none."""
+        """The body as bytes; empty if there is none."""
         return self._delivery.body
 
     @property
@@ -95,22 +95,22 @@ class AsyncLease:
 
     @property
     def due(self) -> datetime:
-        """When the message is meant to fire, in UTC."""
+        """The time at which the message is meant to fire, in UTC."""
         return from_ms(self._delivery.due_ms)
 
     @property
     def until(self) -> datetime:
-        """When the lease is over, by the broker's clock, in UTC."""
+        """The end of the lease, by the broker's clock, in UTC."""
         return from_ms(self._until_ms)
 
     @property
     def attempts(self) -> int:
-        """How often it was tried before, and failed."""
+        """The number of failed attempts before this one."""
         return self._delivery.attempts
 
     @property
     def redelivered(self) -> bool:
-        """An earlier lease on it lapsed: someone may have worked on it."""
+        """Whether an earlier lease on it lapsed: another consumer may have worked on it."""
         return self._delivery.redelivered
 
     @property
@@ -123,13 +123,13 @@ class AsyncLease:
 
     @property
     def traceparent(self) -> str | None:
-        """The trace in which it was sent, as W3C writes it."""
+        """The `traceparent` of its sender, as in W3C Trace Context."""
         value = self.header("traceparent")
         return None if value is None else value.decode("ascii", "replace")
 
     @property
     def tracestate(self) -> str | None:
-        """What systems on its way added to the trace, as W3C writes it."""
+        """The `tracestate` of its sender, as in W3C Trace Context."""
         value = self.header("tracestate")
         return None if value is None else value.decode("ascii", "replace")
 
@@ -141,11 +141,11 @@ class AsyncLease:
         return self.handed_over_us / 1000 - self._delivery.due_ms
 
     def json(self) -> Any:
-        """The body as JSON. Raises `InvalidInput` if it is none."""
+        """The body as JSON. Raises `InvalidInput` if it is not JSON."""
         try:
             return json.loads(self.body)
         except ValueError as error:
-            raise InvalidInput(f"the body of message {self.id!r} is no JSON: {error}") from None
+            raise InvalidInput(f"the body of message {self.id!r} is not JSON: {error}") from None
 
     def model(self, kind: type[Model]) -> Model:
         """The body as a pydantic model. Raises pydantic's `ValidationError` if it does not fit."""
@@ -155,14 +155,14 @@ class AsyncLease:
 
     @property
     def seconds_left(self) -> float:
-        """Until the lease is over, by the broker's clock; 0 if it is."""
+        """The seconds until the lease is over, by the broker's clock; 0 if it is over."""
         if self.lost.is_set():
             return 0.0
         return self._stream.time.seconds_until(self._until_ms)
 
     @property
     def is_lost(self) -> bool:
-        """The message is not ours any more: what is done for it now, another may do too."""
+        """Whether the lease is over or lost: from now on another consumer may work on the message."""
         return self.lost.is_set() or (not self.is_settled and self.seconds_left == 0)
 
     @property
@@ -170,25 +170,25 @@ class AsyncLease:
         return self.seconds_left > 0 and not self.is_settled
 
     async def ack(self) -> None:
-        """Done: the message is deleted. Raises `Refused` if the lease was over."""
+        """Done: deletes the message. Raises `Refused` if the lease was over."""
         await self._settle(self._change(Operation.ACK))
 
     async def retry(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
-        """Failed: to be tried again, at once if nothing is said, and counted as an attempt."""
+        """Failed: the message is served again, at once without a time, and an attempt is counted."""
         await self._settle(self._change(Operation.RETRY, when(due, delay)))
 
     async def release(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
-        """Not now: to be served again, at once if nothing is said, and not counted."""
+        """Not now: the message is served again, at once without a time; no attempt is counted."""
         await self._settle(self._change(Operation.RELEASE, when(due, delay)))
 
     async def bury(self, reason: str) -> None:
-        """Given up: the message goes to the dead letters, and is not tried again."""
+        """Given up: the message becomes a dead letter, and is not served again."""
         if problem := reason_problem(reason):
             raise InvalidInput(problem)
         await self._settle(self._change(Operation.BURY, reason=reason))
 
     async def extend(self, lease: Delay | None = None) -> None:
-        """More time: the lease ends so much after now; as long as at first if nothing is said."""
+        """More time: the lease ends this long after now; without a duration, as long as the first lease."""
         lease_ms = (
             self._stream.lease_ms(self.topic_uid) if lease is None else lease_length_ms(lease)
         )
@@ -217,24 +217,25 @@ class AsyncLease:
 
     @property
     def held(self) -> pb.HeldLease:
-        """The stream's: how a broker is told of it when the stream was opened anew."""
+        """For the stream: names the lease to a broker after a reconnect."""
         extending = self._extending or self._extension_unknown
         return pb.HeldLease(id=self.id, version=self.version, extending=extending)
 
     def renewed(self, version: int, until_ms: int) -> None:
-        """The stream's: the lease has a new version and a new end."""
+        """For the stream: sets the new version and the new end of the lease."""
         self.version, self._until_ms = version, until_ms
         self._extension_unknown = False
 
     async def give_back(self) -> None:
-        """It was not worked on, and is served again as if it had never been taken, with its due.
+        """Gives the message back unchanged, with its due: it is served again as if it had never been leased.
 
-        The stream gives back what was not handed over; `chronoline receive` what it only showed.
+        The stream calls it for messages that were not handed over; `chronoline receive` for those that it
+        only showed.
         """
         await self._settle(self._change(Operation.UNRESERVE))
 
     def _change(self, operation: Operation, to: LeaseTime = 0, reason: str = "") -> Change:
-        """The stream writes the version when the change leaves: an extension may have made another."""
+        """A change of this lease. The stream adds the version when it sends it: extensions change it."""
         return Change(operation, self.id, self.consumer, to=to, reason=reason)
 
     async def _settle(self, said: Change) -> None:
@@ -249,7 +250,7 @@ class AsyncLease:
 
     async def _ask(self, said: Change) -> None:
         try:
-            if self._extension_unknown:  # it is settled first, since it says which version is ours
+            if self._extension_unknown:  # settled first, for its version
                 await self._extend(self._stream.lease_ms(self.topic_uid))
             outcome = await self._stream.settle(self, said, again=self._settling_unknown)
         except BaseException as error:
@@ -268,7 +269,7 @@ class AsyncLease:
             raise Refused([outcome])
 
     def _check_not_settled_but(self, said: Change | None = None) -> None:
-        """It may be settled by what is said again."""
+        """Raises if the lease is settled by another change than `said`, which may be repeated."""
         if self._outcome is not None and not self._outcome.done:
             raise Refused([self._outcome])
         if self._said is not None and self._said != said:

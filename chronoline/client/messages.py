@@ -1,4 +1,4 @@
-"""Messages as users of the SDK give and see them: with datetimes, checked where they are given."""
+"""The messages that users of the SDK send and read: with datetimes, validated here."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
-"""A mapping, or pairs where names repeat."""
+"""A mapping, or pairs for repeated names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToSend:
-    """One message of a batch: `id`, `due` or `delay`, and what is in it."""
+    """One message of a batch: `id`, `due` or `delay`, and its content."""
 
     body: bytes | str | BaseModel | None = b""
     json: Any = None
@@ -124,7 +124,7 @@ class Outcomes(list[Outcome]):
     """An outcome for each message, in their order."""
 
     def raise_for_refused(self) -> Self:
-        """Raises `Refused` if any was refused; else answers itself."""
+        """Raises `Refused` if any was refused; else returns itself."""
         raise_for_refused(self)
         return self
 
@@ -134,7 +134,7 @@ class Outcomes(list[Outcome]):
 
 
 def sendings(messages: Iterable[ToSend]) -> list[Sending]:
-    """Ready to leave, each with its id. Raises `InvalidInput` for the first that makes no sense."""
+    """Messages ready to send, each with its id. Raises `InvalidInput` for the first invalid one."""
     if isinstance(messages, ToSend | str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise InvalidInput(f"messages must be a list of ToSend, not {type(messages).__name__}")
     return [_sending(each) for each in messages]
@@ -172,7 +172,7 @@ def _body(body: bytes | str | BaseModel | None, json: Any) -> bytes | None:
     if hasattr(body, "model_dump_json"):
         return body.model_dump_json().encode()
     raise InvalidInput(
-        f"a body must be bytes, text or a pydantic model, not {type(body).__name__}; for others say json="
+        f"a body must be bytes, text or a pydantic model, not {type(body).__name__}; use json= for others"
     )
 
 

@@ -21,12 +21,12 @@ _HEADER_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A message on its way."""
+    """A message that is being sent."""
 
     message: NewMessage
     delay_ms: int | None
     made: bool
-    """The id is ours, so nobody else can have created it."""
+    """Whether the SDK made the id, so that no other client can have created it."""
 
 
 class ProducerStream(Stream):
@@ -41,7 +41,7 @@ class ProducerStream(Stream):
         return await self.request(Kind(Operation.CREATE, topic_uid, replace), messages)
 
     async def change(self, topic_uid: int, changes: Sequence[Change]) -> list[Outcome]:
-        """Asks for changes, all of one operation."""
+        """Sends changes, all of one operation."""
         return await self.request(Kind(changes[0].operation, topic_uid), changes)
 
     def _frame(self, **fields: Any) -> pb.ProducerFrame:
@@ -66,14 +66,14 @@ class ProducerStream(Stream):
         return content + len(message.id) + ITEM_BYTES + _HEADER_BYTES * len(message.headers)
 
     def _can_repeat(self, part: Part) -> bool:
-        """A second replacement would create anew what was delivered and acked meanwhile."""
+        """A second replacement would create a message again that was delivered and acked meanwhile."""
         return not part.request.kind.replace
 
     async def _welcomed(self) -> None:
-        """Nothing has to be said again but what was not answered."""
+        """Does nothing: only unanswered requests are repeated."""
 
-    def _told(self, reply: pb.ProducerReply) -> None:
-        """An answer to what nobody waits for any more."""
+    def _received(self, reply: pb.ProducerReply) -> None:
+        """Ignores a late answer to an abandoned request."""
 
     def _answers(self, reply: pb.ProducerReply, parts: Sequence[Part]) -> list[Any]:
         outcomes = read_answer(reply)
@@ -87,7 +87,7 @@ class ProducerStream(Stream):
 
 
 def _settled(sending: Sending, outcome: Outcome) -> Outcome:
-    """Of a message that was sent again: if it is there, and nobody else can have made it, it is done."""
+    """The outcome of a repeated create: an existing message with an id of the SDK is done."""
     if outcome.refusal is not Refusal.EXISTS:
         return outcome
     if sending.made:

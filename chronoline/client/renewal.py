@@ -1,7 +1,7 @@
-"""Renewing: a lease that waits for its due or for a hand does not lapse, nor does one that a worker works on.
+"""Renewal of leases: extends leases that wait for their due or for a handler, and those under work.
 
-A lease is renewed when a third of it is over, so that two more attempts fit into the rest. One that is over
-all the same is lost, and its place is free for another.
+A lease is renewed when a third of it is over, so that two more attempts fit into the rest. One that ends
+nevertheless is lost, and its place is free for another.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 _PARTS = 3
 _SHORTEST_S = 0.005
-"""Between two looks at the leases, however short they are."""
+"""The shortest interval between two checks of the leases."""
 
 
 async def renew(stream: ConsumerStream, *, in_hand: bool) -> None:
-    """Until it is cancelled. With `in_hand` also what was handed over, until it is settled."""
+    """Runs until it is cancelled. With `in_hand` it renews leases after the hand-over too."""
     while True:
         await asyncio.sleep(max(stream.shortest_lease_s / _PARTS / 2, _SHORTEST_S))
         await asyncio.gather(
@@ -42,15 +42,15 @@ async def _look_after(stream: ConsumerStream, lease: AsyncLease, *, in_hand: boo
 
 
 async def _extend(stream: ConsumerStream, lease: AsyncLease, left_s: float) -> None:
-    """If no answer comes before its end, it counts as lost. One that comes later is still heard of.
+    """Without an answer before its end, the lease counts as lost. A later answer is still processed.
 
-    Then the message is ours all the same, and what is said of it names the right version.
+    Then the lease is valid nevertheless, and the next change names the right version.
     """
     extending = asyncio.ensure_future(lease.extend())
     extending.add_done_callback(lambda each: None if each.cancelled() else each.exception())
     await asyncio.wait([extending], timeout=left_s)
     if lease.is_settled:
-        return  # its ack is under way, and says what became of it
+        return  # its ack is under way, and its answer decides
     if not extending.done():
         _lose(stream, lease)
     elif lease.lost.is_set():

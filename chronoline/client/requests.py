@@ -1,4 +1,4 @@
-"""Requests that wait for their answers, cut into parts that fit into a frame."""
+"""Requests that wait for their answers, split into parts that fit into a frame."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ ITEM_BYTES = 64
 
 
 class Kind(NamedTuple):
-    """The operation of a request, and what all its items share."""
+    """The operation of a request, and the values that all its items share."""
 
     operation: Operation
     topic_uid: int
     replace: bool = False
-    """A create takes the place of a message with its id."""
+    """Whether a create replaces a message with its id."""
 
 
 def change_bytes(change: Change) -> int:
-    """About the size of a change in a frame."""
+    """The approximate size of a change in a frame."""
     return ITEM_BYTES + len(change.id) + len(change.reason)
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Some items of one kind, and who waits for their answers."""
+    """Some items of one kind, and the future of their answers."""
 
     kind: Any
     """A `Kind`: requests of one kind may share a frame."""
     items: Sequence[Any]
     sizes_bytes: Sequence[int]
-    """Of each item, about."""
+    """The approximate size of each item."""
     future: asyncio.Future[list[Any]]
     unanswered: int = 0
     answers: list[Any] = field(default_factory=list)
     sent: int = 0
-    """How many parts of it left, and were not turned back: 0 means that nothing was changed."""
+    """The number of its parts that left and were not turned back: 0 means that nothing was changed."""
     last: ChronolineError | None = None
-    """Why it is not done yet: what the broker answered last, or why no answer came."""
-    was_told: bool = False
+    """Why it is not done yet: the broker's last answer, or why no answer came."""
+    is_answer: bool = False
     """Whether `last` is an answer of the broker."""
     again: bool = False
-    """An earlier request for the same was not answered."""
+    """Whether it repeats a request that was not answered."""
     refusal: ChronolineError | None = None
     """Why the broker refused a part of it as a whole. Parts that have not left yet stay here."""
 
@@ -68,7 +68,7 @@ class Request:
     def refuse(self, error: ChronolineError) -> None:
         """Fails with the refusal, or as unknown if another part or an earlier attempt may have been done.
 
-        No refusal tells what became of an earlier attempt: since then the topic may have been deleted, the
+        No refusal tells the outcome of an earlier attempt: since then the topic may have been deleted, the
         token revoked, or another broker with other limits may have answered.
         """
         if not self.sent and not self.again:
@@ -81,7 +81,7 @@ class Request:
         self.fail(in_doubt)
 
     def count_off(self, items: int) -> None:
-        """Nothing more is to be heard of these."""
+        """Counts items as answered; after the last one it completes the request."""
         self.unanswered -= items
         if self.unanswered or self.done:
             return
@@ -107,12 +107,12 @@ class Part:
 
     @property
     def again(self) -> bool:
-        """An earlier attempt was not answered, and may have been carried out."""
+        """Whether an earlier attempt was not answered, and may have been carried out."""
         return self.sent > 0 or self.request.again
 
     @property
     def key(self) -> tuple[Any, bool]:
-        """Parts that share it may share a frame."""
+        """Parts with the same key may share a frame."""
         return self.request.kind, self.again
 
     def left(self) -> None:
@@ -120,7 +120,7 @@ class Part:
         self.request.sent += 1
 
     def turned_back(self) -> None:
-        """The broker said that nothing was changed by it."""
+        """The broker answered that it changed nothing."""
         self.sent -= 1
         self.request.sent -= 1
 
@@ -129,37 +129,37 @@ class Part:
         self.request.count_off(self.end - self.begin)
 
     def refused(self, error: ChronolineError) -> None:
-        """The broker refused all of it. The request fails when its other parts under way are answered."""
+        """The broker refused the whole part. The request fails when its other sent parts are answered."""
         self.turned_back()
         self.stay(error)
 
     def stay(self, error: ChronolineError) -> None:
-        """It does not leave, now or again."""
+        """Fails the part: it is not sent, or not sent again."""
         self.request.refusal = self.request.refusal or error
         self.request.count_off(self.end - self.begin)
 
     def cut(self, count: int) -> Part:
-        """Its first items as a part of their own; the rest stays."""
+        """Splits off its first items as a part of their own; the rest stays."""
         first = Part(self.request, self.begin, self.begin + count, self.sent)
         self.begin += count
         return first
 
 
 class FrameLimits(NamedTuple):
-    """How much goes into a frame."""
+    """The limits of a frame."""
 
     items: int
     size_bytes: int
-    """So much if it can be helped."""
+    """The size at which a frame is closed, if it has more than one item."""
     most_bytes: int
-    """One item alone may have so much, and nothing more."""
+    """The largest size of one item alone."""
 
 
-class Line:
-    """Parts that wait until they leave. Kinds take turns: a large request does not keep others waiting."""
+class RequestQueue:
+    """Parts that wait to be sent. Kinds take turns: a large request does not keep others waiting."""
 
     def __init__(self) -> None:
-        # By the key of a part, and then by request: what is given up has to be found among many.
+        # By the key of a part, then by request, so that an abandoned request is found quickly.
         self._waiting: dict[Any, OrderedDict[Request, list[Part]]] = {}
 
     def __bool__(self) -> bool:
@@ -179,14 +179,14 @@ class Line:
         waiting.setdefault(part.request, []).append(part)
 
     def add_first(self, parts: Iterable[Part]) -> None:
-        """Parts that have waited before; in their order."""
+        """Puts back parts that have waited before, in their order."""
         for part in reversed(list(parts)):
             waiting = self._waiting.setdefault(part.key, OrderedDict())
             waiting.setdefault(part.request, []).insert(0, part)
             waiting.move_to_end(part.request, last=False)
 
     def drop(self, request: Request) -> None:
-        """Nobody waits for it any more. It may have left already."""
+        """Removes an abandoned request. It may have left already."""
         for key in ((request.kind, False), (request.kind, True)):
             waiting = self._waiting.get(key)
             if waiting is not None and request in waiting:
@@ -198,7 +198,7 @@ class Line:
         self._waiting.clear()
 
     def take(self, limits: FrameLimits) -> list[Part]:
-        """What goes into the next frame, all of one kind. Nothing, if nobody waits for it any more."""
+        """The parts of the next frame, all of one kind. Empty if no request waits."""
         kind = next(iter(self._waiting))
         waiting = self._waiting.pop(kind)
         taken: list[Part] = []
@@ -232,7 +232,7 @@ class Line:
 
 
 def _fitting(part: Part, room: int, room_bytes: int) -> tuple[int, int]:
-    """How many of its items fit, and their size."""
+    """The number of its items that fit, and their size."""
     count = total_bytes = 0
     sizes_bytes = part.request.sizes_bytes
     for place in range(part.begin, min(part.end, part.begin + room)):
@@ -244,14 +244,14 @@ def _fitting(part: Part, room: int, room_bytes: int) -> tuple[int, int]:
 
 
 def _refuse_too_large(part: Part, most_bytes: int) -> bool:
-    """Before anything of it has left: what does not fit into a frame would end the stream."""
+    """Checks the sizes before any part leaves: an item larger than a frame would end the stream."""
     request = part.request
     if request.sent or max(request.sizes_bytes) <= most_bytes:
         return False
     size_bytes = max(request.sizes_bytes)
     request.fail(
         InvalidInput(
-            f"a message has about {size_bytes} bytes, and this broker takes at most {most_bytes} at once; "
+            f"a message has about {size_bytes} bytes, and this broker allows at most {most_bytes}; "
             "nothing was sent"
         )
     )

@@ -1,11 +1,11 @@
-"""A stream to the broker that opens again by itself, and requests that are asked until they are answered.
+"""A stream to the broker that reopens by itself, and requests that are repeated until they are answered.
 
 Requests of the same kind that are made in one turn of the event loop travel in one frame, and a request that
-is too large for one in several. What was not answered when the stream broke is asked again on the next one:
-ids are made before the first attempt, and the store does nothing twice. A failure that says *try again* or
-*unknown* is asked again too, until the request has waited for its time-out. Then it was *unknown* if any of
-it left, else the broker is *unavailable*. A request that is refused as a whole is *unknown* too if another
-part of it, or an earlier attempt, may have been done.
+is too large for one in several. Requests that were unanswered when the stream broke are repeated on the next
+one: ids are made before the first attempt, and the store does nothing twice. A failure of the kind *try
+again* or *unknown* is repeated too, until the time-out of the request. Then it is *unknown* if any part of it
+left, else the broker is *unavailable*. A request that is refused as a whole is *unknown* too if another part
+of it, or an earlier attempt, may have been done.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from grpc import aio
 
 from chronoline.client.broker_time import BrokerTime, monotonic_us
 from chronoline.client.connection import BACKOFF, Connection, is_cancelled
-from chronoline.client.requests import FrameLimits, Line, Part, Request
+from chronoline.client.requests import FrameLimits, Part, Request, RequestQueue
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 _FRAME_ITEMS = 5_000
 _FRAME_BYTES = 2 * 1024 * 1024
 _TOGETHER = 1_000
-"""So many frames travel in one, besides a request."""
+"""The most frames that travel in one, besides a request."""
 _SHORTEST_PING_S = 0.05
 _LAST_ANSWERS_S = 2.0
 _LAST_WORDS_S = 1.0
@@ -53,7 +53,7 @@ _WELCOME_S = 10.0
 _GOODBYE_S = 1.0
 _BUSY_REST_S = 0.2
 _FINAL = (Unauthenticated, ConsumerReplaced, ClientClosed)
-"""Opening the stream again would not help."""
+"""An error after which reopening the stream would not help."""
 
 
 class Stream(ABC):
@@ -65,34 +65,34 @@ class Stream(ABC):
     def __init__(self, connection: Connection, name: str, *, timeout_s: float) -> None:
         self._connection = connection
         self.name = name
-        """As it was asked for; as the broker told it, once it did."""
+        """The requested name; after the welcome, the name from the broker."""
         self._instance = new_id()
         self._timeout_s = timeout_s
         self.time = BrokerTime()
         self.limits = pb.Limits(frame_bytes=16 * 1024 * 1024, batch=10_000, ping_interval_ms=1_000)
         self.drift_us = 0
         self._drifting = False
-        self._line = Line()
+        self._queue = RequestQueue()
         self._sent: dict[int, list[Part]] = {}
-        self._resting: dict[Part, asyncio.TimerHandle] = {}  # until they are asked again
+        self._resting: dict[Part, asyncio.TimerHandle] = {}  # until they are repeated
         self._seq = 0
-        self._frames: list[Any] = []  # to be written before requests, in this order
+        self._frames: list[Any] = []  # written before requests, in this order
         self._news = asyncio.Event()
         self._ready = False
         self._leaving: ChronolineError = BrokerUnavailable("the broker ended the stream")
-        """Why the stream that is open ends, when it does."""
+        """The reason why the open stream ends."""
         self._round_trip_us = 0
         self._unheard = 0
-        """Pings since anything was heard of the broker."""
+        """Pings since the last frame of the broker."""
         self._running: asyncio.Task[None] | None = None
         self._closed = False
         self.failure: ChronolineError | None = None
         """Why it will never open."""
 
-    # For those who ask
+    # The interface for callers
 
     async def request(self, kind: Any, items: Sequence[Any], *, again: bool = False) -> list[Any]:
-        """An answer for each item. Raises what the broker says is wrong with all of them.
+        """Returns an answer for each item. Raises the broker's error for all of them.
 
         `again` says that an earlier request for the same was not answered.
         """
@@ -112,14 +112,14 @@ class Stream(ABC):
             return await request.future
         finally:
             timer.cancel()
-            self._line.drop(request)
+            self._queue.drop(request)
 
     def open(self) -> None:
         if self._running is None:
             self._running = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """What was asked is waited for, a moment. May be called twice."""
+        """Waits a moment for requests under way, then closes. May be called twice."""
         under_way = {each.request.future for each in self._unanswered() if not each.request.done}
         if under_way and self._ready:
             await asyncio.wait(under_way, timeout=_LAST_ANSWERS_S)
@@ -128,7 +128,7 @@ class Stream(ABC):
         if self._running is not None:
             if (
                 self._ready
-            ):  # it says goodbye, so that gRPC has nothing to say when the event loop is gone
+            ):  # ends the call, so that gRPC logs nothing when the event loop is closed
                 await asyncio.wait([self._running], timeout=_GOODBYE_S)
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -138,7 +138,7 @@ class Stream(ABC):
 
     def _unanswered(self) -> list[Part]:
         sent = (each for parts in self._sent.values() for each in parts)
-        return [*self._line.parts, *sent, *self._resting]
+        return [*self._queue.parts, *sent, *self._resting]
 
     def _rest_no_more(self) -> None:
         for timer in self._resting.values():
@@ -146,7 +146,7 @@ class Stream(ABC):
         self._resting.clear()
 
     def _enqueue(self, part: Part) -> None:
-        self._line.add(part)
+        self._queue.add(part)
         self._news.set()
 
     def _give_up(self, request: Request, why: str | None = None) -> None:
@@ -168,7 +168,7 @@ class Stream(ABC):
 
     def _why_late(self, request: Request) -> str:
         address, last = self._connection.address, request.last
-        if last is not None and request.was_told:
+        if last is not None and request.is_answer:
             return f"it was not done within {self._timeout_s:g} s; {address} last answered: {last}"
         because = "" if last is None else f": {last}"
         return f"no answer came from {address} within {self._timeout_s:g} s{because}"
@@ -177,7 +177,7 @@ class Stream(ABC):
     def _hello(self) -> pb.Hello:
         return pb.Hello(name=self.name, version=VERSION, instance=self._instance)
 
-    # What each kind of stream does its own way
+    # The interface for subclasses
 
     @abstractmethod
     def _frame(self, **fields: Any) -> Any:
@@ -185,33 +185,33 @@ class Stream(ABC):
 
     @abstractmethod
     def _request_frame(self, kind: Any, items: Sequence[Any], seq: int, *, again: bool) -> Any:
-        """The frame that asks for these items. `again` says that an earlier attempt was not answered."""
+        """The frame with these items. `again` says that an earlier attempt was not answered."""
 
     @abstractmethod
     def _size_bytes(self, kind: Any, item: Any) -> int:
-        """How much of a frame it takes, about."""
+        """The approximate size of an item in a frame."""
 
     @abstractmethod
     def _answers(self, reply: Any, parts: Sequence[Part]) -> list[Any]:
-        """What a reply says of each item of these parts."""
+        """The answers of a reply for each item of these parts."""
 
     def _can_repeat(self, part: Part) -> bool:
-        """Whether a part that left and was not answered may be asked again: the store does nothing twice."""
+        """Whether a part that left and was not answered may be repeated: the store does nothing twice."""
         return True
 
     @abstractmethod
     async def _welcomed(self) -> None:
-        """The stream is open; what was asked before is asked again after this."""
+        """The stream is open; earlier requests are repeated after this."""
 
     @abstractmethod
-    def _told(self, reply: Any) -> None:
-        """Something that was not asked for."""
+    def _received(self, reply: Any) -> None:
+        """Processes a reply without a request."""
 
     @property
     def _busy(self) -> bool:
         return False
 
-    # The life of a stream
+    # The life of the stream
 
     async def _run(self) -> None:
         waits = Waits(BACKOFF)
@@ -225,26 +225,24 @@ class Stream(ABC):
                 if isinstance(error, TimeoutError):
                     await self._connection.give_up(generation)
                 known = self._known(error)
-                # What the broker refused at the hello, it will always refuse.
+                # The broker would refuse every further hello too.
                 if isinstance(known, _FINAL) or isinstance(error, InvalidInput):
                     self._fail(known)
                     return
                 self._interrupted(known)
             if not self._closed:
-                await asyncio.sleep(waits.next())  # before it opens again
+                await asyncio.sleep(waits.next())  # before it reopens
 
     def _known(self, error: BaseException) -> ChronolineError:
-        """What it means for those who wait."""
+        """The error for waiting requests."""
         if isinstance(error, aio.AioRpcError):
             return self._connection.error_of(error)
         if isinstance(error, ChronolineError):
             return error
         if isinstance(error, TimeoutError):
-            return BrokerUnavailable(
-                f"nothing is heard of the broker at {self._connection.address}"
-            )
+            return BrokerUnavailable(f"nothing comes from the broker at {self._connection.address}")
         if not isinstance(error, OSError | asyncio.InvalidStateError | asyncio.CancelledError):
-            logger.error("the stream to the broker failed; it opens again", exc_info=error)
+            logger.error("the stream to the broker failed; it reopens", exc_info=error)
         return BrokerUnavailable(f"the stream to {self._connection.address} broke: {error}")
 
     async def _live(self, waits: Waits) -> None:
@@ -270,7 +268,7 @@ class Stream(ABC):
             while running:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 if any(task.exception() for task in done):
-                    # Writing fails before the broker's last words were read: they say why.
+                    # Writing fails before the broker's last frame is read, which has the reason.
                     await asyncio.wait(tasks[:1], timeout=_LAST_WORDS_S)
                     done |= {each for each in tasks[:1] if each.done()}
                 for task in sorted(done, key=tasks.index):
@@ -288,7 +286,7 @@ class Stream(ABC):
         self._news.set()
 
     async def _take_welcome(self, replies: AsyncIterator[Any]) -> Sequence[Any]:
-        """Answers what came together with it."""
+        """Processes the welcome, and returns the replies that came with it."""
         self.time.forget()  # it may be another broker, with another clock
         async for reply in replies:
             self._heard(reply)
@@ -308,31 +306,31 @@ class Stream(ABC):
         self.failure = error
         for part in self._unanswered():
             part.request.refuse(error)
-        self._line.clear()
+        self._queue.clear()
         self._sent.clear()
         self._rest_no_more()
 
     def _interrupted(self, error: ChronolineError) -> None:
-        """Requests without an answer are asked again, where that does nothing twice."""
+        """Repeats requests without an answer, if that does nothing twice."""
         sent = [each for parts in self._sent.values() for each in parts]
         for part in sent:
             if not self._can_repeat(part):
                 self._leave_unknown(part, error)
-        self._line.add_first(each for each in sent if not each.request.done)
+        self._queue.add_first(each for each in sent if not each.request.done)
         self._sent.clear()
         self._frames.clear()
-        for part in self._line.parts:
-            part.request.last, part.request.was_told = error, False
+        for part in self._queue.parts:
+            part.request.last, part.request.is_answer = error, False
 
     # Writing
 
     async def _write(self, call: aio.StreamStreamCall[Any, Any]) -> None:
-        with suppress(aio.AioRpcError, asyncio.InvalidStateError):  # the reader hears why it ended
+        with suppress(aio.AioRpcError, asyncio.InvalidStateError):  # the reader gets the reason
             await self._write_all(call)
 
     async def _write_all(self, call: aio.StreamStreamCall[Any, Any]) -> None:
         while True:
-            askable = self._ready and not self._closed and self._line
+            askable = self._ready and not self._closed and self._queue
             frames = self._next_frames() if askable else []
             frames += self._frames[:_TOGETHER]
             self._frames = self._frames[_TOGETHER:]
@@ -349,14 +347,14 @@ class Stream(ABC):
                 await self._news.wait()
 
     def _say(self, frame: Any) -> None:
-        """Writes a frame that nobody answers."""
+        """Writes a frame that needs no answer."""
         self._frames.append(frame)
         self._news.set()
 
     def _next_frames(self) -> list[Any]:
-        """As much of what waits as one frame takes; nothing if it could not be said."""
+        """The waiting requests that fit into one frame; none if they could not be encoded."""
         most_bytes = self.limits.frame_bytes
-        parts = self._line.take(
+        parts = self._queue.take(
             FrameLimits(
                 min(_FRAME_ITEMS, self.limits.batch), min(_FRAME_BYTES, most_bytes), most_bytes
             )
@@ -367,7 +365,7 @@ class Stream(ABC):
         try:
             kind, again = parts[0].key
             frame = self._request_frame(kind, items, self._seq + 1, again=again)
-        except Exception as error:  # what cannot be said must not end the stream for all others
+        except Exception as error:  # one request must not end the stream
             for part in parts:
                 part.stay(InvalidInput(f"it cannot be sent: {error}"))
             return []
@@ -383,7 +381,7 @@ class Stream(ABC):
         while True:
             self.ping()
             await asyncio.sleep(interval_s)
-            # Counted, and not measured: while our own loop is busy, nothing can be heard either.
+            # Counted, not measured: while our own loop is busy, no frame can arrive either.
             self._unheard += 1
             if timeout_s and self._unheard * interval_s > timeout_s:
                 raise TimeoutError
@@ -415,12 +413,12 @@ class Stream(ABC):
             self._round_trip_us = max(1, monotonic_us() - reply.pong.sent_us)
             self._drifted(reply.pong)
         elif what == "go_away":
-            self._leaving = _leaving(reply.go_away)  # what is under way is still answered
+            self._leaving = _leaving(reply.go_away)  # requests under way are still answered
             self._ready = False
         elif reply.seq in self._sent:
             self._answered(reply, self._sent.pop(reply.seq))
         else:
-            self._told(reply)
+            self._received(reply)
 
     def _drifted(self, pong: pb.Pong) -> None:
         self.drift_us = pong.drift_us
@@ -444,7 +442,7 @@ class Stream(ABC):
             begin += count
 
     def _settle_part(self, part: Part, answers: Sequence[Any]) -> None:
-        """Asks again, one by one, for messages that other transactions hold; the others are answered."""
+        """Repeats, one by one, the messages that other transactions hold; answers the others."""
         if not any(map(is_busy, answers)):
             part.answered(answers)
             return
@@ -456,7 +454,7 @@ class Stream(ABC):
                 continue
             alone.turned_back()
             alone.request.last = StoreBusy(REASONS[Refusal.BUSY])
-            alone.request.was_told = True
+            alone.request.is_answer = True
             self._resting[alone] = loop.call_later(_BUSY_REST_S, self._again, alone)
 
     def _refused(self, failure: pb.Failure, parts: list[Part]) -> None:
@@ -466,7 +464,7 @@ class Stream(ABC):
             if failure.kind == Kind.REFUSED.value:
                 part.refused(error)
                 continue
-            part.request.last, part.request.was_told = error, True
+            part.request.last, part.request.is_answer = error, True
             if failure.kind == Kind.TRY_AGAIN.value:
                 part.turned_back()
             elif not self._can_repeat(part):
@@ -478,7 +476,7 @@ class Stream(ABC):
     @staticmethod
     def _leave_unknown(part: Part, error: ChronolineError) -> None:
         part.request.fail(
-            OutcomeUnknown(f"it may have happened or not, and is not asked again: {error}")
+            OutcomeUnknown(f"it may have happened or not, and is not repeated: {error}")
         )
 
     def _again(self, part: Part) -> None:

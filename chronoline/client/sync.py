@@ -20,9 +20,9 @@ from chronoline.client.messages import (
     ToSend,
 )
 from chronoline.client.times import Delay
-from chronoline.core.closing import Closing
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.service import Closing
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -36,10 +36,10 @@ class Lease:
     """One message, and the right to it until its lease is over.
 
     Settle it with one of `ack`, `retry`, `release`, `bury`. Until then `extend` keeps it; when the lease is
-    over, or was lost, `is_lost` is true and the message is served again, perhaps to another.
+    over, or was lost, `is_lost` is true and the message is served again, perhaps to another consumer.
 
-    To say the same again is done, and changes nothing; to say something else after it raises
-    `ChronolineError`. A lease that was over when it was settled is refused with the same reason ever after.
+    Repeating the same call is done, and changes nothing; another call after it raises `ChronolineError`. A
+    lease that was over when it was settled is refused with the same reason ever after.
     """
 
     def __init__(self, lease: AsyncLease, loop: asyncio.AbstractEventLoop) -> None:
@@ -70,7 +70,7 @@ class Lease:
 
     @property
     def body(self) -> bytes:
-        """Empty if there is none."""
+        """The body as bytes; empty if there is none."""
         return self._inner.body
 
     @property
@@ -87,22 +87,22 @@ class Lease:
 
     @property
     def due(self) -> datetime:
-        """When the message is meant to fire, in UTC."""
+        """The time at which the message is meant to fire, in UTC."""
         return self._inner.due
 
     @property
     def until(self) -> datetime:
-        """When the lease is over, by the broker's clock, in UTC."""
+        """The end of the lease, by the broker's clock, in UTC."""
         return self._inner.until
 
     @property
     def attempts(self) -> int:
-        """How often it was tried before, and failed."""
+        """The number of failed attempts before this one."""
         return self._inner.attempts
 
     @property
     def redelivered(self) -> bool:
-        """An earlier lease on it lapsed: someone may have worked on it."""
+        """Whether an earlier lease on it lapsed: another consumer may have worked on it."""
         return self._inner.redelivered
 
     @property
@@ -115,12 +115,12 @@ class Lease:
 
     @property
     def traceparent(self) -> str | None:
-        """The trace in which it was sent, as W3C writes it."""
+        """The `traceparent` of its sender, as in W3C Trace Context."""
         return self._inner.traceparent
 
     @property
     def tracestate(self) -> str | None:
-        """What systems on its way added to the trace, as W3C writes it."""
+        """The `tracestate` of its sender, as in W3C Trace Context."""
         return self._inner.tracestate
 
     @property
@@ -129,7 +129,7 @@ class Lease:
         return self._inner.late_ms
 
     def json(self) -> Any:
-        """The body as JSON. Raises `InvalidInput` if it is none."""
+        """The body as JSON. Raises `InvalidInput` if it is not JSON."""
         return self._inner.json()
 
     def model(self, kind: type[Model]) -> Model:
@@ -138,12 +138,12 @@ class Lease:
 
     @property
     def seconds_left(self) -> float:
-        """Until the lease is over, by the broker's clock; 0 if it is."""
+        """The seconds until the lease is over, by the broker's clock; 0 if it is over."""
         return self._inner.seconds_left
 
     @property
     def is_lost(self) -> bool:
-        """The message is not ours any more: what is done for it now, another may do too."""
+        """Whether the lease is over or lost: from now on another consumer may work on the message."""
         return self._inner.is_lost
 
     @property
@@ -151,23 +151,23 @@ class Lease:
         return self._inner.is_live
 
     def ack(self) -> None:
-        """Done: the message is deleted. Raises `Refused` if the lease was over."""
+        """Done: deletes the message. Raises `Refused` if the lease was over."""
         return self._run(self._inner.ack())
 
     def retry(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
-        """Failed: to be tried again, at once if nothing is said, and counted as an attempt."""
+        """Failed: the message is served again, at once without a time, and an attempt is counted."""
         return self._run(self._inner.retry(delay=delay, due=due))
 
     def release(self, *, delay: Delay | None = None, due: datetime | None = None) -> None:
-        """Not now: to be served again, at once if nothing is said, and not counted."""
+        """Not now: the message is served again, at once without a time; no attempt is counted."""
         return self._run(self._inner.release(delay=delay, due=due))
 
     def bury(self, reason: str) -> None:
-        """Given up: the message goes to the dead letters, and is not tried again."""
+        """Given up: the message becomes a dead letter, and is not served again."""
         return self._run(self._inner.bury(reason))
 
     def extend(self, lease: Delay | None = None) -> None:
-        """More time: the lease ends so much after now; as long as at first if nothing is said."""
+        """More time: the lease ends this long after now; without a duration, as long as the first lease."""
         return self._run(self._inner.extend(lease))
 
     @property
@@ -178,10 +178,10 @@ class Lease:
 class Client(Closing):
     """Puts messages on timelines, moves and cancels them, looks ahead, and consumes.
 
-    It connects when it is first used, and again by itself. What it asks is asked again until it is answered
-    or `timeout` seconds are over: then `OutcomeUnknown` is raised if it may have happened, and
-    `BrokerUnavailable` if it has not. A broker that was never reached is told of at once. `address` and
-    `token` come from `CHRONOLINE_ADDRESS` and `CHRONOLINE_TOKEN` if they are not given.
+    It connects at its first use, and reconnects by itself. It repeats a request until it is answered or
+    `timeout` seconds are over: then it raises `OutcomeUnknown` if the request may have happened, and
+    `BrokerUnavailable` if it has not. If no broker ever answered, it raises at once. `address` and `token`
+    default to `CHRONOLINE_ADDRESS` and `CHRONOLINE_TOKEN`.
     """
 
     def __init__(
@@ -194,10 +194,10 @@ class Client(Closing):
         insecure: bool = False,
         timeout: Delay = DEFAULT_TIMEOUT_S,
     ) -> None:
-        """`producer_group` owns what is sent. `tls` is whether to use it, or the authority to trust (PEM).
+        """`producer_group` owns the sent messages. `tls` is true, or the authority to trust (PEM).
 
-        Without TLS a token is sent to this machine alone, unless `insecure` (or `CHRONOLINE_INSECURE=1`) says
-        that the network can be trusted.
+        Without TLS it sends a token to this machine only, unless `insecure` (or `CHRONOLINE_INSECURE=1`)
+        declares the network trusted.
         """
         self._inner = AsyncClient(
             address,
@@ -213,13 +213,13 @@ class Client(Closing):
         return self._home.run(work)
 
     def close(self) -> None:
-        """Ends all streams; what was pushed and not handed over is given back. May be called twice."""
+        """Ends all streams and gives back messages that were not handed over. May be called twice."""
         return self._run(self._inner.close())
 
     def create_topic(
         self, name: str, settings: TopicSettings | None = None, *, if_missing: bool = True
     ) -> Topic:
-        """Makes a topic. One that is there already is answered as it is, unless `if_missing` is false."""
+        """Creates a topic. Returns an existing one unchanged, unless `if_missing` is false."""
         return self._run(self._inner.create_topic(name, settings, if_missing=if_missing))
 
     def topic(self, name: str) -> Topic:
@@ -227,7 +227,7 @@ class Client(Closing):
         return self._run(self._inner.topic(name))
 
     def topics(self) -> list[Topic]:
-        """All of them, by name."""
+        """All topics, by name."""
         return self._run(self._inner.topics())
 
     def delete_topic(self, name: str) -> bool:
@@ -248,11 +248,11 @@ class Client(Closing):
         expires: datetime | None = None,
         if_exists: str = "refuse",
     ) -> str:
-        """Puts one message on a timeline and answers its id. Raises `Refused` if it was refused.
+        """Puts one message on a timeline and returns its id. Raises `Refused` if it was refused.
 
         `due` is a moment with its zone, `delay` seconds or a timedelta, from when the broker reads it;
         without either it is served at once. `json` is written as JSON, and so is a pydantic model as `body`.
-        With `if_exists="replace"` a message of that id and the own group is cancelled and created anew.
+        With `if_exists="replace"` a message with that id and of the own group is cancelled and replaced.
         """
         return self._run(
             self._inner.send(
@@ -272,9 +272,9 @@ class Client(Closing):
     def send_many(
         self, topic: str, messages: Iterable[ToSend], *, if_exists: str = "refuse"
     ) -> Outcomes:
-        """Puts messages on a timeline, in as few frames as they fit into; an outcome for each.
+        """Puts messages on a timeline, in as few frames as possible; returns an outcome for each.
 
-        They are not one transaction: each is done or refused by itself. What makes no sense raises
+        They are not one transaction: each is done or refused by itself. An invalid message raises
         `InvalidInput`, and nothing is sent.
         """
         return self._run(self._inner.send_many(topic, messages, if_exists=if_exists))
@@ -282,19 +282,19 @@ class Client(Closing):
     def reschedule(
         self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
     ) -> None:
-        """Moves a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        """Moves a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
         return self._run(self._inner.reschedule(topic, id, due=due, delay=delay))
 
     def cancel(self, topic: str, id: str) -> None:
-        """Cancels a message of the own group. Raises `Refused` if it is leased, or not ours."""
+        """Cancels a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
         return self._run(self._inner.cancel(topic, id))
 
     def cancel_many(self, topic: str, ids: Sequence[str]) -> Outcomes:
-        """Cancels messages of the own group; an outcome for each. They are not one transaction."""
+        """Cancels messages of the own group; returns an outcome for each. They are not one transaction."""
         return self._run(self._inner.cancel_many(topic, ids))
 
     def lookup(self, topic: str, id: str) -> Message | None:
-        """A message without its body; None if there is none, or it is deleted or dead."""
+        """A message without its body; None if it does not exist, or is deleted or dead."""
         return self._run(self._inner.lookup(topic, id))
 
     def body(self, topic: str, id: str) -> bytes | None:
@@ -304,7 +304,7 @@ class Client(Closing):
     def count(
         self, topic: str, start: datetime | None = None, end: datetime | None = None
     ) -> Forecast:
-        """How many messages lie between two moments, by status; without them, all."""
+        """The number of messages between two moments, by status; without them, of all messages."""
         return self._run(self._inner.count(topic, start, end))
 
     def forecast(self, topic: str, start: datetime, end: datetime, step: Delay) -> list[Forecast]:
@@ -314,7 +314,7 @@ class Client(Closing):
     def dead_letters(
         self, topic: str, *, limit: int = 100, after: DeadLetter | None = None
     ) -> list[DeadLetter]:
-        """What could not be delivered, oldest first; `after` is the last one of the page before."""
+        """The dead letters, oldest first; `after` is the last one of the previous page."""
         return self._run(self._inner.dead_letters(topic, limit=limit, after=after))
 
     def redrive(
@@ -340,13 +340,13 @@ class Client(Closing):
         lease: Delay | None = None,
         prefetch: int = DEFAULT_PREFETCH,
     ) -> Iterator[Lease]:
-        """Messages, each when it is due, until the caller stops.
+        """Yields messages, each when it is due, until the caller stops.
 
         Settle each with `ack`, `retry`, `release` or `bury`. `consumer` is a name that a restarted process
-        gives again, to get its live leases back; without it one is made. `lease` is how long each is leased;
-        the topic's own if it is not given. `prefetch` is how many may be in hand at a time, those that wait
-        here included, whose leases are renewed until they are handed over. What is in hand when the caller
-        stops can still be settled, until its lease or the client ends.
+        uses again, to get its live leases back; without it the SDK makes one. `lease` is the duration of each
+        lease; by default the topic's. `prefetch` is the number of messages that may be held at a time,
+        including those that wait here, whose leases are renewed until they are handed over. Messages that the
+        caller holds when it stops can still be settled, until their lease or the client ends.
         """
         leases = self._home.keep(
             self._inner.consume(topic, consumer=consumer, lease=lease, prefetch=prefetch)

@@ -1,4 +1,4 @@
-"""Moments with their zone, delays and counts, checked once, where users say them."""
+"""Validation of the moments, delays and counts that users pass."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def when(due: datetime | None, delay: Delay | None, what: str = "due") -> LeaseT
 
 
 def duration_ms(duration: Delay, what: str) -> int:
-    """In whole milliseconds, fractions rounded up. Raises `InvalidInput`."""
+    """The duration in whole milliseconds, fractions rounded up. Raises `InvalidInput`."""
     if isinstance(duration, bool) or not isinstance(duration, int | float | timedelta):
         raise InvalidInput(f"{what} must be seconds or a timedelta, not {type(duration).__name__}")
     try:
         seconds = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
     except (OverflowError, ValueError):
-        raise InvalidInput(f"{what} of {duration} seconds is none that fits") from None
+        raise InvalidInput(f"{what} of {duration} seconds is out of range") from None
     whole_ms = -(-seconds // timedelta(milliseconds=1))
     if not 0 <= whole_ms <= MAX_TIME_MS:
         raise InvalidInput(f"{what} must not be negative, nor longer than 8,000 years")
@@ -40,7 +40,7 @@ def duration_ms(duration: Delay, what: str) -> int:
 
 
 def lease_length_ms(lease: Delay) -> int:
-    """How long a lease lasts: at least 10 ms. Raises `InvalidInput`."""
+    """The duration of a lease: at least 10 ms. Raises `InvalidInput`."""
     lease_ms = duration_ms(lease, "lease")
     if lease_ms < MIN_LEASE_MS:
         raise InvalidInput(f"a lease lasts at least {MIN_LEASE_MS} ms, not {lease_ms}")
@@ -48,6 +48,6 @@ def lease_length_ms(lease: Delay) -> int:
 
 
 def check_count(what: str, value: object) -> None:
-    """Raises `InvalidInput` if it is none, or less than 1."""
+    """Raises `InvalidInput` if it is no number, or less than 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidInput(f"{what} must be a number, at least 1, not {value!r}")

@@ -1,7 +1,7 @@
-"""Traces: `traceparent` travels from who sends to who handles, as a header of the message.
+"""Trace context: `traceparent` travels from the sender to the handler, as a header of the message.
 
-OpenTelemetry does it where it is installed; it is never needed. A sender that has not imported it has no span
-either, so that nothing is looked up for it.
+OpenTelemetry provides it if it is installed; it is optional. A sender that has not imported it has no span
+either, so this module does not import it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Telemetry(NamedTuple):
 
 
 def traced(headers: tuple[Header, ...]) -> tuple[Header, ...]:
-    """With the current span, if there is one and the headers name none."""
+    """The headers with the current span, if there is one and they name none."""
     if sys.modules.get(_TRACE) is None or any(name == TRACEPARENT for name, _ in headers):
         return headers
     telemetry = _telemetry()
@@ -38,7 +38,7 @@ def traced(headers: tuple[Header, ...]) -> tuple[Header, ...]:
 
 @contextmanager
 def continued(traceparent: str | None, tracestate: str | None) -> Iterator[None]:
-    """Inside, the trace in which a message was sent is the current one, where OpenTelemetry is installed."""
+    """A context in which the trace of the sender is the current one, if OpenTelemetry is installed."""
     telemetry = None if traceparent is None else _telemetry()
     if telemetry is None:
         yield

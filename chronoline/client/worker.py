@@ -1,12 +1,12 @@
-"""A worker: handlers for topics, called when messages are due, in as many hands as there is concurrency.
+"""Workers: call handlers of topics with their due messages, as many at a time as the concurrency.
 
-What a handler returns from is acked. What it raises from is given back by `retry`, later each time, unless
-the error is final: then the message is buried among the dead letters. That holds for whatever it raises: what
-ends a program (`sys.exit()`) or a task (`CancelledError`) is a failure of that message alone.
+When a handler returns, its message is acked. When it raises, the message is given back by `retry`, later each
+time, unless the error is final: then it is buried as a dead letter. That holds for every exception:
+`sys.exit()` or a `CancelledError` is a failure of that message alone.
 
-While a handler works its lease is renewed; if it is lost all the same, `lease.is_lost` is true, and whatever
-the handler then says of the message is refused. SIGTERM and SIGINT drain: nothing new is begun, what is begun
-is finished, the rest is given back.
+While a handler runs its lease is renewed; if it is lost nevertheless, `lease.is_lost` is true, and later
+changes of the message are refused. SIGTERM and SIGINT drain: no handler begins, running handlers finish, the
+other messages are given back.
 """
 
 from __future__ import annotations
@@ -48,38 +48,38 @@ logger = logging.getLogger(__name__)
 
 _MOST_REASON = 1_000
 _PATIENCE_S = 1.0
-"""How long messages wait for a free hand before other workers get them."""
+"""How long messages wait for a free handler before other workers get them."""
 _REST_MS = 500
-"""Before the broker is asked again, if it did not say when."""
+"""The wait before a repetition, if the broker gave no time."""
 _PASSING = (BrokerUnavailable, OutcomeUnknown, StoreUnavailable, TooMuch)
-"""Errors after which asking again may help."""
+"""Errors after which a repetition may help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """When a message that failed is tried again: `base` seconds, `factor` times as many each time."""
+    """When a failed message is tried again: `base` seconds, multiplied by `factor` each time."""
 
     base: float = 1.0
     factor: float = 2.0
     jitter: float = 0.2
-    """By how much of itself the time varies, so that what failed together does not come back together."""
+    """The part by which the time varies, so that messages that failed together do not come back together."""
     cap: float = 3_600.0
     final: Iterable[type[BaseException]] = ()
-    """Errors that no retry can mend."""
+    """Errors that no retry can cure."""
 
     def __post_init__(self) -> None:
-        given: Any = self.final  # whatever it is
+        given: Any = self.final  # any iterable
         final = tuple(given) if isinstance(given, Iterable) else (given,)
         if not all(isinstance(each, type) and issubclass(each, BaseException) for each in final):
             raise InvalidInput("final takes classes of errors, such as (ValueError, KeyError)")
-        object.__setattr__(self, "final", final)  # a list is fine, but isinstance wants a tuple
+        object.__setattr__(self, "final", final)  # a list is allowed, but isinstance needs a tuple
         if self.base < 0 or self.factor < 1 or self.cap < self.base or not 0 <= self.jitter <= 1:
             raise InvalidInput(
                 "a retry needs base >= 0, factor >= 1, cap >= base and jitter from 0 to 1"
             )
 
     def delay_s(self, attempts: int, chance: float) -> float:
-        """After so many attempts before this one; `chance` is from 0 to 1."""
+        """The seconds after this number of earlier attempts; `chance` is from 0 to 1."""
         grown = Backoff(self.base, self.cap, self.factor).wait(attempts + 1)
         return grown * (1 + self.jitter * (2 * chance - 1))
 
@@ -95,7 +95,7 @@ class _Handler:
 
 
 class Worker:
-    """Serves handlers from `run` (or `serve`) until it is told to stop.
+    """Serves handlers from `run` (or `serve`) until `stop`.
 
         worker = Worker()
 
@@ -119,10 +119,10 @@ class Worker:
         lease: Delay = 30.0,
         retry: Retry | None = None,
     ) -> None:
-        """`concurrency` is how many handlers run at a time, of all topics together.
+        """`concurrency` is the number of handlers that run at a time, for all topics together.
 
-        `lease` is how long a message is ours without a word; it is renewed as long as its handler runs.
-        `consumer` is a name that a restarted worker gives again, to go on with its live leases.
+        `lease` is the duration of a lease, which is renewed while its handler runs. `consumer` is a name that
+        a restarted worker uses again, to continue with its live leases.
         """
         check_count("concurrency", concurrency)
         self._address, self._token, self._tls = address, token, tls
@@ -151,13 +151,13 @@ class Worker:
         return register
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT."""
+        """Serves until SIGTERM or SIGINT."""
         run_here(self._run())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT)
-        # Only the main thread can, and not on Windows: elsewhere its owner calls `stop`.
+        # Only the main thread can handle signals, and not on Windows: elsewhere the caller uses `stop`.
         cannot = (NotImplementedError, ValueError, RuntimeError)
         try:
             for number in signals:
@@ -170,14 +170,14 @@ class Worker:
                     loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """Drains; from any thread. `run` and `serve` return when it is done."""
+        """Drains; from any thread. `run` and `serve` return when that is done."""
         if self._loop is not None and self._stopping is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def serve(self) -> None:
-        """The same for those who have an event loop. Ends with `stop`."""
+        """Serves inside an event loop, until `stop`."""
         if not self._handlers:
-            raise InvalidInput("the worker has no handlers; say @worker.handler(TOPIC)")
+            raise InvalidInput("the worker has no handlers; add one with @worker.handler(TOPIC)")
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._hands = asyncio.Semaphore(self._concurrency)
@@ -233,7 +233,7 @@ class Worker:
             task.add_done_callback(self._done)
 
     async def _free_hand(self, stream: ConsumerStream) -> None:
-        """Waits for one. If that takes long, what lies here of other topics is given to other workers."""
+        """Waits for a free handler. If that takes long, other workers get the messages that wait here."""
         while self._hands.locked():
             try:
                 async with asyncio.timeout(_PATIENCE_S):
@@ -262,13 +262,13 @@ class Worker:
             elif not lease.is_settled:
                 await _say(lease, "ack", lease.ack)
         finally:
-            if not lease.is_settled:  # nobody works on it: it must not be renewed for ever
+            if not lease.is_settled:  # without a handler it must not be renewed for ever
                 stream.lose(lease)
 
     async def _call(
         self, handle: Handle, lease: AsyncLease, threads: ThreadPoolExecutor
     ) -> BaseException | None:
-        """Returns the handler's error, or None. Raises `CancelledError` if the worker is ended."""
+        """Returns the handler's error, or None. Raises `CancelledError` if the worker ends."""
         if inspect.iscoroutinefunction(handle):
             return await _await(lambda: handle(lease))
         loop = asyncio.get_running_loop()
@@ -305,7 +305,7 @@ class Worker:
 def _run(handle: Handle, lease: Lease) -> tuple[object, BaseException | None]:
     """Returns the result and the error of a plain handler.
 
-    Nothing is raised here: some errors would end the event loop, and `StopIteration` never arrives there.
+    It raises nothing: some errors would end the event loop, and `StopIteration` never arrives there.
     """
     try:
         return handle(lease), None
@@ -316,7 +316,7 @@ def _run(handle: Handle, lease: Lease) -> tuple[object, BaseException | None]:
 async def _await(begin: Callable[[], Any]) -> BaseException | None:
     """Returns the error of an async handler, None if it has none.
 
-    It has a task of its own: one that is cancelled from within is told from a worker that is.
+    The handler has a task of its own, which tells its own cancellation from that of the worker.
     """
     task = asyncio.ensure_future(_finish(begin))
     try:
@@ -340,7 +340,7 @@ async def _finish(begin: Callable[[], Any]) -> BaseException | None:
 
 
 async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:
-    """Whether the work ended by itself; if it was told to stop first, it is cancelled."""
+    """Whether the work ended by itself; if `stop` came first, the work is cancelled."""
     try:
         await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
         return work.done() and not stopping.done()
@@ -351,7 +351,7 @@ async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:
 
 
 async def _say(lease: AsyncLease, what: str, ask: Callable[[], Awaitable[None]]) -> None:
-    """Until it is done or refused, or the lease is over, which is renewed meanwhile."""
+    """Settles until it is done or refused, or the lease is over, which is renewed meanwhile."""
     while True:
         try:
             await ask()
@@ -359,22 +359,22 @@ async def _say(lease: AsyncLease, what: str, ask: Callable[[], Awaitable[None]])
         except _PASSING as error:
             problem, rest_s = error, (error.retry_after_ms or _REST_MS) / 1000
         except ChronolineError as error:
-            logger.warning("the %s of message %r was not taken: %s", what, lease.id, error)
+            logger.warning("the %s of message %r was refused: %s", what, lease.id, error)
             return
         going_on = lease.is_live
         logger.warning(
             "the %s of message %r was not answered, %s: %s",
             what,
             lease.id,
-            "it is said again" if going_on else "and its lease is over",
+            "it is repeated" if going_on else "and its lease is over",
             problem,
         )
         if not going_on:
             return
-        await asyncio.sleep(rest_s)  # nobody says when the store is back
+        await asyncio.sleep(rest_s)  # the store gives no time to try again
 
 
 def _reason(error: BaseException) -> str:
-    """In words that every store can keep."""
+    """The error as text that every store can keep."""
     text = f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode()
     return text.replace("\0", "")[:_MOST_REASON]

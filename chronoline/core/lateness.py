@@ -1,10 +1,12 @@
-"""Lateness as a histogram."""
+"""Lateness: a histogram for running counts, and exact percentiles of a list."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from typing import Self
 
 LATENESS_BOUNDS_MS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 60_000)
 """The upper bounds of the buckets."""
@@ -54,3 +56,42 @@ class LatenessHistogram:
             if seen >= part * self.total:
                 return float(bound)
         raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lateness:
+    """Exact percentiles in ms: the smallest value that this part of all do not exceed; 0 without values."""
+
+    count: int
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    max_ms: float
+
+    @classmethod
+    def of(cls, values_ms: Iterable[float]) -> Self:
+        ordered = sorted(values_ms)
+        return cls(
+            count=len(ordered),
+            p50_ms=_percentile(ordered, 500),
+            p99_ms=_percentile(ordered, 990),
+            p999_ms=_percentile(ordered, 999),
+            max_ms=_percentile(ordered, 1000),
+        )
+
+
+def _percentile(ordered: list[float], per_mille: int) -> float:
+    if not ordered:
+        return 0.0
+    return ordered[-(-len(ordered) * per_mille // 1000) - 1]
+
+
+PERCENTILES = {"p50": "p50_ms", "p99": "p99_ms", "p99.9": "p999_ms", "max": "max_ms"}
+
+
+def medians_of(latenesses: Sequence[Lateness]) -> dict[str, float]:
+    """The median of each percentile over several rounds."""
+    return {
+        name: median(getattr(each, attribute) for each in latenesses)
+        for name, attribute in PERCENTILES.items()
+    }

@@ -1,20 +1,20 @@
 """A firing lane: serves the due messages of some buckets, each at its millisecond.
 
-Two threads share a `Delivery`. The *storing* thread reserves ahead, deletes what was delivered in batches,
-and sleeps in between on the store's watch (`delivery.lane`). The *firing* thread sleeps until a message
-is due and hands it to `deliver`. Neither looks at regular intervals: the agenda says when.
+Two threads share a `Delivery`. The *storing* thread reserves ahead, deletes delivered messages in batches,
+and sleeps in between on the store's watch (`delivery.lane`). The *firing* thread sleeps until a message is
+due and passes it to `deliver`. Neither polls at regular intervals: the agenda decides when.
 
 Delivering. `deliver` gets one message at a time. When it returns, the message is acked; when it raises, the
 message is given back by `retry`, `retry_ms` into the future. So a message is delivered at least once: if the
 process dies in between, or the ack comes too late, its lease lapses and it is served again.
 
 A slow `deliver`. The lane extends the lease of the message in delivery until the delivery is over. It gives
-back what waits behind it before the lease ends, without counting an attempt, so that others can serve it; and
-it reserves nothing more until the delivery is over.
+back the messages that wait behind it before their leases end, without counting an attempt, so that others can
+serve them; and it reserves nothing more until the delivery is over.
 
-Failures. If the store fails, the lane waits a moment and goes on; what it holds is delivered as long as its
-leases live. `core.delivery` says what becomes of changes without an answer. If the topic is dropped, the lane
-ends.
+Failures. If the store fails, the lane waits a moment and continues; it delivers the messages that it holds
+while their leases live. `core.delivery` decides about changes without an answer. If the topic is deleted, the
+lane ends.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _MOST_OVERDUE = 4 * RESERVE_ROWS
 logger = logging.getLogger(__name__)
 
 Deliver = Callable[[LeasedMessage], object]
-"""Handles one message; what it returns is ignored."""
+"""Handles one message; its result is ignored."""
 
 
 class FiringLane:
     """Serves messages between `start` and `stop`, or inside a `with` block.
 
-    `hold_ms` is how long it holds what it reserved: after a crash others serve it that much later. Stopping
+    `hold_ms` is the duration of its leases: after a crash others serve its messages that much later. Stopping
     twice, or before the start, is fine, and a lane that was stopped can be started again.
 
-    A name of a consumer belongs to one lane: two of them over the same buckets have two names.
+    A consumer's name belongs to one lane: two lanes over the same buckets have two names.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class FiringLane:
             raise InvalidInput(
                 "deliver must be a plain function; an async one would never be awaited"
             )
-        agenda = Agenda() if agenda is None else agenda  # an empty one is false
+        agenda = Agenda() if agenda is None else agenda  # an empty range is false
         rules = Rules(
             most_overdue=_MOST_OVERDUE, extends=True, gather_ms=agenda.reserve_ahead_ms // 2
         )
@@ -91,14 +91,14 @@ class FiringLane:
         self._clock = self._lane.clock
         self._deliver = deliver
         self._changed = self._lane.changed  # guards all below too
-        self._tries_left = 0  # to finish; after that all leases are over
+        self._tries_left = 0  # set at the stop; after that all leases are over
         self._stopped = True
         self._storing: threading.Thread | None = None
         self._firing: threading.Thread | None = None
 
     def start(self) -> None:
         if self._stopped:
-            self.stop()  # what ended by itself, or by a delivery, has not been cleared away
+            self.stop()  # threads that ended by themselves, or by a delivery, are still set
         if self._storing is not None:
             raise InvalidInput("the lane runs already")
         self._lane.open_watch()
@@ -115,7 +115,7 @@ class FiringLane:
         self._storing.start()
 
     def stop(self) -> None:
-        """Acks what was delivered, gives back what was not, and ends the threads."""
+        """Acks delivered messages, gives back the others, and ends the threads."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -168,8 +168,8 @@ class FiringLane:
         try:
             answer = self._deliver(message)
             if inspect.isawaitable(answer):
-                raise InvalidInput("deliver answered something to await, which nobody does here")
-        except BaseException:  # also an exit: this thread must go on, for the others
+                raise InvalidInput("deliver returned an awaitable, which the lane does not await")
+        except BaseException:  # also an exit: this thread must continue, for the other messages
             last = message.message.attempts + 1 >= self._lane.topic.settings.max_attempts
             logger.exception(
                 "delivering message %r failed; it %s",
@@ -183,12 +183,12 @@ class FiringLane:
         delivery, now_ms = self._delivery, self._clock.now_ms()
         sleeps_until = delivery.chore_at(now_ms)
         lease = delivery.outstanding.get(message_id)
-        if lease is not None:  # else its lease was lost meanwhile
+        if lease is not None:  # otherwise its lease was lost meanwhile
             delivery.settle("ack" if is_delivered else "retry", [lease], now_ms=now_ms)
         delivery.handing_since = None
         is_running_low = len(delivery.agenda) == _MOST_OVERDUE // 2
         if is_running_low or delivery.chore_at(now_ms) != sleeps_until:
-            self._lane.wake()  # so that the storing thread sleeps until then, not longer
+            self._lane.wake()  # the storing thread must sleep until then, not longer
 
     # The storing thread
 
@@ -206,8 +206,8 @@ class FiringLane:
                 logger.warning("the lane of topic %r has ended: %s", self._lane.topic.name, error)
                 self._end()
                 return
-            except Exception as error:  # whatever it is, the lane goes on
-                logger.warning("the store failed, going on in a moment: %s", error)
+            except Exception as error:  # the lane survives every error
+                logger.warning("the store failed; the lane continues in a moment: %s", error)
                 self._rest(stopped)
                 self._tries_left -= stopped
                 if not self._tries_left:
@@ -243,14 +243,14 @@ class FiringLane:
         self._lane.sleep(self._clock.seconds_until(wake_ms))
 
     def _end(self) -> None:
-        """There is nothing to serve any more: the firing thread ends too."""
+        """There is nothing left to serve: the firing thread ends too."""
         with self._changed:
             self._stopped = True
             self._delivery.abandon()
             self._changed.notify_all()
 
     def _finish(self) -> None:
-        """Gives back what is held; keeps the last delivery alive until it is over, and then says it too."""
+        """Gives back held messages; keeps the last delivery alive until it is over, then settles it too."""
         with self._changed:
             self._delivery.end()
         self._lane.do_chores(at_once=True)

@@ -1,7 +1,7 @@
 """The thread shell of a delivery: the storing thread's side, for firing lanes and publishing lanes.
 
-`changed` guards the delivery, and tells the firing thread of news. The methods that talk to the store are
-called by the storing thread alone, and without `changed`.
+`changed` guards the delivery, and wakes the firing thread. The storing thread alone calls the methods that
+use the store, without holding `changed`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Result = TypeVar("Result")
 
 
 class Lane:
-    """Carries out what a delivery asks of the store, and sleeps on the store's watch."""
+    """Executes the commands of a delivery on the store, and sleeps on the store's watch."""
 
     rest_ms = 200
-    """How long it leaves a store alone that failed."""
+    """The wait after a failure of the store."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Lane:
         if self._watch is None:
             self._watch = self.store.watch()
             with self.changed:
-                self.delivery.noticed(None)  # nobody was watching
+                self.delivery.noticed(None)  # there was no watch until now
 
     def close_watch(self) -> None:
         watch, self._watch = self._watch, None
@@ -98,7 +98,7 @@ class Lane:
             watch.wake()
 
     def sleep(self, timeout_s: float) -> None:
-        """Sleeps on the watch, and tells the delivery what was noticed."""
+        """Sleeps on the watch, and passes its notices to the delivery."""
         if self._watch is None or timeout_s <= 0:
             return
         for notice in self._watch.wait(timeout_s):
@@ -106,14 +106,14 @@ class Lane:
                 self._notice(notice.due)
 
     def _notice(self, due: int | None) -> None:
-        if due is None:  # someone changed something: looking costs less than reserving
+        if due is None:  # an unspecified change: a read costs less than a reservation
             due = self.store.next_ts(self.topic.uid, self.delivery.ranges)
         if due is not None:
             with self.changed:
                 self.delivery.noticed(due)
 
     def rest(self, disturbed: Callable[[], bool]) -> None:
-        """Sleeps for a moment, whatever is noticed meanwhile."""
+        """Sleeps for a moment, whatever notices come meanwhile."""
         until_ms = self.clock.now_ms() + self.rest_ms
         with self.changed:
             self.changed.wait_for(disturbed, self.clock.seconds_until(until_ms))
@@ -121,7 +121,7 @@ class Lane:
     # The store
 
     def do_chores(self, *, at_once: bool = False) -> None:
-        """Says and asks what its time has come for; with `at_once`, everything."""
+        """Executes the changes and lookups that are due; with `at_once`, all of them."""
         while True:
             with self.changed:
                 chore = self.delivery.next_chore(self.clock.now_ms(), at_once=at_once)
@@ -130,7 +130,7 @@ class Lane:
             self._carry_out(chore, partial(self._do, chore))
 
     def reserve(self) -> Sequence[LeasedMessage]:
-        """Reserves if it is time; the firing thread hears of it before this returns."""
+        """Reserves if it is time; wakes the firing thread before it returns."""
         with self.changed:
             command = self.delivery.reserve(self.clock.now_ms())
         if command is None:
@@ -167,7 +167,7 @@ class Lane:
         for outcome in grant.refused:
             logger.warning("message %r was %s", outcome.id, outcome.reason)
         next_ts: int | None = command.asked_ms
-        if not grant.leased:  # where there was one, the next is most likely not far
+        if not grant.leased:  # the next message is probably not far from this one
             next_ts = self.store.next_ts(self.topic.uid, command.ranges)
         with self.changed:
             self.delivery.completed(command, next_ts=next_ts, more=grant.more)

@@ -1,4 +1,4 @@
-"""What a publishing lane is set to, and what it reports of a window."""
+"""The settings of a publishing lane, and its report on a window."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from chronoline.delivery.lane import DEFAULT_HOLD_MS, DEFAULT_RETRY_MS
 DEFAULT_POLL_MS = 100
 DEFAULT_MAX_IN_FLIGHT = 10_000
 MOST_AHEAD_MS = 60_000
-"""As far as a store reserves ahead."""
+"""The most that a store reserves ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSettings:
-    """How a publishing lane serves. Raises `InvalidInput` for what makes no sense."""
+    """The settings of a publishing lane. Raises `InvalidInput` for invalid ones."""
 
     hold_ms: int = DEFAULT_HOLD_MS
-    """How long it holds what it reserved: after a crash others serve it that much later."""
+    """The duration of its leases: after a crash others serve its messages that much later."""
     reserve_ahead_ms: int = DEFAULT_RESERVE_AHEAD_MS
     poll_ms: int = DEFAULT_POLL_MS
     """How often it reserves in dense traffic; never less often than every half of `reserve_ahead_ms`."""
     retry_ms: int = DEFAULT_RETRY_MS
-    """When a message is tried again that the output refused."""
+    """When a message that the output refused is tried again."""
     timing_advance_ms: int = 0
-    """So much before its due a message is published."""
+    """How much before its due a message is published."""
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
-    """How many messages are held and in flight at most."""
+    """The most messages that are held and in flight."""
 
     def __post_init__(self) -> None:
         reach_ms = self.reserve_ahead_ms + self.timing_advance_ms
@@ -52,12 +52,12 @@ DEFAULT_LANE_SETTINGS = LaneSettings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneReport:
-    """What became of the messages of one window."""
+    """The results of one window."""
 
     fired: int = 0
     """Acknowledged by the output."""
     failed: int = 0
-    """Refused by the output, to be tried again or to go to the dead letters."""
+    """Refused by the output, to be tried again or to become dead letters."""
     given_back: int = 0
     """Unreserved: the output was not available, or there was no time left for them."""
     lapsed: int = 0
@@ -65,4 +65,4 @@ class LaneReport:
     taken_over: int = 0
     """Reserved from a holder whose lease had lapsed."""
     skipped: bool = False
-    """The window was over before it began, and nothing was done."""
+    """Whether the window was over before it began, so that nothing was done."""

@@ -1,28 +1,28 @@
 """A publishing lane: the body of a pipe's lane. It serves a window of time, and publishes without waiting.
 
-Two threads share a `Delivery`. The *storing* thread, which lives as long as a window, reserves ahead, deletes
-what was acknowledged in batches, and sleeps in between on the store's watch (`delivery.lane`). The *firing*
-thread is the one that calls `run`: it sleeps until the next message is due, hands everything that is due to
+Two threads share a `Delivery`. The *storing* thread, one for each window, reserves ahead, deletes
+acknowledged messages in batches, and sleeps in between on the store's watch (`delivery.lane`). The *firing*
+thread is the one that calls `run`: it sleeps until the next message is due, passes every due message to
 `publish`, and sleeps again. `publish` does not wait for the acknowledgement, which comes by `confirm`.
 
 Confirmations come from any thread, one for each message, so they take no lock: they are appended to a queue
 that the storing thread empties from time to time. Held messages and those in flight are bounded together, in
 number and in bytes: a slow output fills the bound, and nothing more is reserved.
 
-Windows. A lane takes nothing that falls due at the end of its window or later: that is for the lane of the
-next window, which may be another process, and may be up already. Both may reach for the same message; the
-store gives it to one. At the end the lane stops reserving, publishes what it holds, waits for what is in
-flight, and acks. When it is told to stop, the window ends at that moment.
+Windows. A lane takes no message that falls due at the end of its window or later: that is for the lane of the
+next window, which may be another process, and may run already. Both may reserve the same message; the store
+gives it to one. At the end the lane stops reserving, publishes the messages that it holds, waits for those in
+flight, and acks. When it is stopped, the window ends at that moment.
 
 An output that fails. `OutputUnavailable` concerns the output as a whole: the message is given back without
 counting an attempt, and a `Gate` keeps the lane from reserving and publishing for a moment, then lets one
-message through. Any other error concerns the message: it is tried again later, which counts an attempt. What
-is not confirmed until shortly before its lease ends is given back too, and may come twice: the output is
-taken for failing.
+message through. Any other error concerns the message: it is tried again later, which counts an attempt. A
+message that is not confirmed until shortly before its lease ends is given back too, and may come twice: the
+output counts as failing.
 
-A store that fails. What is held is published as long as its leases live; the lane goes on in a moment, and
-finds out what became of an unanswered reservation. Acks that come after the lease are refused with a
-warning, and those messages come again.
+A store that fails. Held messages are published while their leases live; the lane continues in a moment, and
+looks up the rows of an unanswered reservation. Acks that come after the lease are refused with a warning, and
+those messages come again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from chronoline.core.agenda import Agenda
-from chronoline.core.closing import Closing
 from chronoline.core.delivery import Delivery, Rules
 from chronoline.core.errors import InvalidInput, OutputUnavailable, StoreClosed, TopicNotFound
 from chronoline.core.message import LeasedMessage
@@ -47,36 +46,37 @@ from chronoline.delivery.lane import Lane
 from chronoline.delivery.lane_settings import DEFAULT_LANE_SETTINGS, LaneReport, LaneSettings
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.message_ids import new_id
+from chronoline.runtime.service import Closing
 from chronoline.stores.contract import Store
 
 _AT_ONCE = 500
-"""How many messages are handed over before the firing thread looks again at what is due."""
+"""The number of messages that the firing thread publishes before it looks again for due ones."""
 _MANY_CONFIRMED = 1_000
-"""This many confirmations do not wait for their time."""
+"""This many confirmations are processed at once, before their time."""
 _LOOK_FOR_STOP_S = 0.25
 _SAY_EVERY_S = 1.0
 
 logger = logging.getLogger(__name__)
 
 Confirm = Callable[[BaseException | None], None]
-"""Tells what became of a message: None when the output acknowledged it, else why it did not."""
+"""Reports the result of a message: None when the output acknowledged it, else the error."""
 
 Publish = Callable[[LeasedMessage, Confirm], None]
-"""Hands a message to the output and does not wait; `confirm` is called exactly once, from any thread.
+"""Passes a message to the output and does not wait; `confirm` is called exactly once, from any thread.
 
 It may raise, which is the same as `confirm(error)`.
 """
 
 
 class Handover:
-    """A message on its way to the output, and the `confirm` that goes with it; the first word counts."""
+    """A message under way to the output, and its `confirm`; the first call counts."""
 
     __slots__ = ("_is_confirmed", "_note", "error", "fired_ms", "message")
 
     def __init__(self, message: LeasedMessage, note: Callable[[Handover], None]) -> None:
         self.message = message
         self.fired_ms = 0
-        """When it was handed over; 0 before that."""
+        """When it was published; 0 before that."""
         self.error: BaseException | None = None
         self._is_confirmed = False
         self._note = note
@@ -89,12 +89,11 @@ class Handover:
 
 
 class PublishingLane(Closing):
-    """Serves one window after the other, each by `run`; what it needs for that stays open until `close`.
+    """Serves one window after the other, each by `run`; its resources stay open until `close`.
 
-    `consumer` is node + "/" + task attempt, and belongs to one lane: two of them over the same buckets have
-    two names. `gate` is what is known of the output from lanes before it. `on_fired` hears of each message
-    that the output acknowledged, and when it was handed over; it is called by the storing thread and should
-    be quick.
+    `consumer` is node + "/" + task attempt, and belongs to one lane: two lanes over the same buckets have two
+    names. `gate` is the state of the output that earlier lanes found. `on_fired` gets each message that the
+    output acknowledged, and when it was published; the storing thread calls it, and it should be quick.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class PublishingLane(Closing):
             margin_ms=self._margin_ms,
             timing_advance_ms=settings.timing_advance_ms,
             poll_ms=settings.poll_ms,
-            jitter=random.random,  # so that lanes that began together do not go on asking together
+            jitter=random.random,  # lanes that began together must not poll together
         )
         self._gate = gate or Gate()
         self._delivery = Delivery(
@@ -143,25 +142,25 @@ class PublishingLane(Closing):
         self._half_s = settings.reserve_ahead_ms / 2000
         self._scan_s = settings.hold_ms / 16_000
         self._confirmed: deque[Handover] = deque()
-        # Each confirmation is worth waking the storing thread. It is set without a guard too.
+        # Whether each confirmation wakes the storing thread. It is set without a guard too.
         self._impatient = False
         self._changed = self._lane.changed  # guards all below
-        self._firing = False  # somebody publishes
+        self._firing = False  # the firing thread publishes
         self._over = False  # nothing more is published
-        self._counts: Counter[str] = Counter()  # of the report on this window
-        # The storing thread's own; moments in seconds are monotonic.
+        self._counts: Counter[str] = Counter()  # for the report on this window
+        # Owned by the storing thread; moments in seconds are monotonic.
         self._end_ms = 0
         self._begun_ms = 0
         self._give_up_s = 0.0
         self._settle_at_s = self._scan_at_s = self._ask_at_s = self._say_at_s = 0.0
-        self._unsaid = 0  # messages that the output failed for, since the log was told
+        self._unsaid = 0  # messages that failed at the output since the last log line
         self._error: Exception | None = None
 
     def run(self, *, start_ms: int, end_ms: int, stopping: Callable[[], bool]) -> LaneReport:
-        """Serves the window from `start_ms` until `end_ms`, and answers when nothing of it is in hand.
+        """Serves the window from `start_ms` until `end_ms`, and returns when none of its messages is held.
 
-        `stopping` is asked several times a second, by another thread. Raises `TopicNotFound` or `StoreClosed`
-        when there is nothing to serve any more.
+        Another thread calls `stopping` several times a second. Raises `TopicNotFound` or `StoreClosed` when
+        there is nothing left to serve.
         """
         if start_ms >= end_ms:
             raise InvalidInput(f"the window ends at {end_ms}, before its start at {start_ms}")
@@ -177,7 +176,7 @@ class PublishingLane(Closing):
         storing.start()
         try:
             self._fire_loop()
-        finally:  # also when an interrupt came through: then what is held is given back
+        finally:  # also after an interrupt: then held messages are given back
             with self._changed:
                 self._firing = False
                 self._changed.notify_all()
@@ -194,11 +193,11 @@ class PublishingLane(Closing):
         )
 
     def close(self) -> None:
-        """Between windows: gives back what the lane keeps for the next one."""
+        """Closes the watch, which the lane keeps between windows."""
         self._lane.close_watch()
 
     def cover(self, ranges: Sequence[BucketRange]) -> None:
-        """From now on serves these buckets; what it holds of others it serves to the end.
+        """Serves these buckets from now on; it serves the messages that it holds of others to the end.
 
         `stopping` may call it, since members come and go while a window is served.
         """
@@ -235,7 +234,7 @@ class PublishingLane(Closing):
             self._hand_over(handovers)
 
     def _take(self, now_ms: int) -> list[Handover]:
-        """Takes what may be published now; from here on it is in flight."""
+        """Takes the messages that may be published now; from here on they are in flight."""
         given_back = self._delivery.given_back
         due = self._delivery.deliver(now_ms, _AT_ONCE)
         self._tell_lapsed(now_ms)
@@ -248,7 +247,7 @@ class PublishingLane(Closing):
         for each in handovers:
             message = each.message
             now_ms = now()
-            if message.lease.until - margin_ms <= now_ms:  # those before it took too long
+            if message.lease.until - margin_ms <= now_ms:  # the messages before it took too long
                 each(_LAPSED)
                 continue
             each.fired_ms = now_ms
@@ -256,7 +255,7 @@ class PublishingLane(Closing):
                 publish(message, each)
             except Exception as error:
                 each(error)
-            except BaseException:  # an interrupt of the caller, who hears of it
+            except BaseException:  # an interrupt of the caller, which gets it
                 for left in handovers:
                     if left is each or not left.fired_ms:
                         left(_INTERRUPTED)
@@ -289,8 +288,8 @@ class PublishingLane(Closing):
                 except (TopicNotFound, StoreClosed) as error:
                     self._error = error
                     return
-                except Exception as error:  # whatever it is, the lane goes on
-                    logger.warning("the store failed, going on in a moment: %s", error)
+                except Exception as error:  # the lane survives every error
+                    logger.warning("the store failed; the lane continues in a moment: %s", error)
                     self._rest()
         finally:
             self._leave()
@@ -316,7 +315,7 @@ class PublishingLane(Closing):
 
     def _look_for_the_end(self, stopping: Callable[[], bool]) -> None:
         now_ms = self._clock.now_ms()
-        # A clock that was put back makes the window one of the future: the next unit finds the present.
+        # A clock that was put back makes the window a future one: the next unit finds the present.
         put_back = now_ms < self._begun_ms - self._reach_ms
         over = put_back or now_ms >= self._end_ms or not self._firing
         if not self._delivery.ending and (over or self._is_told_to_stop(stopping)):
@@ -336,7 +335,7 @@ class PublishingLane(Closing):
         return stopping()
 
     def _settle(self) -> None:
-        """Sorts what was confirmed by what is to be said of it, when its time has come."""
+        """Sorts the confirmed messages by their next change, when their time has come."""
         now_s = time.monotonic()
         at_once = self._impatient or len(self._confirmed) >= _MANY_CONFIRMED
         if now_s < self._settle_at_s and not at_once:
@@ -382,12 +381,12 @@ class PublishingLane(Closing):
         self._delivery.settle("retry", [each.message.lease for each in refused], now_ms=now_ms)
 
     def _say_unavailable(self, unavailable: Sequence[Handover]) -> None:
-        """Once a second at most: while an output is away, nothing else happens."""
+        """At most once a second: a failing output fails for every message."""
         self._unsaid += len(unavailable)
         now_s = time.monotonic()
         if now_s >= self._say_at_s:
             logger.warning(
-                "the output failed, %d messages are given back: %s",
+                "the output failed; %d messages are given back: %s",
                 self._unsaid,
                 unavailable[-1].error,
             )
@@ -405,7 +404,7 @@ class PublishingLane(Closing):
         self._counts["failed"] += 1
 
     def _judge(self, batch: Sequence[Handover], now_ms: int) -> None:
-        """What the confirmations say about the output; the last one that says something is right."""
+        """The output's state by the confirmations; the last conclusive one counts."""
         for each in reversed(batch):
             if each.error is None:
                 if not self._gate.is_open:
@@ -448,7 +447,7 @@ class PublishingLane(Closing):
             self._gate.failed(now_ms)
             self._heed_gate()
         logger.warning(
-            "the output did not answer for %d messages; they are given back, and may come twice",
+            "the output did not confirm %d messages; they are given back, and may come twice",
             len(overdue),
         )
 
@@ -483,13 +482,13 @@ class PublishingLane(Closing):
         return time.monotonic() >= self._give_up_s
 
     def _leave(self) -> None:
-        """The storing thread ends, and so does the firing thread; what is left is left to its leases."""
+        """Ends the storing thread, and with it the firing thread; the remaining messages lapse."""
         with self._changed:
             left = self._delivery.abandon()
             self._over = True
             self._changed.notify_all()
         if left:
-            logger.warning("%d messages are left to their leases; they are served again", left)
+            logger.warning("%d messages are served again when their leases lapse", left)
 
 
 class _Lapsed(Exception):

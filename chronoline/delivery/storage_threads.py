@@ -19,7 +19,6 @@ from sys import maxsize
 from typing import TypeVar
 
 from chronoline.core.change import LEASE_OPERATIONS, Change, check_batch_size, operation_of
-from chronoline.core.closing import Closing
 from chronoline.core.message import NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.ranges import BucketRange
@@ -30,6 +29,7 @@ from chronoline.runtime.group_commit import (
     Queue,
     only,
 )
+from chronoline.runtime.service import Closing
 from chronoline.stores.contract import IfExists, Store
 
 Item = TypeVar("Item")

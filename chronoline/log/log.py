@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
-from chronoline.core.closing import Closing
 from chronoline.core.errors import InvalidInput, StoreClosed, TopicNotFound
 from chronoline.core.ids import ID_ENTROPY_BYTES, UID_ENTROPY_BYTES, make_id, make_topic_uid
 from chronoline.core.limits import headers_problem, name_problem
@@ -43,6 +42,7 @@ from chronoline.log.writer import (
 )
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.group_commit import Committer
+from chronoline.runtime.service import Closing
 
 DEFAULT_PARTITIONS = 8
 

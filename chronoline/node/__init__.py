@@ -1,1 +1,1 @@
-"""Nodes: how one is put together from its parts, and several of them on this machine."""
+"""Nodes: the composition of one from its parts, and several of them on this machine."""

@@ -1,6 +1,6 @@
-"""The door of a node: its tokens and certificates, and the check of requests for timers.
+"""The access control of a node: its tokens and certificates, and the check of requests for timers.
 
-The broker's edges check their requests themselves (`broker.http`, `broker.grpc`).
+The broker's interfaces check their requests themselves (`broker.http`, `broker.grpc`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from chronoline.timers.http.responses import Refusal
 
 
 def open_door(settings: NodeSettings) -> Door:
-    """Read tokens and certificates. Raises `InvalidInput` for an address that they do not suffice for."""
+    """Read tokens and certificates. Raises `InvalidInput` for an address that needs more of them."""
     tokens, tls = Tokens(settings.tokens_file), None
     if settings.tls_certificate is not None and settings.tls_key is not None:
         tls = Tls(certificate=Path(settings.tls_certificate), key=Path(settings.tls_key))
     door = Door(tokens, tls, allowed_hosts=settings.allowed_hosts)
-    door.ssl_context()  # a wrong file is refused now, and in words
+    door.ssl_context()  # a wrong file is refused now, with a clear error
     for listener in settings.listeners.values():
         check_listener(listener.host, door, insecure=settings.insecure)
     return door
 
 
 def request_check(door: Door, host: str) -> Callable[[web.BaseRequest], None]:
-    """A function that raises `Refusal` for a request that may not enter a node that listens at `host`."""
+    """A function that raises `Refusal` for a request that a node at `host` must not accept."""
     on_loopback = is_loopback(host)
 
     def check(request: web.BaseRequest) -> None:
@@ -52,10 +52,11 @@ def request_check(door: Door, host: str) -> Callable[[web.BaseRequest], None]:
 
 
 def _check_web_page(door: Door, request: web.BaseRequest) -> None:
-    """Without tokens, a web page in a browser of this machine must not get in."""
+    """Without tokens, a web page in a browser of this machine must not reach the node."""
     if (problem := door.host_problem(request.headers.get("Host", ""))) is not None:
         raise Refusal(HTTPStatus.MISDIRECTED_REQUEST, problem)
     if "Origin" in request.headers:
         raise Refusal(
-            HTTPStatus.FORBIDDEN, "web pages may not ask here: without a token, send no Origin"
+            HTTPStatus.FORBIDDEN,
+            "requests of web pages are refused: without a token, send no Origin",
         )

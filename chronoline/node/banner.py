@@ -1,4 +1,4 @@
-"""The banner of a node: where it listens, and what to type for a first success."""
+"""The banner of a node: its addresses, and the commands for a first success."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ from chronoline.stores.purge_pace import PurgePace
 logger = logging.getLogger(__name__)
 
 _SWITCH_S = 0.0005
-"""Between threads: the event loop must not wait for 5 ms, which is Python's own, behind a storage thread."""
+"""The switch interval of threads. With Python's 5 ms, storage threads would delay the event loop."""
 _PURGE_ROWS = 1_000
 _UPKEEP_EVERY_S = 1.0
-"""The shortest time between two purges; nothing waits for them."""
+"""The shortest time between two purges; no request waits for them."""
 _NO_PURGE = (DegradationType.CLOCK, DegradationType.STOPPING)
 
 
@@ -62,9 +62,9 @@ class BrokerService:
         calls: Calls | None = None,
         admission: Admission | None = None,
     ) -> None:
-        """`patience_s` is how long the store may take; then a change is answered as unknown.
+        """`patience_s` is the time-out of the store; after it a change is answered as unknown.
 
-        Without `calls` the targets of topics are called as by default, on loopback too. `admission` is
+        Without `calls` the targets of topics are called with the defaults, on loopback too. `admission` is
         given by a caller that has other services in the same process.
         """
         self._store = store
@@ -89,7 +89,7 @@ class BrokerService:
         http_host: str | None = None,
         http_port: int = 7480,
     ) -> None:
-        """Port 0 is any that is free. Without a host there is no HTTP."""
+        """Port 0 picks a free port. Without a host there is no HTTP."""
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
         try:
             await self._start(grpc_host, grpc_port)
@@ -116,7 +116,7 @@ class BrokerService:
             access.clock,
             self.metrics,
             frame_bytes=self._limits.frame_bytes,
-            dropped=self._dropped,
+            deleted=self._topic_deleted,
         )
         self.parts = Parts(
             broker=self.broker,
@@ -170,7 +170,7 @@ class BrokerService:
         if self.parts is not None:
             self.parts.degradation.stop()
         if self.grpc is not None:
-            self.grpc.go_away()  # before HTTP, whose polls take their time to end
+            self.grpc.go_away()  # before HTTP, whose polls take time to end
         await self._exits.aclose()
 
     async def _watch_clock(self) -> None:
@@ -192,7 +192,7 @@ class BrokerService:
             try:
                 await self._purge()
             except ChronolineError as error:
-                logger.warning("purging failed, it is tried again: %s", error)
+                logger.warning("purging failed; trying again: %s", error)
 
     async def _purge(self) -> None:
         assert self.parts is not None
@@ -207,10 +207,10 @@ class BrokerService:
             removed += purged
         self._pace.purged(removed)
 
-    def _dropped(self, topic_uid: int) -> None:
+    def _topic_deleted(self, topic_uid: int) -> None:
         assert self.parts is not None
         self._pace.hurry()
-        self.parts.loaders.dropped(topic_uid)
+        self.parts.loaders.topic_deleted(topic_uid)
 
     def _samples(self) -> Iterable[Sample]:
         assert self.parts is not None
@@ -239,7 +239,7 @@ class BrokerService:
 
     @staticmethod
     def _clock_samples(clock: TrustedClock) -> Iterator[Sample]:
-        """How far the store's clock is off, if it has one of its own."""
+        """The offset of the store's clock, if it has one of its own."""
         if (ahead_ms := clock.ahead_ms) is not None:
             yield "broker_active_timedrifts_count", ("storage", ""), float(bool(clock.problem))
             yield "broker_active_timedrifts_seconds_avg", ("storage", ""), abs(ahead_ms) / 1000

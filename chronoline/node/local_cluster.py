@@ -1,4 +1,4 @@
-"""`chronoline up --nodes`: several nodes for timers on this machine, to play with."""
+"""`chronoline up --nodes`: several nodes for timers on this machine, for experiments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run_cluster(settings: NodeSettings, number: int) -> None:
 def _listeners(settings: NodeSettings, number: int) -> list[Listener]:
     """Raises `InvalidInput` for nodes that cannot be started."""
     if settings.roles != ("timers",):
-        raise InvalidInput("--nodes starts nodes for timers: say --roles timers with it")
+        raise InvalidInput("--nodes starts nodes for timers: add --roles timers")
     if not 1 <= number <= _MOST:
         raise InvalidInput(f"--nodes takes 1 to {_MOST}, not {number}")
     if settings.replication.nodes is not None:
@@ -102,7 +102,7 @@ def _banner(settings: NodeSettings, nodes: TimerNodes, door: Door) -> Iterator[s
 
 
 class _Cluster:
-    """All nodes. A signal is passed on to each; when one ends by itself, the others go on."""
+    """All nodes. A signal is passed on to each; when one ends by itself, the others continue."""
 
     def __init__(self, settings: NodeSettings, listeners: list[Listener]) -> None:
         prefix = settings.sources.prefix
@@ -135,7 +135,7 @@ class _Cluster:
             try:
                 socket.create_connection((listener.host, listener.port)).close()
             except OSError:
-                time.sleep(_LOOK_EVERY_S)  # a process does not say when it listens
+                time.sleep(_LOOK_EVERY_S)  # a process has no event for listening
             else:
                 return
 
@@ -149,7 +149,7 @@ class _Cluster:
 
     def ended(self, node: str, code: int) -> None:
         if not self.is_stopping:
-            rest = "; the others go on" if self.nodes.running else ""
+            rest = "; the others continue" if self.nodes.running else ""
             sys.stderr.write(f"node {node} ended with {code}{rest}\n")
 
     def _shown(self, node: str, line: str) -> str:
@@ -164,7 +164,7 @@ class _Cluster:
     def _pass_on(self, number: int, _: object) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
             self.is_stopping = True
-        elif not self._is_listening:  # they would die of it; and they are about to read the list
+        elif not self._is_listening:  # it would end them; and they are about to read the list
             return
         for node in self.nodes.running:
             self.nodes.signal(signal.SIGTERM if number == signal.SIGINT else number, node)

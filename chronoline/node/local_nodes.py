@@ -1,6 +1,6 @@
 """Nodes of the timer service as processes on this machine: for demos, benchmarks, tests and `up --nodes`.
 
-They are started by the command, as users do, each with a folder of its own and one list of nodes for all.
+The command starts them, as users do, each with a folder of its own and one list of nodes for all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ASK_TIMEOUT_S = 10.0
 
 
 class Watcher(Protocol):
-    """Hears of nodes, each in a thread of its own."""
+    """Observes nodes, each in a thread of its own."""
 
     def wrote(self, node: str, line: str) -> None:
         """A line that the node wrote to stdout or stderr."""
@@ -48,7 +48,8 @@ class TimerNodes:
         watcher: Watcher | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Without a watcher only errors are logged, to stderr; or with `keeps_logs` all, beside the folders.
+        """Without a watcher only errors are logged, to stderr; with `keeps_logs` everything, beside the
+        folders.
 
         A watcher gets all output, and the nodes end with this process, however that ends. `environment`
         replaces that of this process.
@@ -123,7 +124,7 @@ class TimerNodes:
             process = subprocess.Popen(
                 command,
                 env=environment,
-                stdin=subprocess.PIPE,  # its end ends the node
+                stdin=subprocess.PIPE,  # its end stops the node
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -159,7 +160,7 @@ class TimerNodes:
                 process = self._processes.get(node)
                 if process is not None and process.poll() is not None:
                     break
-            time.sleep(_LOOK_EVERY_S)  # it says nothing when it is ready
+            time.sleep(_LOOK_EVERY_S)  # it has no event for being ready
         raise ChronolineError(f"the node at {node} did not start")
 
     def is_running(self, node: str) -> bool:
@@ -171,7 +172,7 @@ class TimerNodes:
         return [node for node in list(self._processes) if self.is_running(node)]
 
     def data(self, node: str) -> Path:
-        """The folder of a node, unless another was named."""
+        """The folder of a node, by default."""
         return self._folder / node.rpartition(":")[2]
 
     def pid(self, node: str) -> int:
@@ -181,13 +182,13 @@ class TimerNodes:
         self._processes[node].send_signal(number)
 
     def stop(self, node: str) -> int:
-        """Stop a node as an operator does, and answer its exit code."""
+        """Stop a node as an operator does, and return its exit code."""
         process = self._processes.pop(node)
         process.terminate()
         return process.wait(_PATIENCE_S)
 
     def wait(self) -> list[int]:
-        """Wait until all have ended, and answer their exit codes."""
+        """Wait until all have ended, and return their exit codes."""
         for thread in self._threads.values():
             thread.join()
         return [process.wait() for process in self._processes.values()]
@@ -211,12 +212,12 @@ class TimerNodes:
             self.ask(node, "/v1/reload", "POST")
 
     def resync(self, nodes: Sequence[str]) -> int:
-        """Have each of them move timers to itself; the number of timers that they were offered."""
+        """Make each of them move timers to itself; returns the number of timers that they were offered."""
         moved = 0
         for node in nodes:
             progress = self.ask(node, "/v1/resync", "POST")
             while progress["running"]:
-                time.sleep(_LOOK_EVERY_S)  # it says nothing when it is done
+                time.sleep(_LOOK_EVERY_S)  # it has no event for being done
                 progress = self.ask(node, "/v1/resync")
             if progress["problems"]:
                 raise ChronolineError(f"the resync of {node} failed: {progress['problems'][0]}")
@@ -236,7 +237,7 @@ def _watch(watcher: Watcher, node: str, process: subprocess.Popen[str]) -> None:
 
 
 def free_addresses(number: int) -> list[str]:
-    """Addresses on loopback that nobody listens at."""
+    """Free addresses on loopback."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
     for each in sockets:

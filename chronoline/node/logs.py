@@ -15,11 +15,11 @@ from chronoline.node.settings import NodeSettings
 from chronoline.runtime.timestamps import show_moment
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""The attributes that every record has; others are fields that a caller gave."""
+"""The attributes of every record; others are fields from the caller."""
 
 
 def log_to_stderr(settings: NodeSettings) -> None:
-    """Log to stderr from now on; records of other libraries from warnings on."""
+    """Log to stderr from now on; of other libraries only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         JsonLines()
@@ -32,7 +32,7 @@ def log_to_stderr(settings: NodeSettings) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """`ts`, `level`, `logger`, `message`, then `action` and what else was given, then `trace`."""
+    """`ts`, `level`, `logger`, `message`, then `action` and other fields, then `trace`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -29,7 +29,7 @@ _ANY_BYTES = 4_096
 
 
 def run_node(settings: NodeSettings, *, quiet: bool = False, until_eof: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, or the end of stdin. Raises what keeps the node from starting."""
+    """Run until SIGTERM or SIGINT, or the end of stdin. Raises if the node cannot start."""
     raise_limit()
     door = open_door(settings)
     for name, listener in settings.listeners.items():
@@ -59,7 +59,7 @@ async def _serve(
                 starting.cancel()
                 await asyncio.gather(starting, return_exceptions=True)
             await stopping
-            logger.info("stopping: clients are told to go", extra={"action": "stopping"})
+            logger.info("stopping: clients are disconnected", extra={"action": "stopping"})
     logger.info("stopped", extra={"action": "stopped"})
 
 
@@ -111,7 +111,7 @@ def _stop_on_signal(stop: asyncio.Event) -> Iterator[None]:
 
 
 def _stop_at_eof(stop: asyncio.Event) -> None:
-    """Stops the node when stdin ends; its bytes are thrown away."""
+    """Stops the node when stdin ends; ignores its bytes."""
     loop = asyncio.get_running_loop()
     descriptor = sys.stdin.fileno()
 

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 async def start_roles(
     settings: NodeSettings, store: Store | None, door: Door, exits: AsyncExitStack
 ) -> dict[str, str]:
-    """Start all roles, and answer where each listens. `exits` stops them."""
+    """Start all roles, and return the address of each listener. `exits` stops them."""
     where: dict[str, str] = {}
     limits, calls = _limits(settings)
     admission = limits.admission()
@@ -91,7 +91,7 @@ async def _start_broker(
     limits: Limits,
     admission: Admission,
 ) -> dict[str, str]:
-    # Without these a node of timers alone starts in two thirds of the time.
+    # Without these imports a node for timers alone starts in two thirds of the time.
     from chronoline.broker.metrics import BrokerMetrics  # noqa: PLC0415
     from chronoline.broker.targets.calls import Calls  # noqa: PLC0415
     from chronoline.node.broker_service import BrokerService  # noqa: PLC0415
@@ -140,8 +140,8 @@ async def _start_timers(
     def on_signal(do: Callable[[TimerService], Coroutine[Any, Any, None]]) -> None:
         if service.node is not None and service.is_started:
             service.node.start_work(do(service))
-        else:  # it is about to read the list, and to ask everybody
-            logger.info("the node is starting: the signal is passed over")
+        else:  # it is about to read the list, and to query all nodes
+            logger.info("the node is starting: the signal is ignored")
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, on_signal, _reload)

@@ -1,4 +1,4 @@
-"""The settings of a node: one TOML file, the environment, flags, in rising order.
+"""The settings of a node: one TOML file, the environment, flags; later ones win.
 
 `docs/broker.md` has them all in a table; `chronoline config show` prints those in force, and their origins.
 """
@@ -43,14 +43,14 @@ _MIB = 1024 * 1024
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _PEERS = 16
-"""The number of other nodes for which descriptors are kept free."""
+"""The number of other nodes for which descriptors are reserved."""
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]+\]")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_LABELS = {
     "cluster",
     "topic",
     "le",
-    # Of the timers.
+    # The labels of the timers' metrics.
     *("node", "tag", "outcome", "method", "status", "reason", "resource"),
     *(each for one in FAMILIES.values() for each in one.labels),
 }
@@ -58,7 +58,7 @@ _LIMITS = Limits()
 
 
 class Listener(NamedTuple):
-    """An address to listen at. Port 0 is any that is free."""
+    """An address to listen at. Port 0 picks a free port."""
 
     host: str
     """Without the brackets of IPv6."""
@@ -66,11 +66,11 @@ class Listener(NamedTuple):
 
     @property
     def bracketed(self) -> str:
-        """The host as it stands before a port."""
+        """The host as written before a port."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def at(self, port: int) -> str:
-        """The address host:port, with the port that it got."""
+        """The address host:port, with the actual port."""
         return f"{self.bracketed}:{port}"
 
 
@@ -90,7 +90,7 @@ def _folder(value: object) -> Path:
 
 
 def _store(url: str) -> str:
-    """`memory:` is fine: a node is one process. The store ends with it."""
+    """`memory:` is allowed: a node is one process. The store ends with it."""
     return url if scheme_of(url) == "memory" else lasting_store(url)
 
 
@@ -168,7 +168,7 @@ class LimitsTable(SettingsTable):
         default=_LIMITS.in_flight_bytes, ge=64 * 1024, le=1024 * _MIB
     )
     connections: Whole = Field(default=_LIMITS.connections, ge=1, le=100_000)
-    """Unless it is set, fewer where the process may not open as many files; see `NodeSettings.shares`."""
+    """By default fewer if the process may not open as many files; see `NodeSettings.shares`."""
     node_bytes: SizeBytes = Field(default=_LIMITS.node_bytes, ge=_MIB, le=1024 * 1024 * _MIB)
     node_requests: Whole = Field(default=_LIMITS.node_requests, ge=10, le=1_000_000)
     ping_interval_ms: DurationMs = Field(default=_LIMITS.ping_interval_ms, ge=50, le=_HOUR_MS)
@@ -180,24 +180,24 @@ class LimitsTable(SettingsTable):
 
 
 class ReplicationTable(SettingsTable):
-    """The nodes that keep timers together; one alone needs none of it."""
+    """The nodes that keep timers together; a single node needs none of it."""
 
     nodes: OptionalText = None
     """A file in TOML that lists them: staying, joining, leaving."""
     address: OptionalText = None
     """The address under which the others know this node; by default `timers`."""
     copies: Whole = Field(default=1, ge=1, le=32)
-    """The nodes that have a timer when it is answered, at least; all that can be reached get it."""
+    """The fewest nodes that have a timer when it is answered; all reachable ones get it."""
     timeout_ms: DurationMs = Field(default=1_000, ge=50, le=_HOUR_MS)
-    """A node that does not answer within this time is away."""
+    """A node that does not answer within this time counts as unavailable."""
     most_timers: Whole = Field(default=5_000_000, ge=1, le=100_000_000)
-    """A node takes no more."""
+    """The most timers that a node accepts."""
     clock_bound_ms: DurationMs = Field(default=60_000, ge=1_000, le=_DAY_MS)
     """A record whose version is further ahead of this node's wall clock is refused."""
     token: Secret = None
-    """The token that the node shows to the others. A secret: in the file or the environment."""
+    """The token that the node sends to the others. A secret: in the file or the environment."""
     ca: OptionalText = None
-    """A file in PEM: the authority of the others' certificates, if it is not one of the system's."""
+    """A PEM file: the authority of the others' certificates, if the system does not trust it."""
 
 
 class CallbacksTable(SettingsTable):
@@ -214,11 +214,11 @@ class CallbacksTable(SettingsTable):
     attempts: Whole = Field(default=10, ge=1, le=1_000)
     """The most attempts of a callback."""
     first_wait_ms: DurationMs = Field(default=500, ge=1, le=_DAY_MS)
-    """Between the first attempt and the second; then twice as long each time."""
+    """The wait between the first attempt and the second; it doubles each time."""
     longest_wait_ms: DurationMs = Field(default=60_000, ge=1, le=_DAY_MS)
-    """Between two attempts."""
+    """The longest wait between two attempts."""
     missed: Literal["once", "skip"] = "once"
-    """Pops of a timer that were missed are made up for by one call, or by none."""
+    """Whether missed pops of a timer are made up for by one call, or by none."""
     secret: Secret = None
     """Signs calls by the Standard Webhooks specification: whsec_… A secret."""
     dead_letters: Annotated[OptionalText, AfterValidator(_called)] = None
@@ -245,9 +245,9 @@ class NodeSettings(Settings):
     grpc: Annotated[str, AfterValidator(_listener)] = DEFAULT_GRPC
     """host:port for the SDK and the command line."""
     http: Annotated[str, AfterValidator(_listener_or_none)] = DEFAULT_HTTP
-    """host:port for everybody else: the API, health and metrics. Empty: nowhere."""
+    """host:port for HTTP: the API, health and metrics. Empty: none."""
     timers: Annotated[str, AfterValidator(_listener)] = DEFAULT_TIMERS
-    """host:port for timers, where the node has that role."""
+    """host:port for timers, if the node has that role."""
     roles: Annotated[Listed, AfterValidator(_roles)] = BROKER_ROLES
     """The roles of the node: a broker (overseer and carrier), timers, or both."""
     cluster: Annotated[str, AfterValidator(_cluster)] = "default"
@@ -258,13 +258,13 @@ class NodeSettings(Settings):
     replication: ReplicationTable = ReplicationTable()
     callbacks: CallbacksTable = CallbacksTable()
     tls_certificate: OptionalText = None
-    """A file in PEM: the certificate, and those that lead to its authority."""
+    """A PEM file: the certificate and its chain."""
     tls_key: OptionalText = None
-    """A file in PEM: the certificate's key."""
+    """A PEM file: the certificate's key."""
     insecure: bool = False
-    """Lets others reach the node without TLS and without a token."""
+    """Allows other machines to reach the node without TLS and without a token."""
     allowed_hosts: Annotated[Listed, AfterValidator(_hosts)] = ()
-    """Names besides localhost by which a node on loopback may be asked over HTTP without a token."""
+    """Host names besides localhost that a node on loopback accepts over HTTP without a token."""
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     patience_ms: DurationMs = Field(default=10_000, ge=100, le=_HOUR_MS)
@@ -305,9 +305,9 @@ class NodeSettings(Settings):
         return self.callbacks.allow if only_here else ()
 
     def shares(self, descriptors: int, *, even_if_set: bool = False) -> Shares:
-        """The most connections and calls with a number of descriptors; the settings win, if they are set.
+        """The most connections and calls for a number of descriptors; explicit settings win.
 
-        With `even_if_set`, settings count only as far as there are descriptors for them.
+        With `even_if_set`, settings are limited by the descriptors too.
         """
         found = share_out(
             descriptors,
@@ -353,7 +353,7 @@ def _tls_problem(missing: str, given: str) -> Rule:
     def problem(settings: NodeSettings) -> str | None:
         if getattr(settings, missing) is not None or getattr(settings, given) is None:
             return None
-        return f"is missing, and TLS needs it beside {given}"
+        return f"is missing; TLS needs it with {given}"
 
     return Rule((missing, given), problem)
 

@@ -39,7 +39,7 @@ from chronoline.timers.tag_statistics import TagFigures
 logger = logging.getLogger(__name__)
 
 _STOP_PATIENCE_S = 2.0
-"""Requests that have begun may take this long when the service stops."""
+"""The longest time for requests under way when the service stops."""
 _KEEP_ALIVE_S = 75.0
 """A connection without a request stays open for this time after the last one."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -52,7 +52,7 @@ class ServiceOptions:
     host: str = "127.0.0.1"
     port: int = 7253
     data: Path = Path("chronoline-data")
-    # The list of nodes; None is a cluster of one.
+    # The list of nodes; None means a cluster of one.
     nodes_file: Path | None = None
     # The address under which the others know this node; by default its host and port.
     address: str | None = None
@@ -69,22 +69,22 @@ class ServiceOptions:
     # A URI that receives callbacks that failed for good.
     dead_letters: str | None = None
     tls: ssl.SSLContext | None = None
-    # With TLS: whom to trust when calling peers.
+    # With TLS: the authority to trust when calling peers.
     peer_tls: ssl.SSLContext | None = None
-    # The bound for all requests under way; a node with a broker gives that of the broker.
+    # The bound for all requests under way; a node with a broker shares that of the broker.
     admission: Admission | None = None
-    # Connections that are open at the same time.
+    # The most open connections.
     connections: int = 1_000
-    # Of all metrics.
+    # The labels of all metrics.
     labels: Mapping[str, str] = field(default_factory=dict)
-    # The headers that peers show to each other.
+    # The headers that peers send to each other.
     peer_headers: dict[str, str] = field(default_factory=dict)
-    # Whether they show them to other machines without TLS.
+    # Whether peers send them to other machines without TLS.
     insecure: bool = False
 
 
 class TimerService:
-    """From `start` to `stop`; stopping twice, or before the start, is fine."""
+    """Runs from `start` to `stop`; stopping twice, or before the start, is fine."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class TimerService:
         admits: Callable[[web.BaseRequest], None] = lambda _: None,
         caller: Caller | None = None,
     ) -> None:
-        """`caller` is open, and its owner closes it; without it the service has its own."""
+        """The owner of `caller` opens and closes it; without it the service has its own."""
         self._options = options
         self._admits = admits
         self._caller = caller
@@ -111,7 +111,7 @@ class TimerService:
         return self._options.address or f"{bracketed}:{self.port}"
 
     async def start(self) -> None:
-        """Listens, loads the journal, asks the others, and lets timers pop."""
+        """Listens, loads the journal, syncs with the other nodes, and lets timers pop."""
         try:
             await self._start()
         except BaseException:
@@ -129,7 +129,7 @@ class TimerService:
                 ),
                 headers=options.peer_headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=("User-Agent", "Accept-Encoding"),  # nobody reads them
+                skip_auto_headers=("User-Agent", "Accept-Encoding"),  # they are not read
                 trust_env=False,
             )
         )
@@ -198,12 +198,12 @@ class TimerService:
     def _open_journal(self, path: Path) -> Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._exits.enter_context(claim(path))
-        # Where boots cannot be told apart each start counts as one: the wall clock reckons then.
+        # If boots cannot be told apart, each start counts as one: then the wall clock decides.
         boot = _BOOT.read_text().strip() if _BOOT.exists() else secrets.token_hex(8)
         if not is_readable(path):
             aside = set_aside(path)
             logger.error(
-                "the journal cannot be read; it was moved to %s, and the other nodes are asked",
+                "the journal cannot be read; it was moved to %s, and the other nodes send their records",
                 aside.name,
                 extra={"action": "journal_unreadable"},
             )
@@ -222,7 +222,7 @@ class TimerService:
         self.port = runner.addresses[0][1]
 
     async def reload(self) -> None:
-        """Reads the list of nodes again; one that is wrong is refused, and the old one stays."""
+        """Reads the list of nodes again; a wrong one is refused, and the old one stays."""
         if self._options.nodes_file is None:
             raise InvalidInput(
                 "this node has no list of nodes to read again: it is a cluster of one"
@@ -236,29 +236,31 @@ class TimerService:
         assert self.resync is not None
         tally = self.node.replica.tally
         yield gauge(
-            "chronoline_timers_waiting", "Timers that wait here, copies too.", [((), tally.waiting)]
+            "chronoline_timers_waiting",
+            "Waiting timers of this node, copies included.",
+            [((), tally.waiting)],
         )
         yield gauge(
             "chronoline_timers_primary",
-            "Of these, those that pop here first.",
+            "Waiting timers that pop at this node first.",
             [((), tally.primary)],
         )
         yield from _tag_gauges(list(tally.tags.figures(self.node.now_ms())))
         yield gauge(
             "chronoline_timers_unreadable_records",
-            "Records of the journal that cannot be read and were left out.",
+            "Unreadable records of the journal, which were left out.",
             [((), float(len(self.node.journal.unreadable)))],
         )
         peers = list(self.node.peers.values())
         behind = [((peer.address,), float(peer.behind)) for peer in peers]
         yield gauge(
-            "chronoline_timers_behind", "Records that a node was not told yet.", behind, "node"
+            "chronoline_timers_behind", "Records that were not sent to a node yet.", behind, "node"
         )
         away = [((peer.address,), float(peer.is_away and not peer.is_short)) for peer in peers]
         yield gauge("chronoline_timers_away", "1 while a node does not answer.", away, "node")
         yield gauge(
             "chronoline_timers_under_way_bytes",
-            "Requests that are not answered yet, as they are counted.",
+            "Bytes of unanswered requests, as limits.node_bytes counts them.",
             [((), self._admission.under_way_bytes)],
         )
         yield counter(
@@ -270,21 +272,23 @@ class TimerService:
         progress = self.resync.progress
         share = progress.asked / progress.of if progress.of else 1.0
         yield gauge(
-            "chronoline_timers_resync_share", "How much of the last resync is done.", [((), share)]
+            "chronoline_timers_resync_share",
+            "The part of the last resync that is done.",
+            [((), share)],
         )
 
     async def stop(self) -> None:
-        """No new requests, no more pops; what is under way is finished and told, the journal closed."""
+        """Stops requests and pops; finishes and replicates pops under way, and closes the journal."""
         self.is_started = False
         await self._exits.aclose()
 
 
 _TAG_GAUGES = (
-    ("count", "", "Timers that wait here, copies too, by tag."),
+    ("count", "", "Waiting timers of this node, copies included, by tag."),
     ("average", "_average", "The average of that number over the last five minutes."),
     ("variance", "_variance", "The variance of that number over the last five minutes."),
-    ("high", "_high", "The highest that it was in the last five minutes."),
-    ("low", "_low", "The lowest that it was in the last five minutes."),
+    ("high", "_high", "The highest number in the last five minutes."),
+    ("low", "_low", "The lowest number in the last five minutes."),
 )
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 
-from chronoline.core.closing import Closing
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.log import Log
 from chronoline.pipe.places import Place
+from chronoline.runtime.service import Closing
 
 DEFAULT_TIMEOUT_S = 10.0
 

@@ -15,10 +15,10 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any
 
-from chronoline.core.closing import Closing
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra, TopicNotFound
 from chronoline.pipe import librdkafka
 from chronoline.pipe.places import Place
+from chronoline.runtime.service import Closing
 
 try:
     from confluent_kafka import (

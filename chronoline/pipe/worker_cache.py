@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from chronoline.core.closing import Closing
 from chronoline.core.output_gate import Gate
 from chronoline.pipe.outputs.contract import Output
 from chronoline.pipe.outputs.factory import open_output
 from chronoline.pipe.places import Place
+from chronoline.runtime.service import Closing
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 

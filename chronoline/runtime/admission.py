@@ -1,8 +1,8 @@
 """Admission of requests to a node: bytes and requests under way, over all clients, each with its share.
 
-A request is admitted before it is read, or at the latest before it is worked on, and counts until it is
-answered. One client has a quarter of the node at most, so that its flood delays itself. While the node is
-full, the client that has least under way comes first.
+A request is admitted before it is read, or at the latest before it is processed, and counts until it is
+answered. One client gets a quarter of the node at most, so that its flood delays only itself. While the node
+is full, the client with the least under way comes first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chronoline.core.errors import NodeBusy
 
 _SHARES = 4
 _MOST_WAITING = 1_000
-"""Requests of one client that wait to be admitted; more are refused."""
+"""The most waiting requests of one client; more are refused."""
 _PATIENCE_S = 10.0
 """A request that is not admitted within this time is refused."""
 
@@ -28,7 +28,7 @@ class _Waiting:
 
 
 class Admission:
-    """One for each node. Owned by the event loop."""
+    """The admission of one node. Owned by the event loop."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class Admission:
         most_requests: int = 4_000,
         largest_bytes: int = 16 * 1024 * 1024,
     ) -> None:
-        """`largest_bytes` is the largest request: a client has room for two of them in any case."""
+        """`largest_bytes` is the largest request: a client always has room for two of them."""
         self._most_bytes = most_bytes
         self._share_bytes = max(most_bytes // _SHARES, 2 * largest_bytes)
-        # However small, a request counts as this much: so bytes bound the number too.
+        # The least that a request counts, however small: so bytes bound the number too.
         self.least_bytes = max(1, most_bytes // most_requests)
         self._waiting: dict[str, deque[_Waiting]] = {}
         self._waiting_bytes = 0
@@ -63,7 +63,7 @@ class Admission:
     async def _wait(self, client: str, size_bytes: int, read_bytes: int) -> None:
         queue = self._waiting.get(client, deque())
         if len(queue) >= _MOST_WAITING or self._waiting_bytes + read_bytes > self._most_bytes:
-            raise self._refusal("as much waits already")
+            raise self._refusal("too many requests wait already")
         one = _Waiting(size_bytes, asyncio.get_running_loop().create_future())
         queue.append(one)
         self._waiting[client] = queue
@@ -79,14 +79,14 @@ class Admission:
             if not one.is_admitted.done():
                 queue.remove(one)
                 self._forget_empty(client)
-                self._admit_waiting()  # those behind it may fit
+                self._admit_waiting()  # requests behind it may fit
         if not one.is_admitted.done():
-            raise self._refusal(f"nothing was answered within {_PATIENCE_S:g} s")
+            raise self._refusal(f"no room came within {_PATIENCE_S:g} s")
 
     def _refusal(self, why: str) -> NodeBusy:
         self.refused += 1
         return NodeBusy(
-            f"as many requests are under way as this node takes, and {why}; nothing was changed. "
+            f"the node has its limit of requests under way, and {why}; nothing was changed. "
             "Try again later, or with less at a time"
         )
 
@@ -99,7 +99,7 @@ class Admission:
         return not held_bytes or held_bytes + size_bytes <= self._share_bytes
 
     def _is_behind(self, client: str) -> bool:
-        """Whether a request waits that comes first: of this client, or of one that is served before it."""
+        """Whether a waiting request comes first: of this client, or of one that is served before it."""
         next_client = self._next_client()
         return client in self._waiting or (
             next_client is not None
@@ -107,7 +107,7 @@ class Admission:
         )
 
     def _next_client(self) -> str | None:
-        """Of those that wait for others and not for their own share, the one that has least under way."""
+        """The client with the least under way that does not wait for its own share."""
         able = [
             client
             for client, queue in self._waiting.items()
@@ -120,7 +120,7 @@ class Admission:
         self._held_bytes[client] = self._held_bytes.get(client, 0) + size_bytes
 
     def give_back(self, client: str, size_bytes: int) -> None:
-        """These bytes are not under way any more."""
+        """Releases bytes of an ended request."""
         self.under_way_bytes -= size_bytes
         self._held_bytes[client] -= size_bytes
         if not self._held_bytes[client]:
@@ -143,7 +143,7 @@ class Admission:
 
 
 class Admitted:
-    """A request that is under way, until it is ended or its context is left. Ending it twice is fine."""
+    """A request under way, until `end` or the end of its context. Ending it twice is fine."""
 
     def __init__(self, admission: Admission, client: str, size_bytes: int) -> None:
         self._admission = admission
@@ -157,7 +157,7 @@ class Admitted:
         self.end()
 
     def end(self) -> None:
-        """The request is answered, or was given up."""
+        """The request was answered, or abandoned."""
         self._keep(0)
 
     def shrink(self, size_bytes: int) -> None:
@@ -172,7 +172,7 @@ class Admitted:
 
 
 def client_key(shown: str, address: str, *, is_local: bool) -> str:
-    """Which requests share one part of the node: those of a token (its hash) at a host.
+    """The identity of a client: the hash of its token, and its host. It has one share of the node.
 
     On loopback each connection is a client: all processes of the machine have the same host.
     """

@@ -1,4 +1,4 @@
-"""Alarms of an event loop: a sleep that can be ended, and a wake-up to some hundredths of a millisecond."""
+"""Alarms of an event loop: an interruptible sleep, and a wake-up to some hundredths of a millisecond."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NS = 1_000_000_000
 
 
 class Alarm:
-    """A sleep in the event loop that `ring` ends; a ring while nobody sleeps ends the next sleep at once."""
+    """A sleep in the event loop that `ring` ends; a ring without a sleeper ends the next sleep at once."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
@@ -24,7 +24,7 @@ class Alarm:
     async def sleep(self, seconds: float | None) -> None:
         """Sleeps this long, or with None until it rings."""
         if seconds is not None and seconds <= 0:
-            await asyncio.sleep(0)  # others have their turn
+            await asyncio.sleep(0)  # other tasks have their turn
             self._rung.clear()
             return
         timer = None
@@ -49,9 +49,9 @@ class _Itimerspec(ctypes.Structure):
 class PreciseAlarm:
     """One alarm on the loop that runs when it is first set; setting it again moves it.
 
-    The loop's own timers are rounded up to whole milliseconds, since that is what it can ask `epoll` for:
-    measured, they ring 0.7 ms late in the middle. On Linux a file descriptor of the kernel tells when the
-    time is over, and the loop waits for it as for any other. Elsewhere the loop's timers are used.
+    The loop's own timers are rounded up to whole milliseconds, the resolution of `epoll`: measured, they ring
+    0.7 ms late at the median. On Linux a file descriptor of the kernel becomes readable when the time is
+    over, and the loop waits for it as for any other. Elsewhere the loop's timers are used.
     """
 
     def __init__(self, ring: Callable[[], None]) -> None:
@@ -72,7 +72,7 @@ class PreciseAlarm:
         self._timer = self._loop.call_later(seconds, self._ring)
 
     def cancel(self) -> None:
-        """It does not ring until it is set again."""
+        """Stops it until it is set again."""
         self._arm(0)
         if self._timer is not None:
             self._timer.cancel()
@@ -106,7 +106,7 @@ class PreciseAlarm:
         self._fd = None
 
     def _arm(self, nanoseconds: int) -> bool:
-        """Whether the kernel has it; if it does not take it, it is not asked again. 0 stops it."""
+        """Sets the kernel's timer; false if the kernel refuses, which is not tried again. 0 stops it."""
         if self._fd is not None and not _arm(self._fd, nanoseconds):
             self._give_up_descriptor()
         return self._fd is not None
@@ -121,7 +121,7 @@ class PreciseAlarm:
 
 
 def _descriptor() -> int | None:
-    """A timer of the kernel's; None where there is none."""
+    """A timer of the kernel; None if the platform has none."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -132,7 +132,7 @@ def _descriptor() -> int | None:
 
 
 def _arm(descriptor: int, nanoseconds: int) -> bool:
-    """Whether the kernel took it."""
+    """Whether the kernel accepted it."""
     value = _Itimerspec(_Timespec(0, 0), _Timespec(*divmod(nanoseconds, _NS)))
     return int(_libc().timerfd_settime(descriptor, 0, ctypes.byref(value), None)) == 0
 

@@ -15,14 +15,14 @@ class BoundedCache(Generic[Key, Value]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._entries: dict[Key, Value] = {}  # in the order in which they came
+        self._entries: dict[Key, Value] = {}  # in the order of insertion
         self._lock = threading.Lock()
 
     def get(self, key: Key) -> Value | None:
         return self._entries.get(key)
 
     def put(self, key: Key, value: Value) -> None:
-        """Adds an entry, or changes its value; then it keeps its age."""
+        """Adds an entry, or changes its value without changing its age."""
         with self._lock:
             self._entries[key] = value
             if len(self._entries) > self._most:
@@ -37,7 +37,7 @@ class BoundedCache(Generic[Key, Value]):
         return key in self._entries
 
     def __iter__(self) -> Iterator[Key]:
-        """The keys as they are now, the oldest first."""
+        """The current keys, the oldest first."""
         with self._lock:
             return iter(list(self._entries))
 

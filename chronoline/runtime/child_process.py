@@ -1,7 +1,7 @@
 """Child processes that are started, awaited, paused, stopped and killed by their parent.
 
-A child is killed like a machine that loses power, and paused like one that hangs. It ends with its parent,
-even if that is killed: a guard process sees to it.
+A child is killed like a machine that loses power, and paused like one that hangs. A guard process ends it
+with its parent, even if the parent is killed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PATIENCE_S = 60
 _LOOK_EVERY_S = 0.01
 _MOST_WORDS = 2_000
 _PORT_TRIES = 10
-# Below the ports that systems give to outgoing connections: none takes ours while we are down.
+# Below the ports of outgoing connections: no other process takes ours while the server is down.
 _PORTS = range(20_000, 32_000)
 _TAKEN = "Address already in use"
 
@@ -49,7 +49,7 @@ class _NotStarted(ChronolineError):
 
 
 class ChildProcess(Service):
-    """One child process, with the processes that it starts. It starts and stops as often as you like."""
+    """One child process, with the processes that it starts. It can start and stop any number of times."""
 
     name: ClassVar[str]
     """Its name in errors."""
@@ -63,7 +63,7 @@ class ChildProcess(Service):
         self._paused = False
         self._owner_pid = os.getpid()
 
-    # What a child says of itself
+    # The interface for subclasses
 
     @abstractmethod
     def _command(self) -> Sequence[str | Path]:
@@ -71,7 +71,7 @@ class ChildProcess(Service):
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Whether our process can be used; it is asked until it is, or has ended."""
+        """Whether our process is ready; called until it is, or has ended."""
 
     def _prepare(self) -> None:
         """Called before each start."""
@@ -109,7 +109,7 @@ class ChildProcess(Service):
         self._launch()
 
     def stop(self) -> None:
-        """Ends the child in order, and kills it if it does not end in `PATIENCE_S`."""
+        """Stops the child orderly, and kills it if it does not end in `PATIENCE_S`."""
         if self._process is None:
             return
         self.resume()
@@ -121,7 +121,7 @@ class ChildProcess(Service):
         self._forget()
 
     def kill(self) -> None:
-        """Ends the child as a crash does, by SIGKILL to all of its processes at one moment."""
+        """Kills the child as a crash does, by SIGKILL to all of its processes at one moment."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -135,7 +135,7 @@ class ChildProcess(Service):
             self._paused = True
 
     def resume(self) -> None:
-        """Lets a paused child go on."""
+        """Resumes a paused child."""
         if self._process is not None and self._paused:
             resume_family(self._process.pid)
             self._paused = False
@@ -144,12 +144,12 @@ class ChildProcess(Service):
         with self._open_output() as said:
             begins = said.seek(0, os.SEEK_END)
             options = {"stdout": said, "stderr": said, "cwd": "/", **self._options()}
-            # Our own child: we reap it when it was killed. Where nobody does, the next start may take the
-            # zombie for a server that is still there, and refuse.
+            # Our own child: we reap it when it was killed. Otherwise the next start may take the
+            # zombie for a server that still runs, and refuse.
             self._process = subprocess.Popen(
                 self._command(),
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # an interrupt from the keyboard is for us
+                start_new_session=True,  # an interrupt from the keyboard is for this process
                 **options,
             )
             atexit.register(self._leave)
@@ -161,10 +161,10 @@ class ChildProcess(Service):
                     self.kill()
                     said.seek(begins)
                     raise _NotStarted(self.name, said.read().decode(errors="replace"))
-                time.sleep(_LOOK_EVERY_S)  # nobody says when a process is ready
+                time.sleep(_LOOK_EVERY_S)  # a process has no event for being ready
 
     def _forget(self) -> None:
-        """Lets go of processes that are over."""
+        """Releases the handles of ended processes."""
         if self._guard is not None:
             dismiss_guard(self._guard)
         if self._process is not None:
@@ -188,7 +188,7 @@ class Server(ChildProcess):
         self._port_is_known = False
 
     def start(self) -> None:
-        """Starts the server, and waits until it answers. It takes another port only at the first start."""
+        """Starts the server, and waits until it answers. It picks another port only at the first start."""
         for _ in range(_PORT_TRIES):
             try:
                 super().start()
@@ -207,7 +207,7 @@ class Server(ChildProcess):
 
 
 def without(*prefixes: str) -> dict[str, str]:
-    """Our environment, without variables that a child would take for settings."""
+    """Our environment, without variables that a child would use as settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
 
 

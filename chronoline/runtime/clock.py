@@ -1,4 +1,4 @@
-"""The clock at the edge: everything inside takes `now_ms` as an argument."""
+"""The clock at the edge: all inner code takes `now_ms` as an argument."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _MS = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
-    """Tells the time in whole milliseconds since 1970, UTC, rounded down."""
+    """The time in whole milliseconds since 1970, UTC, rounded down."""
 
     def now_ms(self) -> int: ...
 
     def seconds_until(self, moment_ms: int) -> float:
-        """How long to sleep until a moment, to the fraction of a millisecond; 0 if it is over."""
+        """The seconds until a moment, to the fraction of a millisecond; 0 if it has passed."""
         ...
 
 
 def to_ms(moment: datetime, what: str = "the moment") -> int:
-    """A moment as whole milliseconds since 1970, UTC, fractions rounded up. It must know its zone."""
+    """A moment as whole milliseconds since 1970, UTC, fractions rounded up. It must have a zone."""
     if not isinstance(moment, datetime):
         raise InvalidInput(f"{what} must be a datetime with its zone, not {type(moment).__name__}")
     if moment.utcoffset() is None:
-        raise InvalidInput(f"{what} {moment} has no time zone: say which, such as datetime.UTC")
+        raise InvalidInput(f"{what} {moment} has no time zone: add one, such as datetime.UTC")
     return -((_EPOCH - moment) // _MS)
 
 

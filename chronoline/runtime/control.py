@@ -1,4 +1,4 @@
-"""A process beside a measurement that only sleeps and wakes: it shows what the machine does to deadlines.
+"""A control process, which only sleeps and wakes beside a measurement: it shows the machine's lateness.
 
 with Control() as control:
     ...                        # the measurement
@@ -14,30 +14,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from chronoline.core.lateness import Lateness
 from chronoline.runtime import sleeper
 from chronoline.runtime.child_process import ChildProcess
-from chronoline.runtime.percentiles import Lateness
 
 
 class Control(ChildProcess):
-    """Starts the sleeper, and reads how late it woke: at any time, and after the end.
+    """Starts the sleeper, and reads its lateness: at any time, and after the end.
 
     It wakes about 200 times a second and takes about 1 % of a core. Another start begins anew.
     """
 
     name = "the control process, which only sleeps,"
-    is_guarded = False  # the sleeper looks after its parent itself
+    is_guarded = False  # the sleeper watches its parent itself
 
     def __init__(self, *, longest_sleep_ms: float = 10) -> None:
         super().__init__()
         self._longest_sleep_ms = longest_sleep_ms
-        # A file: nobody has to read while something is measured.
+        # A file: no process has to read it during the measurement.
         self._samples: IO[bytes] | None = None
         self._values_ms: list[float] = []
 
     @property
     def values_ms(self) -> list[float]:
-        """How late it woke, each time, in order."""
+        """The lateness of each wake-up in ms, in order."""
         return self._values_ms if self._samples is None else _read(self._samples)
 
     @property

@@ -1,10 +1,10 @@
-"""File descriptors of a process, how they are shared out, and what it means to run short of them.
+"""File descriptors of a process: their division among its parts, and shortages of them.
 
-A node needs descriptors for its store, its peers and its calls, and anybody can open connections to it. So
-each listener has a bounded part of them, calls have another, and the rest is kept for the node itself.
+A node needs descriptors for its store, its peers and its calls, and any client can open connections to it. So
+each listener has a bounded part of them, calls have another, and the rest is for the node itself.
 
-A shortage of our own (descriptors, memory, ports, threads) says nothing about the receiver: it is
-told apart from their failures by `shortage_of`, logged, counted, and the call is made again later.
+A shortage of this process (descriptors, memory, ports, threads) is not the receiver's failure: `shortage_of`
+tells it apart; it is logged, counted, and the call is made again later.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dataclasses import dataclass
 logger = logging.getLogger(__name__)
 
 _OWN = 96
-"""For the store, the journal, logs, event loops and libraries: a node that does nothing has about fifty."""
+"""For the store, the journal, logs, event loops and libraries: an idle node has about fifty."""
 _OF_A_PEER = 4
 _BEYOND_THE_CAP = 32
-"""A listener holds as many for a moment: connections that it refuses or has just closed."""
+"""The margin of a listener: connections that it refuses or has just closed."""
 _LEAST_CALLS = 16
 _LEAST_CONNECTIONS = 8
 _PROBED = 4
-"""With fewer descriptors than this a name cannot be looked up."""
+"""With fewer descriptors than this a name cannot be resolved."""
 _TELL_EVERY_S = 10.0
 
 _RESOURCES = {
@@ -42,34 +42,34 @@ _RESOURCES = {
 
 
 def raise_limit() -> int:
-    """Raises the soft limit of descriptors to the hard one, and answers it.
+    """Raises the soft limit of descriptors to the hard one, and returns it.
 
-    The soft limit is low for the sake of programs that use `select`; a server raises its own.
+    The soft limit is low for programs that use `select`; a server raises its own.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(OSError, ValueError):  # where the system has a lower limit of its own
+        with suppress(OSError, ValueError):  # the system may have a lower limit of its own
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return limit()
 
 
 def limit() -> int:
-    """How many descriptors the process may have."""
+    """The number of descriptors that the process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How many descriptors each part of a node may use."""
+    """The number of descriptors for each part of a node."""
 
     connections: int
-    """Of each listener."""
+    """The connections of each listener."""
     calls: int
 
 
 def share_out(descriptors: int, *, listeners: int, peers: int, calls: int) -> Shares:
-    """Calls have up to a third of what the node itself does not need; listeners share the rest."""
+    """Calls get up to a third of the descriptors besides the node's own; listeners share the rest."""
     free = descriptors - _OWN - peers * _OF_A_PEER - listeners * _BEYOND_THE_CAP
     calls = min(calls, max(free // 3, _LEAST_CALLS))
     return Shares(max((free - calls) // max(listeners, 1), _LEAST_CONNECTIONS), calls)
@@ -79,7 +79,7 @@ def share_out(descriptors: int, *, listeners: int, peers: int, calls: int) -> Sh
 
 
 def shortage_of(error: BaseException, *, host: str = "") -> str | None:
-    """Which resource this process has run short of, if that is what an error says.
+    """The resource that this process has run short of, if the error means that.
 
     `host` is the address that could not be reached.
     """
@@ -95,7 +95,7 @@ def shortage_of(error: BaseException, *, host: str = "") -> str | None:
 
 
 def _shortage_of_lookup(error: socket.gaierror) -> str | None:
-    """A look-up that gets no descriptor fails as one that gets no answer does; so descriptors are tried."""
+    """A resolution without a descriptor fails like one without an answer; so descriptors are tried."""
     if error.errno == socket.EAI_MEMORY:
         return "memory"
     return "descriptors" if is_out_of_descriptors() else None
@@ -132,21 +132,21 @@ def is_out_of_descriptors() -> bool:
 
 
 class Shortages:
-    """Counts shortages by resource, and logs them now and then."""
+    """Counts shortages by resource, and logs them at intervals."""
 
     def __init__(self) -> None:
         self.counted: Counter[str] = Counter()
         self._tell_s = 0.0
 
     def note(self, resource_name: str, what: str) -> None:
-        """`what` could not be done, and is tried again."""
+        """Notes that `what` failed by a shortage, and is tried again."""
         self.counted[resource_name] += 1
         now_s = time.monotonic()
         if now_s < self._tell_s:
             return
         self._tell_s = now_s + _TELL_EVERY_S
         logger.error(
-            "this process is short of %s: %s has to wait, and is tried again",
+            "this process is short of %s: %s waits, and is tried again",
             resource_name,
             what,
             extra={"action": "shortage", "resource": resource_name},
@@ -154,4 +154,4 @@ class Shortages:
 
 
 SHORTAGES = Shortages()
-"""Of this process: what it runs short of it shares."""
+"""The shortages of this process, whose parts share its resources."""

@@ -1,4 +1,4 @@
-"""Optional libraries: a missing one is answered with the command that installs it."""
+"""Optional libraries: the error for a missing one has the command that installs it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from chronoline.core.errors import MissingExtra
 
 @contextmanager
 def needs(what: str, extra: str) -> Iterator[None]:
-    """Imports inside raise `MissingExtra` where a library of this extra is not installed.
+    """A context in which the import of a missing library of this extra raises `MissingExtra`.
 
-    A missing module of our own, or a missing name, is a defect and stays the error that it is.
+    A missing module of Chronoline, or a missing name, is a defect and keeps its error.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""Python's search for cyclic garbage, in processes that make and drop messages by the thousand.
+"""Tuning of Python's garbage collector, for processes that make and free messages by the thousand.
 
-Each message is a few objects without cycles, and the search walks over those that wait in batches again and
-again: more than a third of the processor time of a bulk write, and pauses for a lane or a broker.
+Each message is a few objects without cycles, and the collector walks over the waiting ones again and again:
+more than a third of the processor time of a bulk write, and pauses for a lane or a broker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SELDOM = (50_000, 50, 100)
 
 
 def search_seldom() -> None:
-    """For a process that is ours; what it has loaded by now is not looked at again."""
+    """Collects seldom, for a process of our own; objects that exist now are never visited again."""
     if gc.get_threshold() != _SELDOM:
         gc.freeze()
         gc.set_threshold(*_SELDOM)
@@ -22,7 +22,7 @@ def search_seldom() -> None:
 
 @contextmanager
 def searched_seldom() -> Iterator[None]:
-    """For a while, in a process that runs others' code too."""
+    """Collects seldom within the block, for a process that also runs other code."""
     before = gc.get_threshold()
     gc.set_threshold(*_SELDOM)
     try:

@@ -1,9 +1,9 @@
 """A listening socket that keeps a bounded number of connections, and closes idle ones for new ones.
 
-It counts what it accepts until that is closed, TLS handshakes included. At its bound it closes the connection
-that has been idle for the longest time, so that connections without requests shut nobody out. If all of them
-have a request under way, a new one is still accepted within a small margin, for the server above to refuse it
-in words; beyond the margin it is closed at once.
+It counts a connection from its accept until it is closed, TLS handshakes included. At its bound it closes the
+connection that has been idle longest, so that connections without requests keep no client out. If all of them
+have a request under way, it still accepts a new one within a small margin, for the server above to refuse it
+with an error; beyond the margin it closes it at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MARGIN = 16
 
 
 class CappedListener(socket.socket):
-    """Servers pass it to their event loop as they would any socket."""
+    """A socket that servers pass to their event loop."""
 
     most = 1_000
     refused = 0
@@ -28,7 +28,7 @@ class CappedListener(socket.socket):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # By descriptor; of idle ones the first has been so for the longest time.
+        # By descriptor; the first of the idle ones has been idle longest.
         self._idle: dict[int, _Accepted] = {}
         self._busy: dict[int, _Accepted] = {}
         self._leaving: dict[int, _Accepted] = {}
@@ -36,25 +36,25 @@ class CappedListener(socket.socket):
 
     @property
     def connections(self) -> int:
-        """How many are open, and are to stay so."""
+        """The number of connections that are open, and are to stay open."""
         return len(self._idle) + len(self._busy)
 
     @property
     def is_over(self) -> bool:
-        """Whether there are more connections than there should be: the latest is to be refused."""
+        """Whether there are more connections than the bound: the server refuses the latest."""
         return self.connections > self.most
 
     def close(self) -> None:
-        """Connections stay open."""
+        """Stops listening; connections stay open."""
         super().close()
         spare, self._spare = self._spare, -1
         if spare >= 0:
             os.close(spare)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Raises `ConnectionAbortedError`, which event loops ignore, for a connection that it drops.
+        """Raises `ConnectionAbortedError`, which event loops ignore, for a connection that it closes.
 
-        While connections are being closed it raises `BlockingIOError`: event loops then ask again.
+        While connections are being closed it raises `BlockingIOError`: event loops then try again.
         """
         if len(self._leaving) >= _MARGIN:
             raise BlockingIOError
@@ -77,7 +77,7 @@ class CappedListener(socket.socket):
         return connection, address
 
     def _drop(self) -> None:
-        """Without a descriptor: one that is kept for this takes the connection, and closes it.
+        """Accepts and closes a connection with a reserved descriptor, if the process has no other.
 
         If it stayed in the queue of the system, the event loop would try again without a pause.
         """
@@ -90,7 +90,7 @@ class CappedListener(socket.socket):
             self._spare = -1
         with suppress(OSError):
             super().accept()[0].close()
-        with suppress(OSError):  # unless another thread was faster; then the next time
+        with suppress(OSError):  # unless another thread was faster; then at the next time
             self._spare = os.open(os.devnull, os.O_RDONLY)
 
     def _evict(self) -> None:
@@ -101,7 +101,7 @@ class CappedListener(socket.socket):
             connection.shutdown(socket.SHUT_RDWR)  # its owner sees the end, and closes it
 
     def begin(self, descriptor: int) -> None:
-        """A request came on this connection."""
+        """A request began on this connection."""
         if (connection := self._idle.pop(descriptor, None)) is not None:
             self._busy[descriptor] = connection
 
@@ -128,9 +128,9 @@ class _Accepted(socket.socket):
 
 
 def listen(host: str, port: int, *, most: int) -> CappedListener:
-    """A listener at an address. Raises `OSError` and, for a port that is none, `OverflowError`."""
+    """A listener at an address. Raises `OSError` and, for an invalid port, `OverflowError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named: for other sockets asyncio leaves Nagle's algorithm on.
+    # The protocol is given: for other sockets asyncio leaves Nagle's algorithm on.
     listener = CappedListener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.most = most
     try:

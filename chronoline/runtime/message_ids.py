@@ -1,4 +1,4 @@
-"""Ids at the edge, where there are a clock and randomness."""
+"""New message ids, which need a clock and randomness."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def new_message(
     expires: int | None = None,
     producer_group: str = DEFAULT_PRODUCER_GROUP,
 ) -> NewMessage:
-    """A message to create, with an id of ours if none is given.
+    """A message to create, with a new id if none is given.
 
-    The id is there before the first attempt, so that an attempt of unknown outcome can be repeated.
+    The id exists before the first attempt, so that an attempt of unknown outcome can be repeated.
     """
     return NewMessage(
         id=new_id() if id is None else id,
@@ -35,7 +35,7 @@ def new_message(
 
 
 def new_id(clock: Clock | None = None) -> str:
-    """An id of 26 characters that nobody else has, and that sorts by the time it was made.
+    """A unique id of 26 characters, which sorts by its time of creation.
 
     Make it before the first attempt to send, so that an attempt of unknown outcome can be repeated.
     """

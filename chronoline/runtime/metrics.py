@@ -1,7 +1,6 @@
 """Metrics for Prometheus: families, their text, and a server for a process that has no other.
 
-Only modules that count something import this one, so that `prometheus_client` is loaded where metrics are
-asked for and nowhere else.
+Only modules with metrics import this one, so that other processes do not load `prometheus_client`.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from prometheus_client.core import (
 from prometheus_client.exposition import start_http_server
 from prometheus_client.registry import Collector
 
-from chronoline.core.closing import Closing
 from chronoline.core.errors import InvalidInput
 from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
+from chronoline.runtime.service import Closing
 
 LATENESS_BOUNDS_S = tuple(bound / 1000 for bound in LATENESS_BOUNDS_MS)
 """The buckets of every histogram of lateness."""
@@ -60,7 +59,7 @@ def lateness_family(
 
 
 class Watched(Collector):
-    """Metrics that are asked for at each scrape, and not described beforehand."""
+    """Metrics that are collected at each scrape, and not described beforehand."""
 
     def __init__(self, metrics: Callable[[], Iterable[Metric]]) -> None:
         self._metrics = metrics
@@ -73,10 +72,10 @@ class Watched(Collector):
 
 
 def expose(metrics: Iterable[Metric]) -> bytes:
-    """Prometheus' text format, version 0.0.4, with the samples under the names that they have.
+    """Prometheus' text format, version 0.0.4, with the samples under their own names.
 
     Prometheus' own client ends the names of all counters in `_total` where it states their type. The samples
-    of a counter of another name then belong to no family, and pass for untyped.
+    of a counter of another name then belong to no family, and count as untyped.
     """
     return "".join(line for metric in metrics for line in _lines(metric)).encode()
 

@@ -26,14 +26,14 @@ _PATIENCE_S = 30
 _PROC = Path("/proc")
 _STOPPED = "T"
 _LISTEN = "0A"  # in /proc/net/tcp
-# A zombie is over too: it holds nothing, and another process reaps it.
+# A zombie has ended too: it holds nothing, and another process reaps it.
 _OVER = ("Z", "X", "")
 
 
 def pause_family(pid: int) -> list[int]:
-    """Freezes a process and its descendants, and answers their ids; then none of them moves.
+    """Freezes a process and its descendants, and returns their ids; then none of them runs.
 
-    Each is frozen before its children are looked for, so that it cannot have another one.
+    Each is frozen before its children are listed, so that it cannot start another one.
     """
     if _state(pid) in _OVER:
         return []
@@ -48,12 +48,12 @@ def pause_family(pid: int) -> list[int]:
 
 
 def resume_family(pid: int) -> None:
-    """Lets a process and its descendants go on, the first last."""
+    """Resumes a process and its descendants, the first last."""
     _signal([*_descendants(pid), pid], signal.SIGCONT)
 
 
 def kill_family(pid: int) -> None:
-    """SIGKILL to a process and its descendants; when it returns none of them runs any more."""
+    """Sends SIGKILL to a process and its descendants; when it returns none of them runs any more."""
     family = pause_family(pid)
     _signal(family, signal.SIGKILL)
     _await(family, _OVER)
@@ -66,13 +66,13 @@ def start_guard(pid: int, folders: Sequence[Path] = ()) -> subprocess.Popen[byte
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # What ends its parent, such as Ctrl-C, must not end the guard.
+        # A signal that ends its parent, such as Ctrl-C, must not end the guard.
         start_new_session=True,
     )
 
 
 def dismiss_guard(guard: subprocess.Popen[bytes]) -> None:
-    """Ends a guard; it does nothing any more."""
+    """Ends a guard, which then does nothing."""
     with suppress(BrokenPipeError):
         guard.communicate(b"dismissed\n")
 
@@ -84,13 +84,13 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def _await(pids: Sequence[int], states: Sequence[str]) -> None:
-    """A signal is sent at once, and obeyed when the system comes to it."""
+    """Waits for a state: a signal is sent at once, but takes effect later."""
     give_up = time.monotonic() + _PATIENCE_S
     for pid in pids:
         while (state := _state(pid)) not in states:
             if time.monotonic() > give_up:
                 raise TimeoutError(f"process {pid} is in state {state!r}, not in one of {states}")
-            time.sleep(_LOOK_EVERY_S)  # nobody is told of another's child
+            time.sleep(_LOOK_EVERY_S)  # the end of a process that is not our child has no event
 
 
 def _descendants(pid: int) -> list[int]:
@@ -108,7 +108,7 @@ def listens(pid: int, port: int) -> bool:
             return probe.connect_ex(("127.0.0.1", port)) == 0
     own = _PROC.joinpath(str(pid))
     sockets: set[str] = set()
-    with suppress(OSError):  # it is over
+    with suppress(OSError):  # the process has ended
         for table in ("tcp", "tcp6"):
             for line in own.joinpath("net", table).read_text().splitlines():
                 _, local, _, state, *_, inode = line.split()[:10]
@@ -121,11 +121,11 @@ def listens(pid: int, port: int) -> bool:
     return False
 
 
-# What the system knows of its processes: on Linux by /proc, elsewhere by ps
+# The system's information on processes: on Linux by /proc, elsewhere by ps
 
 
 def _state(pid: int) -> str:
-    """One letter; "" if there is no such process."""
+    """The state of a process as one letter; "" if there is no such process."""
     if _PROC.joinpath("self").exists():
         return _stat(pid)[0]
     shown = _ps("-p", str(pid), "-o", "state=")
@@ -145,7 +145,7 @@ def _stat(pid: int) -> tuple[str, str]:
         text = _PROC.joinpath(str(pid), "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return "", ""
-    state, parent, *_ = text.rpartition(")")[2].split()  # a name may have brackets in it
+    state, parent, *_ = text.rpartition(")")[2].split()  # a name may contain brackets
     return state.upper(), parent
 
 

@@ -1,8 +1,9 @@
-"""The life of a service: started and stopped, in a block or by calls, as often as its owner likes."""
+"""The base classes of services and of closable objects."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from types import TracebackType
 from typing import Self
 
 
@@ -42,3 +43,22 @@ class AsyncService(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+
+class Closing(ABC):
+    """Holds a resource until `close`, which the end of a `with` block calls."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Releases the resource. May be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 @contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """Within the block SIGTERM raises `SystemExit`: what the block opened is closed."""
+    """Within the block SIGTERM raises `SystemExit`, so that resources of the block are closed."""
 
     def end(number: int, _: object) -> NoReturn:
         sys.exit(128 + number)

@@ -1,8 +1,8 @@
-"""The program of the control: it sleeps until random moments and writes how late it woke.
+"""The program of the control process: it sleeps until random moments and writes its lateness.
 
-It is run by its path, without the package, so that it is as light as a Python process can be:
-`python -I -S sleeper.py LONGEST_S PARENT_PID`. Each wake adds one C double, milliseconds, to its output. It
-ends when its parent is gone.
+It is run by its path, without the package, so that it is as light as a Python process can be: `python -I -S
+sleeper.py LONGEST_S PARENT_PID`. Each wake-up adds one C double, milliseconds, to its output. It ends when
+its parent has ended.
 """
 
 from __future__ import annotations

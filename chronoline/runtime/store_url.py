@@ -24,7 +24,7 @@ _SECRET_OPTION = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^
 
 
 def scheme_of(url: str) -> str:
-    """The scheme of a URL that may be wrong in every other respect; "" without one."""
+    """The scheme of a URL, which may be wrong otherwise; "" without one."""
     return urlsplit(url[: url.find(":") + 1]).scheme
 
 
@@ -40,16 +40,16 @@ def without_password(url: str) -> str:
 
 
 def sqlite_path(url: str) -> str:
-    """The file that the URL of a SQLite database names. Raises `InvalidInput`."""
+    """The file of a SQLite URL. Raises `InvalidInput`."""
     path = unquote(url[len(_SQLITE) :])
     if not url.lower().startswith(_SQLITE) or not path:
         raise InvalidInput(f"{url!r} names no file; write {SCHEMES['sqlite']}")
     if path == ":memory:":
         raise InvalidInput(
-            "a SQLite database in memory would be another for each connection; write memory:"
+            "a SQLite database in memory is private to its connection; write memory:"
         )
     if "?" in url:
-        raise InvalidInput(f"{url!r} has parameters, and none are known")
+        raise InvalidInput(f"{url!r} has parameters, but none are allowed")
     return path
 
 
@@ -59,7 +59,7 @@ def file_store(path: Path) -> str:
 
 
 def lasting_store(url: str) -> str:
-    """The URL of a store that is the same one for every process. A relative file is made absolute.
+    """The URL of a store in a form that is the same for every process. A relative file is made absolute.
 
     Raises `ValueError`, without the URL, which may hold a password.
     """
@@ -89,7 +89,7 @@ class UrlParts(NamedTuple):
 
 
 def split_url(url: str) -> UrlParts:
-    """Splits a URL. Raises `InvalidInput` if it is none, or has credentials before its host."""
+    """Splits a URL. Raises `InvalidInput` if it is invalid, or has credentials before its host."""
     try:
         parts = urlsplit(url)
         path = unquote(parts.path, errors="strict")
@@ -115,7 +115,7 @@ def split_url(url: str) -> UrlParts:
 
 
 def join_url(scheme: str, host: str, path: str, options: Mapping[str, str | None]) -> str:
-    """The URL of some parts, always written in the same way."""
+    """The URL of some parts, in a canonical form."""
     given = {name: value for name, value in options.items() if value is not None}
     query = urlencode(given, quote_via=quote, safe="")
     return f"{scheme}://{host}{quote(path)}" + (f"?{query}" if query else "")

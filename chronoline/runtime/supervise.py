@@ -1,4 +1,4 @@
-"""Supervised tasks: one that fails is logged, counted and started again; the others do not notice."""
+"""Supervised tasks: a task that fails is logged, counted and started again, without effect on others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def supervise(
                 await work()
             except Exception:
                 failed(what, topic)
-                logger.exception("%s failed; it starts anew", name)
+                logger.exception("%s failed; restarting it", name)
                 await asyncio.sleep(_REST_S)
             else:
                 return

@@ -1,4 +1,4 @@
-"""Moments, as people write and read them: RFC 3339 to the millisecond, or by how far they are from now."""
+"""Moments as text: RFC 3339 to the millisecond, or relative to now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RFC_3339 = re.compile(
 
 
 def from_ms(moment_ms: int) -> datetime:
-    """In UTC; nothing is after the year 9999."""
+    """A moment as a datetime in UTC; at most the year 9999."""
     return _EPOCH + timedelta(milliseconds=min(moment_ms, MAX_TIME_MS))
 
 
@@ -43,7 +43,7 @@ def parse_moment_ms(text: str, what: str) -> int:
 
 
 def parse_when_ms(text: str, what: str, now_ms: int) -> int:
-    """A moment, now, or how long ahead or ago: +1h, 1h, -10m."""
+    """A moment, now, or a time ahead or ago: +1h, 1h, -10m."""
     near = text.strip()
     if near == "now":
         return now_ms

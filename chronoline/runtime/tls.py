@@ -9,7 +9,7 @@ from chronoline.core.errors import InvalidInput
 
 
 def client_context(authority: Path | None) -> ssl.SSLContext:
-    """Trust certificates of an authority (PEM), or without one those of the system's."""
+    """A context that trusts an authority (PEM), or without one those of the system."""
     try:
         return ssl.create_default_context(cafile=authority)
     except OSError as error:

@@ -40,12 +40,12 @@ from chronoline.core.change import (
     letter_changes,
     pair_changes,
 )
-from chronoline.core.closing import Closing
 from chronoline.core.message import DeadLetter, Lease, LeaseTime, Message, NewMessage
 from chronoline.core.outcome import Grant, Outcome
 from chronoline.core.permissions import Actor, Operation
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import DEFAULT_SETTINGS, Topic, TopicSettings
+from chronoline.runtime.service import Closing
 from chronoline.stores.checks import check_name, check_time
 from chronoline.stores.inputs import InputAccount, InputClaim, Intake, TakenIn
 from chronoline.stores.members import Member

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from chronoline.core.closing import Closing
 from chronoline.core.errors import ChronolineError
+from chronoline.runtime.service import Closing
 from chronoline_bench.registry import BENCHES
 from chronoline_bench.session import Session
 from chronoline_bench.tally import Tally

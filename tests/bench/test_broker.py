@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chronoline.core.errors import MissingExtra
-from chronoline.runtime.percentiles import Lateness
+from chronoline.core.lateness import Lateness
 from chronoline_bench.broker import bench as broker
 from chronoline_bench.broker import stage as stage_module
 from chronoline_bench.broker.backlog import InstantSizes, LeaseSizes

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.runtime.percentiles import Lateness
+from chronoline.core.lateness import Lateness
 from chronoline_bench.broker.backlog import Drained
 from chronoline_bench.harness.passage import (
     Arrivals,

@@ -4,7 +4,7 @@ import json
 import pytest
 from rich.console import Console
 
-from chronoline.runtime.percentiles import Lateness
+from chronoline.core.lateness import Lateness
 from chronoline_bench.report import Machine, Report, Row, Wanted, rounded
 from chronoline_bench.table import render, shown_ratio, to_markdown
 from chronoline_bench.tally import Tally

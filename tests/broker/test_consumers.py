@@ -25,7 +25,7 @@ def test_replaced_consumer_does_not_get_its_name_back() -> None:
     names.join("c", "1", first)
     names.join("c", "2", second)
     assert first.told == ["leave", "replaced"]
-    with pytest.raises(ConsumerReplaced, match="'c' has connected anew"):
+    with pytest.raises(ConsumerReplaced, match="'c' was replaced by a new connection"):
         names.join("c", "1", Stream())
     names.join("d", "1", Stream())  # of another name it is free
     assert second.told == []

@@ -32,7 +32,7 @@ async def _drop_under_consumers(dropper: Running, server: Running) -> None:
         for topic in ("full", "idle"):
             await client.delete_topic(topic)
         for ended, topic in ((waiting, "idle"), (asyncio.ensure_future(anext(full)), "full")):
-            with pytest.raises(TopicNotFound, match=f"^topic '{topic}' was dropped$"):
+            with pytest.raises(TopicNotFound, match=f"^topic '{topic}' was deleted$"):
                 await asyncio.wait_for(ended, 20)
         assert len(held) == 2
         assert server.subscriptions == []
@@ -41,7 +41,7 @@ async def _drop_under_consumers(dropper: Running, server: Running) -> None:
 def _check_log(caplog: pytest.LogCaptureFixture) -> None:
     assert [each.getMessage() for each in caplog.records if each.levelno > logging.INFO] == []
     told = {each.getMessage() for each in caplog.records if hasattr(each, "topic")}
-    assert told == {"topic 'full' was dropped", "topic 'idle' was dropped"}
+    assert told == {"topic 'full' was deleted", "topic 'idle' was deleted"}
 
 
 def test_drop_ends_consumers_of_this_broker(

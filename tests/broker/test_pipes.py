@@ -64,7 +64,7 @@ def test_only_a_live_pipe_keeps_consumers_away(tmp_path: Path, pipe: Pipe, by_na
             topic = await client.create_topic("jobs", _QUICK)
             await client.send("jobs", b"x", id="m")
             pipe.beat(topic, by_name=by_name)
-            with pytest.raises(TopicPiped, match="fired by a pipe"):
+            with pytest.raises(TopicPiped, match="a pipe fires topic"):
                 await anext(client.consume("jobs"))
             pipe.beat(topic, -_HOUR_MS // 2, by_name=by_name)
             leases = client.consume("jobs")
@@ -107,7 +107,7 @@ def test_starting_pipe_pauses_consumers_with_a_reason(tmp_path: Path, pipe: Pipe
                 pipe.beat(topic)
                 told = await stream.hears("share")
                 assert (told.start_bucket, told.stop_bucket) == (0, 0)
-                assert "fired by a pipe" in told.reason
+                assert "a pipe fires topic" in told.reason
                 await client.send("jobs", b"x", id="m")
                 pipe.leave(topic)
                 heard = [await stream.hear()]
@@ -159,7 +159,7 @@ def test_consumer_is_served_again_after_a_pipe(
             waiting = asyncio.ensure_future(stream.next())
             await until(lambda: len(broker.subscriptions) == 2)
             pipe.beat(topic)
-            await until(lambda: "nothing is pushed until this ends" in caplog.text)
+            await until(lambda: "no messages are pushed until this ends" in caplog.text)
         async with running(tmp_path, port) as broker:
             await client.send("jobs", b"x", id="m")
             await client.send("others", b"x", id="other")
@@ -225,7 +225,7 @@ def test_poll_is_refused_while_a_pipe_lives(tmp_path: Path, pipe: Pipe) -> None:
 def _assert_refused(answer: httpx.Response) -> None:
     assert answer.status_code == 409
     assert answer.json()["code"] == "topic_piped"
-    assert "fired by a pipe" in answer.json()["detail"]
+    assert "a pipe fires topic" in answer.json()["detail"]
 
 
 def test_target_is_not_called_while_a_pipe_lives(tmp_path: Path, pipe: Pipe) -> None:

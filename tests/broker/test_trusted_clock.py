@@ -299,7 +299,7 @@ def _changes(parts: Parts, topic: Topic) -> list[Awaitable[Any]]:
         carrier.create(uid, [NewMessage(id="a", due=1)]),
         *(carrier.change(uid, [Change(each, "a", "g", 1, 1)]) for each in sorted(CHANGES)),
         parts.topics.create("another", _QUICK, if_missing=True),
-        parts.topics.drop(uid),
+        parts.topics.delete(uid),
         parts.loaders.subscribe(topic, _Receiver(), lease_ms=1_000, credit=1),
     ]
 

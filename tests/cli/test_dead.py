@@ -78,7 +78,7 @@ def test_letters_are_discarded(
 ) -> None:
     assert command("dead", "discard", topic, "a") == "discarded 1 message\n"
     refused = command.refusal("dead", "discard", topic, "--all", input="n\n")
-    assert refused == "nothing was done: answer y, or say --yes"
+    assert refused == "nothing was done: answer y, or use --yes"
     assert len(client.dead_letters(topic)) == 2
     assert command("dead", "discard", topic, "--all", "--yes") == "discarded 2 messages\n"
     assert client.dead_letters(topic) == []
@@ -86,6 +86,6 @@ def test_letters_are_discarded(
 
 def test_letters_must_be_named(command: Command, topic: str) -> None:
     for name in ("redrive", "discard"):
-        which = "name the messages by their ids, or say --all"
+        which = "name the messages by their ids, or use --all"
         assert command.refusal("dead", name, topic) == which
         assert command.refusal("dead", name, topic, "a", "--all") == f"{which}, not both"

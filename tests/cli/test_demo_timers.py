@@ -31,4 +31,4 @@ def test_options_of_the_other_demo_are_refused(tmp_path: Path) -> None:
     refused = run(tmp_path, "demo", "--timers", "--messages=1")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("chronoline: ")
-    assert "are not for --timers" in refused.stderr
+    assert "do not apply to --timers" in refused.stderr

@@ -74,7 +74,7 @@ def test_bad_options_are_refused(
 
 
 def test_missing_topic_error_shows_how_to_create_it(command: Command) -> None:
-    words = "there is no topic 'no'; make it with `chronoline topic create no`"
+    words = "there is no topic 'no'; create it with `chronoline topic create no`"
     assert command.refusal("send", "no") == words
     assert command.refusal("send", "no", "--lines", input="a\n") == words
 
@@ -124,7 +124,7 @@ def test_too_long_line_ends_send_after_earlier_lines(command: Command, client: C
     text = b"one\n" + b"x" * 11 + b"\nthree\n"
     refused = command.refusal("send", "short", "--lines", "--in=1h", input=text)
     assert refused == (
-        "line 2: it has more than 10 bytes, which are the most on this topic; before it 1 message went onto "
+        "line 2: it has more than 10 bytes, the limit of this topic; before it 1 message went onto "
         "the timeline"
     )
     assert client.count("short").total == 1
@@ -265,7 +265,7 @@ def test_reschedule_takes_a_moment_or_a_duration(
     assert before is not None
     assert after is not None
     assert after.due < before.due
-    assert command.refusal("reschedule", topic, "i") == "say when: --due or --in"
+    assert command.refusal("reschedule", topic, "i") == "give --due or --in"
 
 
 def test_show_prints_a_message(command: Command, client: Client, topic: str) -> None:

@@ -192,7 +192,7 @@ def test_error_is_one_line(address: str) -> None:
     with receiving(address, "no") as process:
         out, err = process.communicate()
         assert process.returncode == 1
-    words = "chronoline: there is no topic 'no'; make it with `chronoline topic create no`\n"
+    words = "chronoline: there is no topic 'no'; create it with `chronoline topic create no`\n"
     assert (out, err.decode()) == (b"", words)
 
 

@@ -35,7 +35,7 @@ def test_token_is_printed_once_and_stored_as_hash(tmp_path: Path) -> None:
     assert secret not in file.read_text()
     assert Tokens(file).knows(secret)
     assert token("list") == "billing\n"
-    assert "there is a token 'billing' already" in refusal("create", "billing")
+    assert "a token 'billing' exists already" in refusal("create", "billing")
 
 
 def test_token_is_revoked_by_its_name() -> None:

@@ -11,7 +11,7 @@ def test_create_stores_the_settings(command: Command, client: Client) -> None:
         *("--max-lateness=1h", "--dedupe=1d", "--no-dead-letters", "--largest-body=64KiB"),
         "--window=500ms",
     )
-    assert said == "topic 'made' is there, with 8 buckets\n"
+    assert said == "topic 'made' exists, with 8 buckets\n"
     assert client.topic("made").settings == TopicSettings(
         buckets=8,
         window_ms=500,
@@ -33,9 +33,9 @@ def test_existing_topic_is_refused_or_left_unchanged(command: Command) -> None:
     command("topic", "create", "twice")
     assert "a topic named 'twice' exists" in command.refusal("topic", "create", "twice")
     again = ["topic", "create", "twice", "--if-missing"]
-    assert command(*again) == "topic 'twice' is there, with 64 buckets\n"
+    assert command(*again) == "topic 'twice' exists, with 64 buckets\n"
     other = command(*again, "--buckets=3", "--dedupe=1s")
-    assert other == "topic 'twice' is there already, with other settings: buckets, dedupe_ms\n"
+    assert other == "topic 'twice' exists already, with other settings: buckets, dedupe_ms\n"
 
 
 def test_topic_with_a_target_shows_it_and_refuses_consumers(
@@ -43,7 +43,7 @@ def test_topic_with_a_target_shows_it_and_refuses_consumers(
 ) -> None:
     url = "https://example.com/remind?" + "x" * 200
     said = command("topic", "create", "calls", f"--target={url}")
-    assert said == f"topic 'calls' is there, with 64 buckets; it calls {url}\n"
+    assert said == f"topic 'calls' exists, with 64 buckets; it calls {url}\n"
     assert client.topic("calls").settings == TopicSettings(target=url)
     assert command.json("topic", "show", "calls")["settings"]["target"] == url
     shown = command("topic", "show", "calls")
@@ -71,14 +71,16 @@ def test_topics_are_listed_with_their_counts(command: Command, client: Client, t
     assert (shown["available"], shown["waiting"], shown["dead_letters"]) == ("1", "2", "true")
     assert (shown["dedupe_ms"], shown["max_lateness_ms"]) == ("300,000", "–")
     missing = command.refusal("topic", "show", "nothing")
-    assert missing == "there is no topic 'nothing'; make it with `chronoline topic create nothing`"
+    assert (
+        missing == "there is no topic 'nothing'; create it with `chronoline topic create nothing`"
+    )
 
 
 def test_delete_asks_for_confirmation(command: Command, client: Client, topic: str) -> None:
     client.send(topic, delay=3_600)
     for answer in ("n\n", ""):
         refused = command.refusal("topic", "delete", topic, input=answer)
-        assert refused == "nothing was done: answer y, or say --yes"
+        assert refused == "nothing was done: answer y, or use --yes"
     asked = command.result("topic", "delete", topic, input="y\n")
     assert f"Delete topic '{topic}' with 1 message for good?" in asked.stderr
     assert asked.stdout.endswith(f"\ndeleted topic '{topic}' with 1 message\n")

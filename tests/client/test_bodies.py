@@ -62,7 +62,7 @@ def test_pydantic_model_round_trips() -> None:
 
 def test_mismatched_body_raises() -> None:
     lease = _there_and_back(body=b"\xff no JSON")
-    with pytest.raises(InvalidInput, match="is no JSON"):
+    with pytest.raises(InvalidInput, match="is not JSON"):
         lease.json()
     with pytest.raises(ValidationError):
         lease.model(Reminder)

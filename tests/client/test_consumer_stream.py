@@ -523,7 +523,7 @@ def test_unanswered_subscription_is_unavailable() -> None:
             """Never answer."""
 
         async with FakeBroker(never) as broker, broker.client(timeout=0.2) as client:
-            with pytest.raises(BrokerUnavailable, match="did not take the subscription"):
+            with pytest.raises(BrokerUnavailable, match="did not accept the subscription"):
                 await client.subscribe(["t"])
 
     asyncio.run(play())
@@ -552,10 +552,12 @@ def test_replaced_consumer_raises_and_stays_away() -> None:
         broker = FakeBroker()
         async with subscribed(broker) as (_, stream):
             (lease,) = await _taken(broker, stream, "a")
-            away = pb.GoAway(code="replaced", message="consumer 'c' has connected anew")
+            away = pb.GoAway(
+                code="replaced", message="consumer 'c' was replaced by a new connection"
+            )
             await broker.streams[0].reply(go_away=away)
             broker.streams[0].end()
-            with pytest.raises(ConsumerReplaced, match="has connected anew"):
+            with pytest.raises(ConsumerReplaced, match="was replaced by a new connection"):
                 await stream.next()
             assert lease.is_lost
             with pytest.raises(ConsumerReplaced):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.client.requests import FrameLimits, Line, Part, Request
+from chronoline.client.requests import FrameLimits, Part, Request, RequestQueue
 from chronoline.core.errors import InvalidInput
 
 _LOOP = asyncio.new_event_loop()
@@ -25,7 +25,7 @@ def _part(request: Request) -> Part:
     return Part(request, 0, len(request.items))
 
 
-def _drain(line: Line) -> list[list[Part]]:
+def _drain(line: RequestQueue) -> list[list[Part]]:
     frames = []
     while line:
         frame = line.take(_LIMITS)
@@ -39,7 +39,7 @@ def _drain(line: Line) -> list[list[Part]]:
 def test_frames_keep_the_order_and_the_limits(
     asked: list[tuple[str, list[int]]],
 ) -> None:
-    line = Line()
+    line = RequestQueue()
     requests = [_request(kind, sizes_bytes) for kind, sizes_bytes in asked]
     for request in requests:
         line.add(_part(request))
@@ -66,7 +66,7 @@ def test_frames_keep_the_order_and_the_limits(
 
 
 def test_kinds_of_requests_take_turns() -> None:
-    line = Line()
+    line = RequestQueue()
     line.add(_part(_request("a", [1] * 50)))
     line.add(_part(_request("b", [1])))
     kinds = [frame[0].request.kind for frame in _drain(line)]
@@ -74,7 +74,7 @@ def test_kinds_of_requests_take_turns() -> None:
 
 
 def test_answers_of_parts_keep_the_order_of_items() -> None:
-    line = Line()
+    line = RequestQueue()
     request = _request("a", [1] * 25)
     line.add(_part(request))
     frames = _drain(line)
@@ -86,7 +86,7 @@ def test_answers_of_parts_keep_the_order_of_items() -> None:
 
 
 def test_abandoned_request_is_not_sent() -> None:
-    line = Line()
+    line = RequestQueue()
     gone, kept = _request("a", [1]), _request("a", [1])
     line.add(_part(gone))
     line.add(_part(kept))
@@ -95,7 +95,7 @@ def test_abandoned_request_is_not_sent() -> None:
 
 
 def test_dropped_request_leaves_the_line() -> None:
-    line = Line()
+    line = RequestQueue()
     gone, kept = _request("a", [1] * 25), _request("a", [1])
     line.add(_part(gone))
     line.add(_part(kept))
@@ -108,7 +108,7 @@ def test_dropped_request_leaves_the_line() -> None:
 
 
 def test_oversized_item_fails_its_whole_request_unsent() -> None:
-    line = Line()
+    line = RequestQueue()
     request = _request("a", [1] * 30 + [1_001])
     other = _request("a", [1])
     line.add(_part(request))

@@ -13,7 +13,7 @@ import pytest
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.client.connection import Connection
 from chronoline.client.producer_stream import ProducerStream
-from chronoline.client.requests import FrameLimits, Line, Part, Request
+from chronoline.client.requests import FrameLimits, Part, Request, RequestQueue
 from chronoline.core.change import Change
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -273,7 +273,7 @@ def test_unknown_replacement_is_not_repeated(first: str) -> None:
                 stream.end()
 
         async with FakeBroker(answer) as broker, broker.client() as client:
-            with pytest.raises(OutcomeUnknown, match="is not asked again"):
+            with pytest.raises(OutcomeUnknown, match="is not repeated"):
                 await client.send("t", b"x", id="u1", if_exists="replace")
             assert len(broker.frames) == 1
 
@@ -321,7 +321,7 @@ def test_unsent_parts_stay_unsent_after_a_refusal() -> None:
     async def play() -> None:
         loop = asyncio.get_running_loop()
         request = Request("k", [1, 2, 3], [1, 1, 1], loop.create_future())
-        line, limits = Line(), FrameLimits(1, 100, 100)
+        line, limits = RequestQueue(), FrameLimits(1, 100, 100)
         line.add(Part(request, 0, 3))
         (first,) = line.take(limits)
         first.left()

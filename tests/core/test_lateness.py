@@ -1,13 +1,14 @@
-"""Lateness as a histogram."""
+"""Lateness as a histogram, and as percentiles."""
 
 from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronoline.core.lateness import LATENESS_BOUNDS_MS, LatenessHistogram
+from chronoline.core.lateness import LATENESS_BOUNDS_MS, Lateness, LatenessHistogram
 
 
 @given(st.lists(st.floats(-1, 100_000), min_size=1), st.sampled_from([0.0, 0.5, 0.99, 0.999, 1.0]))
@@ -38,3 +39,22 @@ def test_histograms_are_added_and_shown_as_prometheus_wants_them() -> None:
     shown = dict(lateness.cumulative())
     assert lateness.sum_ms == 1_000_002.5
     assert (shown["0.001"], shown["0.002"], shown["60.0"], shown["+Inf"]) == (1, 2, 2, 3)
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    late = Lateness.of(float(value) for value in range(1, 1001))
+    assert late == Lateness(count=1000, p50_ms=500, p99_ms=990, p999_ms=999, max_ms=1000)
+
+
+@pytest.mark.parametrize("values", [[7.5], [7.5, 1.0], [1.0, 7.5, 2.0]])
+def test_few_values_have_the_greatest_as_high_percentiles(values: list[float]) -> None:
+    late = Lateness.of(values)
+    assert (late.p99_ms, late.p999_ms, late.max_ms) == (7.5, 7.5, 7.5)
+
+
+def test_the_median_of_two_is_the_smaller() -> None:
+    assert Lateness.of([2.0, 1.0]).p50_ms == 1.0
+
+
+def test_no_values_are_zero() -> None:
+    assert Lateness.of([]) == Lateness(count=0, p50_ms=0, p99_ms=0, p999_ms=0, max_ms=0)

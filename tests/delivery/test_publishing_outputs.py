@@ -224,7 +224,7 @@ def test_an_output_that_never_answers_costs_no_attempt(
         wait_until(lambda: remaining(store, topic) == 0)
         assert window.stop() == LaneReport(fired=2, given_back=1)
     assert {each.message.attempts for each in outlet.messages} == {0}
-    assert any("did not answer for 1 messages" in each for each in caplog.messages)
+    assert any("did not confirm 1 messages" in each for each in caplog.messages)
     assert any("the ack of message 'a' came too late" in each for each in caplog.messages)
 
 

@@ -142,7 +142,7 @@ def test_dead_node_is_reported_and_ctrl_c_ends_all(tmp_path: Path) -> None:
         os.kill(pids[1], signal.SIGKILL)
         assert cluster.process.stderr
         lines = iter(cluster.process.stderr.readline, "")
-        ended = f"node {cluster.addresses[1]} ended with -9; the others go on\n"
+        ended = f"node {cluster.addresses[1]} ended with -9; the others continue\n"
         assert ended in lines
         cluster.make(0)
         with pytest.raises(HTTPError, match="503"):
@@ -184,7 +184,7 @@ def _run(settings: NodeSettings, nodes: int | None) -> None:
 @pytest.mark.parametrize(
     ("nodes", "flags", "words"),
     [
-        (3, {"roles": "overseer,carrier"}, "say --roles timers with it"),
+        (3, {"roles": "overseer,carrier"}, "add --roles timers"),
         (0, {}, "--nodes takes 1 to 16, not 0"),
         (17, {}, "--nodes takes 1 to 16, not 17"),
         (2, {"timers": "127.0.0.1:0"}, "needs a port to count from"),

@@ -55,7 +55,7 @@ def test_commands_of_the_banner_work(tmp_path: Path) -> None:
         _, err = node.communicate()
         assert node.returncode == 0
     assert [line.split(": ", 1)[1] for line in err.splitlines()] == [
-        "stopping: clients are told to go",
+        "stopping: clients are disconnected",
         "stopped",
     ]
 

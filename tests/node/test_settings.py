@@ -214,8 +214,8 @@ def test_roles_choose_broker_timers_or_both(roles: str | None, broker: bool, tim
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"tls_key": "k"}, "tls_certificate: is missing, and TLS needs it beside tls_key"),
-        ({"tls_certificate": "c"}, "tls_key: is missing, and TLS needs it beside tls_certificate"),
+        ({"tls_key": "k"}, "tls_certificate: is missing; TLS needs it with tls_key"),
+        ({"tls_certificate": "c"}, "tls_key: is missing; TLS needs it with tls_certificate"),
         (
             {"http": "127.0.0.1:7400"},
             "http (flag http): is the same address as grpc, 127.0.0.1:7400; name another port",

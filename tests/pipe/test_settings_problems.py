@@ -52,7 +52,7 @@ def test_all_problems_are_reported_with_their_origin(tmp_path: Path) -> None:
         "start (pipe.toml): must be 'earliest' or 'latest', not 'now'",
         "spark.mastr (pipe.toml): is no setting; did you mean master?",
         "hlod_ms (CHRONOLINE_PIPE_HLOD_MS): is no setting; did you mean hold_ms?",
-        "quite_another (flag quite-another): is no setting; those of a pipe are "
+        "quite_another (flag quite-another): is no setting; the settings of a pipe are "
         + ", ".join(names_of(PipeSettings)),
         "window_ms (pipe.toml): must be at least twice reserve_ahead_ms, 200, not 150: "
         "a task would end before what it reserved is due",

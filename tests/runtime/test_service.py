@@ -1,4 +1,4 @@
-"""A block starts a service and stops it, whatever happens inside."""
+"""A block starts a service and stops it, or closes an object, whatever happens inside."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from chronoline.runtime.service import AsyncService, Service
+from chronoline.runtime.service import AsyncService, Closing, Service
 
 
 class Lamp(Service):
@@ -52,3 +52,28 @@ def test_async_block_starts_and_stops() -> None:
         assert not lamp.is_on
 
     asyncio.run(play())
+
+
+class Door(Closing):
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_block_closes_at_its_end() -> None:
+    with Door() as door:
+        assert door.closed == 0
+    assert door.closed == 1
+
+
+def test_failing_block_closes_too() -> None:
+    door = Door()
+    with pytest.raises(KeyError), door:
+        raise KeyError
+    assert door.closed == 1
+
+
+def test_close_must_be_implemented() -> None:
+    with pytest.raises(TypeError, match="close"):
+        Closing()  # type: ignore[abstract]  # on purpose

@@ -11,8 +11,8 @@ from statistics import median
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
-from chronoline.core.closing import Closing
-from chronoline.runtime.percentiles import medians_of
+from chronoline.core.lateness import medians_of
+from chronoline.runtime.service import Closing
 from chronoline_bench.broker.stage import ENGINES, MOST_CONSUMERS, BrokerStage, people
 from chronoline_bench.broker.targets import Broker, BrokerTarget
 from chronoline_bench.harness.passage import Passage

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from chronoline.runtime.percentiles import medians_of
+from chronoline.core.lateness import medians_of
 from chronoline_bench.broker.stage import BEANSTALKD, ENGINES, TABLE, BrokerStage, people
 from chronoline_bench.broker.targets import Target
 from chronoline_bench.harness.passage import Passage

@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 
-from chronoline.core.closing import Closing
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.service import Closing
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.broker.beanstalk import Beanstalk
 from chronoline_bench.broker.lines import QUERIES

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple
 
-from chronoline.core.closing import Closing
 from chronoline.core.ids import bucket_of
 from chronoline.core.message import NewMessage
 from chronoline.core.topic import Topic
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.service import Closing
 from chronoline.stores.contract import Store
 from chronoline.stores.stripes import stripe_of
 from chronoline_bench.rounds import Stopwatch

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chronoline.runtime.percentiles import Lateness
+from chronoline.core.lateness import Lateness
 from chronoline_bench.tally import Tally
 
 _PAIR = struct.Struct("<qq")

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from types import ModuleType
 
-from chronoline.core.closing import Closing
+from chronoline.runtime.service import Closing
 from chronoline_bench.engines.postgres import PostgresEngine
 from chronoline_bench.engines.sqlite import SqliteEngine
 from chronoline_bench.harness.agent import AgentProcess

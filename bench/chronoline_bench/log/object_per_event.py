@@ -16,13 +16,13 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chronoline.core.closing import Closing
 from chronoline.databases.queries import load_queries
 from chronoline.databases.sqlite import SqliteDatabase
 from chronoline.log.contract import ObjectMissing
 from chronoline.log.objects.local import LocalObjects
 from chronoline.log.partitioner import partition_id
 from chronoline.runtime.clock import Clock, SystemClock
+from chronoline.runtime.service import Closing
 
 _PACKAGE = "chronoline_bench.log"
 _QUERIES = load_queries(_PACKAGE)

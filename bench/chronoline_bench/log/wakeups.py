@@ -11,9 +11,9 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
+from chronoline.core.lateness import Lateness
 from chronoline.log import Event, Log
 from chronoline.log.index.sqlite import SqliteIndex
-from chronoline.runtime.percentiles import Lateness
 from chronoline_bench.harness.agent import AgentProcess
 from chronoline_bench.log import appender
 from chronoline_bench.log.appender import Acknowledged, append_now_and_then

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
-from chronoline.runtime.percentiles import medians_of
+from chronoline.core.lateness import medians_of
 from chronoline_bench.harness.passage import Passage, wall_us
 from chronoline_bench.pipe.jobs import TASKS, WARM_UP
 from chronoline_bench.pipe.sides import PipeSide

@@ -6,8 +6,8 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
+from chronoline.core.lateness import Lateness
 from chronoline.runtime.child_process import Server
-from chronoline.runtime.percentiles import Lateness
 from chronoline_bench.harness.passage import Passage, wall_us
 from chronoline_bench.pipe.scene import AnySide, Scene
 from chronoline_bench.pipe.stage import POLLING_QUEUE, PipeStage

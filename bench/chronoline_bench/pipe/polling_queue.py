@@ -29,8 +29,8 @@ import psycopg
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from psycopg.types.json import Jsonb
 
-from chronoline.core.closing import Closing
 from chronoline.databases.queries import load_queries
+from chronoline.runtime.service import Closing
 from chronoline_bench.harness.agent import Figures
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from chronoline.runtime.percentiles import PERCENTILES, medians_of
+from chronoline.core.lateness import PERCENTILES, medians_of
 from chronoline_bench.harness.passage import Passage, wall_us
 from chronoline_bench.harness.stage import CONTROL
 from chronoline_bench.pipe.scene import AnySide, Scene

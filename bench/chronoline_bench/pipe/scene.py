@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from chronoline.core.closing import Closing
 from chronoline.runtime.control import Control
+from chronoline.runtime.service import Closing
 from chronoline_bench.harness.agent import Figures
 from chronoline_bench.harness.passage import Arrivals, Passage, count_up, take_pairs
 from chronoline_bench.harness.stage import Stage, await_count

@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 
-from chronoline.core.closing import Closing
 from chronoline.core.topic import Topic
 from chronoline.pipe.settings import topic_settings
 from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.service import Closing
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.engines.postgres import PostgresEngine, drop_database
 from chronoline_bench.pipe import node, polling_queue

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from chronoline.core.closing import Closing
 from chronoline.core.errors import ChronolineError
 from chronoline.runtime.process_family import kill_family, pause_family, resume_family
+from chronoline.runtime.service import Closing
 
 PATIENCE_S = 60.0
 _LAST_WORDS = 3_000

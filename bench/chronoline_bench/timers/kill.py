@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from chronoline.runtime.percentiles import PERCENTILES, Lateness
+from chronoline.core.lateness import PERCENTILES, Lateness
 from chronoline.timers.membership import replicas_of
 from chronoline_bench.report import Wanted
 from chronoline_bench.timers.requests import SentTimer, When, now_us

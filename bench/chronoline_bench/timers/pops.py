@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from chronoline.runtime.percentiles import Lateness, medians_of
+from chronoline.core.lateness import Lateness, medians_of
 from chronoline_bench.report import Wanted
 from chronoline_bench.timers.requests import When
 from chronoline_bench.timers.stage import Cluster, TimerStage

@@ -1,1 +1,1 @@
-"""The broker's edge for gRPC: `docs/protocol.md` says how it is spoken."""
+"""The broker's interface for gRPC; `docs/protocol.md` is its reference."""

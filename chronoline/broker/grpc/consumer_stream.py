@@ -1,4 +1,4 @@
-"""The stream of a consumer: subscriptions, pushes, and what becomes of leases."""
+"""The stream of a consumer: subscriptions, pushes, and changes of leases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chronoline.wire.v1 import chronoline_pb2 as pb
 _PUSH_BYTES = 1024 * 1024
 """A frame of pushes is closed at about this size; one message may be larger."""
 _MOST_HELD = 100_000
-"""The most leases that a returning consumer can say it holds."""
+"""The most leases that a returning consumer can name in `holding`."""
 _MOST_UNANSWERED = 100
 """The most unanswered subscriptions of a consumer that count; after more its leases are pushed again."""
 
@@ -44,7 +44,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         # Nothing is reserved for it while this is true.
         self._was_clogged = False
 
-    # For loaders
+    # The interface for loaders
 
     @property
     def busy(self) -> bool:
@@ -89,7 +89,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
     def replaced(self, topic: Topic) -> None:
         self._names.replace(self.name, self)
 
-    # For the client
+    # Requests of the client
 
     def _join(self, name: str, instance: str) -> None:
         if instance and (problem := name_problem("instance", instance)):
@@ -129,7 +129,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
                 await self._subscribe(frame.seq, frame.subscribe)
             case "unsubscribe":
                 self._unsubscribe(frame.seq, frame.unsubscribe)
-            case _:  # by another broker the leases may have been granted to this instance
+            case _:  # another broker may have granted the leases to this instance
                 reply = self.reply_type(seq=frame.seq)
                 await self._change(frame, reply, session=f"{self.instance}/")
 
@@ -174,7 +174,7 @@ class ConsumerSession(Session[pb.ConsumerFrame, pb.ConsumerReply]):
         self._check_credit(credit.more)
         subscription = self._subscriptions.get(credit.topic_uid)
         if subscription is None:
-            return  # the subscription ended while it was on its way
+            return  # the subscription ended while this message was under way
         self._check_credit(subscription.credit + credit.more)
         self._parts.loaders.grant(subscription, credit.more)
 

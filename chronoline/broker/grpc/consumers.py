@@ -18,7 +18,7 @@ class Owner(Protocol):
         """Push nothing more to it."""
 
     def go_away(self, code: str, message: str) -> None:
-        """Tell the client, and end the stream."""
+        """Notifies the client, and ends the stream."""
 
 
 class ConsumerNames:
@@ -26,7 +26,7 @@ class ConsumerNames:
 
     def __init__(self) -> None:
         self._holders: dict[str, tuple[str, Owner]] = {}
-        # A frozen process can miss the message: it gets the error when it connects again.
+        # A frozen process can miss the notice: it gets the error when it connects again.
         self._replaced = BoundedCache[tuple[str, str], None](_REMEMBERED)
 
     def join(self, name: str, instance: str, stream: Owner) -> None:
@@ -60,4 +60,4 @@ class ConsumerNames:
 
 
 def _replaced(name: str) -> str:
-    return f"consumer {name!r} has connected anew"
+    return f"consumer {name!r} was replaced by a new connection"

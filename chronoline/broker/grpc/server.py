@@ -56,21 +56,21 @@ _UNARY: dict[str, dict[str, Any]] = {
     },
 }
 _LOOK_AFTER_S = 0.5
-"""Between two checks of all streams: neither silence nor a revoked token has an event."""
+"""The interval between two checks of all streams: neither silence nor a revoked token has an event."""
 _FRAME_SPARE_BYTES = 64 * 1024
 _MOST_CALLS = 1_000
-"""The most calls on one connection; gRPC has the client wait with more."""
+"""The most calls on one connection; gRPC lets the client wait with more."""
 _WINDOW_BYTES = 128 * 1024
 """The most bytes of a call that are in memory before it is admitted and read."""
 _TO_BE_TOLD = 16
-"""Connections beyond the bound of streams: their clients get the answer that there are too many."""
+"""The connections beyond the bound of streams: their clients get the answer that there are too many."""
 _HANDSHAKE_MS = 5_000
-"""A connection that does not begin to speak within this time is closed."""
+"""A connection that sends nothing within this time is closed."""
 _IDLE_MS = 60_000
 """A connection without a call is closed after this time; clients open another one by themselves."""
 
-_STOPPING = "the broker is stopping; connect anew, there or elsewhere"
-_REVOKED = "the broker asks for a token, and does not know the one that was shown any more"
+_STOPPING = "the broker is stopping; reconnect, to this broker or another"
+_REVOKED = "the broker asks for a token; the one of this stream was revoked"
 
 AnySession = Session[Any, Any]
 
@@ -82,7 +82,7 @@ class GrpcEdge:
         self._parts = parts
         self._door = door
         self._roles = roles
-        # Each with the hash of the token that let it in.
+        # By stream, the hash of its token.
         self._sessions: dict[AnySession, str] = {}
         self._names = ConsumerNames()
         self._server: aio.Server | None = None
@@ -144,7 +144,7 @@ class GrpcEdge:
         )
 
     async def stop(self, grace_s: float = 2.0) -> None:
-        """Send all streams away, and return when they have ended. May be called twice.
+        """Disconnects all streams, and returns when they have ended. May be called twice.
 
         Nothing more is leased to them from the start.
         """
@@ -156,7 +156,7 @@ class GrpcEdge:
             self._server = None
 
     def go_away(self) -> None:
-        """Send all streams away: nothing more is leased to them, and new ones are refused."""
+        """Disconnects all streams: nothing more is leased to them, and new ones are refused."""
         self._stopping = True
         for session in self.sessions:
             session.go_away("stopping", _STOPPING)
@@ -181,11 +181,11 @@ class GrpcEdge:
             except ChronolineError as error:
                 failure = failure_of(error)
             except Exception as error:
-                logger.exception("a question failed")
+                logger.exception("a unary call failed")
                 failure = failure_of(error)
             else:
                 return
-            # Not within `except`: gRPC would keep the error, whose trace holds the request.
+            # Not within `except`: gRPC would keep the error, whose traceback holds the request.
             await _abort(context, failure)
 
         return grpc.stream_stream_rpc_method_handler(handle)
@@ -199,14 +199,14 @@ class GrpcEdge:
                 async with asyncio.timeout(limits.ping_timeout_ms / 1000):
                     received = await context.read()
             except TimeoutError:
-                raise InvalidInput("the question did not come in time") from None
+                raise InvalidInput("the request did not arrive in time") from None
             if received is aio.EOF:
-                raise InvalidInput("the call ended without a question")
+                raise InvalidInput("the call ended without a request")
             admitted.shrink(len(received))
             try:
                 asked = request.FromString(received)
             except DecodeError as error:
-                raise InvalidInput(f"the question cannot be read: {error}") from None
+                raise InvalidInput(f"the request cannot be read: {error}") from None
             reply = await answer(asked)
             await context.write(reply.SerializeToString())
 
@@ -248,7 +248,7 @@ class GrpcEdge:
             before_s, now_s = now_s, time.monotonic()
             self._check_tokens()
             if now_s - before_s > 2 * _LOOK_AFTER_S:
-                continue  # the broker itself stood still: frames that came meanwhile are read first
+                continue  # the broker itself was frozen: frames that came meanwhile are read first
             for session in self.sessions:
                 session.look_after(now_s)
 
@@ -286,7 +286,7 @@ async def _abort(context: Any, failure: pb.Failure) -> None:
 
 
 class _Doorkeeper(aio.ServerInterceptor):
-    """Checks the token of each call. Nothing is read of a call without one."""
+    """Checks the token of each call. Nothing of a call without one is read."""
 
     def __init__(self, door: Door, metrics: BrokerMetrics) -> None:
         self._door = door

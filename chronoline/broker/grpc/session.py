@@ -42,7 +42,7 @@ _MOST_TOGETHER = 10_000
 _CLOGGED_BYTES = 4 * 1024 * 1024
 _TOGETHER = 64
 _TOGETHER_BYTES = 64 * 1024
-"""The most that travels in one frame: each frame costs a turn through gRPC, and each reply in one a copy."""
+"""The most bytes in one frame: each frame costs a turn through gRPC, and each reply in one a copy."""
 
 Frame = TypeVar("Frame", pb.ProducerFrame, pb.ConsumerFrame)
 Reply = TypeVar("Reply", pb.ProducerReply, pb.ConsumerReply)
@@ -74,17 +74,17 @@ class Session(ABC, Generic[Frame, Reply]):
         self._writing: asyncio.Task[None] | None = None
         self._write_since_s: float | None = None
         self._ending: asyncio.Task[None] | None = None
-        # False while too much is under way. The silence of the client then means nothing.
+        # False while too much is under way. The silence of the client is then ignored.
         self._listens = True
 
-    # For subclasses
+    # The interface for subclasses
 
     @abstractmethod
     async def _carry_out(self, frame: Frame) -> None:
         """Carry out a request, and answer it."""
 
     async def _change(self, frame: Frame, reply: Reply, session: str = "") -> None:
-        """Makes the changes that a frame asks for, and answers them by this reply."""
+        """Makes the changes of a frame, and answers them by this reply."""
         batch = read_changes(frame)
         check_batch(len(batch.items), self._parts.limits)
         changes = batch.changes(self.name, session)
@@ -93,7 +93,7 @@ class Session(ABC, Generic[Frame, Reply]):
         self.outbox.put(reply)
 
     def _join(self, name: str, instance: str) -> None:
-        """The client has said its name."""
+        """The client has sent its name."""
         self.name = name
 
     def leave(self) -> None:
@@ -173,7 +173,9 @@ class Session(ABC, Generic[Frame, Reply]):
                 self._writing.cancel()
         elif self._listens and now_s - self.heard_s > timeout_s:
             logger.warning("%s %r is silent; its stream ends", self.partner, self.name)
-            missed = "nothing was heard of you" if self.name else "no hello came from you"
+            missed = (
+                "nothing came from the client" if self.name else "no hello came from the client"
+            )
             self.go_away("silent", f"{missed} for {timeout_s:g} s")
 
     def _count(self, direction: str, size_bytes: int) -> None:
@@ -199,7 +201,7 @@ class Session(ABC, Generic[Frame, Reply]):
             self._close()
 
     def _heard(self) -> None:
-        """Note a sign of life. Before its hello a client counts as silent, whatever it sends."""
+        """Notes a sign of life. Before its hello a client counts as silent, whatever it sends."""
         if self.name:
             self.heard_s = time.monotonic()
 
@@ -215,7 +217,7 @@ class Session(ABC, Generic[Frame, Reply]):
         if count > _MOST_TOGETHER:
             too_many = _refuse(
                 InvalidInput,
-                f"{count} frames in one; at most {_MOST_TOGETHER} travel together. Nothing was changed",
+                f"{count} frames in one; at most {_MOST_TOGETHER} are allowed. Nothing was changed",
             )
             await self._take_in(frame, too_many, len(received))
             return
@@ -286,9 +288,9 @@ class Session(ABC, Generic[Frame, Reply]):
 
     async def _hello(self, frame: Frame) -> None:
         if frame.WhichOneof("what") != "hello":
-            raise InvalidInput("the first frame of a stream has to be a hello")
+            raise InvalidInput("the first frame of a stream must be a hello")
         if self.name:
-            raise InvalidInput("the stream has said hello already")
+            raise InvalidInput("the stream has sent its hello already")
         name = frame.hello.name or f"{self.prefix}{new_id()}"
         if problem := name_problem(self.partner, name):
             raise InvalidInput(problem)
@@ -323,8 +325,8 @@ class Session(ABC, Generic[Frame, Reply]):
         """The client is busy, or not any more."""
 
 
-_ENDING = "the stream is ending; nothing was changed. Connect anew"
-_NESTED = "a frame that travels in another has no further ones; nothing was changed"
+_ENDING = "the stream is ending; nothing was changed. Reconnect"
+_NESTED = "a frame inside another one must not contain further ones; nothing was changed"
 
 
 def _refuse(kind: type[ChronolineError], why: str) -> Callable[[object], Awaitable[None]]:
@@ -366,7 +368,7 @@ class Outbox(Generic[Item]):
             self._callbacks.popleft()[1]()
 
     def close(self) -> None:
-        """Take no more replies. Those that wait are still written."""
+        """Take no more replies. The waiting ones are still written."""
         self._closed = True
         self._news.set()
 

@@ -84,7 +84,7 @@ class UnaryCalls:
 
     async def DropTopic(self, asked: pb.TopicRef) -> pb.Dropped:
         with self._command("drop_topic"):
-            return pb.Dropped(dropped=await self._parts.topics.drop(asked.uid))
+            return pb.Dropped(dropped=await self._parts.topics.delete(asked.uid))
 
     async def GetTopic(self, asked: pb.GetTopicRequest) -> pb.Topic:
         with self._command("get_topic"):

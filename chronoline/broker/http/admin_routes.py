@@ -52,7 +52,7 @@ class AdminRoutes:
         return StatusResponse(status="ok")
 
     async def readyz(self) -> StatusResponse:
-        """Say whether the node can do its work; 503 with the reason while it cannot."""
+        """Say whether the node is ready; 503 with the reason while it is not."""
         await self._parts.degradation.check()
         return StatusResponse(status="ready")
 

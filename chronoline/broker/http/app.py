@@ -20,12 +20,12 @@ from chronoline.broker.http.problems import MEDIA_TYPE, Problem, problem_of
 from chronoline.core.errors import ChronolineError
 
 _SUMMARY = "Put a message on a timeline, get it back at its millisecond."
-_ABOUT = """Moments are given with their zone (RFC 3339) or in milliseconds since 1970, and are meant by the
+_ABOUT = """Moments have a zone (RFC 3339) or are milliseconds since 1970, by the
 broker's clock. Every error is a problem (RFC 9457) whose `kind` says what it means: `refused`, `try_again` or
 `unknown`."""
 _FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
 
-# Problems that a route can answer, for its description.
+# The problems that a route can answer, for its description.
 
 _ALWAYS = (
     HTTPStatus.BAD_REQUEST,
@@ -66,7 +66,8 @@ def new_router(tag: str, prefix: str = "/v1") -> APIRouter:
 class JsonRoute(APIRoute):
     """A route that takes and answers JSON. Its answers leave out fields that are null.
 
-    A body must say that it is JSON: a browser does not send such a body to another site without asking first.
+    A body must have the JSON content type: a browser does not send such a body to another site without a
+    preflight request.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -79,7 +80,7 @@ class JsonRoute(APIRoute):
             if self.body_field is not None and not _says_json(request):
                 raise HTTPException(
                     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                    "the body has to be JSON, and to say so: Content-Type: application/json",
+                    "the body must be JSON, with Content-Type: application/json",
                 )
             return await handle(_JsonRequest(request.scope, request.receive))
 
@@ -94,7 +95,7 @@ class _JsonRequest(Request):
             return from_json(await self.body(), allow_inf_nan=False)
         except ValueError as error:
             raise HTTPException(
-                HTTPStatus.BAD_REQUEST, f"the body is not the JSON that is taken here: {error}"
+                HTTPStatus.BAD_REQUEST, f"the body is not valid JSON: {error}"
             ) from None
 
 
@@ -145,10 +146,10 @@ async def _answer_http_error(
     answer = HTTPException(error.status_code, error.detail, dict(error.headers or {}))
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         methods = ", ".join(sorted(_methods(routes, request)))
-        answer.detail = f"{request.method} is not for this path; {methods} are"
+        answer.detail = f"{request.method} is not allowed for this path; {methods} are"
         answer.headers = {"allow": methods}
     elif error.status_code == HTTPStatus.NOT_FOUND:
-        answer.detail = "there is nothing at this path; /openapi.json names what there is"
+        answer.detail = "there is nothing at this path; /openapi.json lists all paths"
     return problem_of(answer)
 
 

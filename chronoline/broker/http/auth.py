@@ -1,6 +1,6 @@
 """The guard before the HTTP application: token, host name, and bounds on the bytes of a request.
 
-It is also the last place that catches an error: it counts and logs it, answers, and the node goes on.
+It is also the last place that catches an error: it counts and logs it, answers, and the node continues.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class _BoundedBody:
         except TimeoutError:
             raise HTTPException(
                 HTTPStatus.REQUEST_TIMEOUT,
-                f"the rest of the body did not come within {self._patience_s:g} s",
+                f"the rest of the body did not arrive within {self._patience_s:g} s",
                 headers={"connection": "close"},
             ) from None
 
@@ -172,6 +172,6 @@ class _BoundedBody:
         if size_bytes > self._most_bytes:
             raise HTTPException(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the body is larger than {self._most_bytes} bytes, which is all that this broker takes at "
-                "once: send it in parts, or raise frame_bytes in its settings",
+                f"the body is larger than {self._most_bytes} bytes, the limit of this broker: send it in "
+                "parts, or raise frame_bytes in its settings",
             )

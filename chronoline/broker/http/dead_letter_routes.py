@@ -33,7 +33,7 @@ from chronoline.core.permissions import Operation
 
 _PAGE = 100
 _MOST = 1_000
-_NO_PLACE = "after is not what `next` said of a page"
+_NO_PLACE = "after is not the `next` of a page"
 
 
 class DeadLetterRoutes:
@@ -75,9 +75,7 @@ class DeadLetterRoutes:
         self,
         topic: TopicName,
         limit: Annotated[int, Query(ge=1, le=_MOST)] = _PAGE,
-        after: Annotated[
-            str | None, Query(description="What `next` said of the page before.")
-        ] = None,
+        after: Annotated[str | None, Query(description="The `next` of the previous page.")] = None,
     ) -> DeadLettersResponse:
         """List dead letters, oldest first."""
         place = None if after is None else _place(after)

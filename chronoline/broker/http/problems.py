@@ -78,7 +78,7 @@ class Problem(BaseModel):
                     "type": "urn:chronoline:problem:store_unavailable",
                     "title": "Store unavailable",
                     "status": 503,
-                    "detail": "the store is away; nothing was changed",
+                    "detail": "the store is unavailable; nothing was changed",
                     "code": "store_unavailable",
                     "kind": "try_again",
                     "retry_after_ms": 200,
@@ -89,14 +89,14 @@ class Problem(BaseModel):
 
     type: str = Field(description="A URN that ends with the code.")
     title: str = Field(description="The code, in words.")
-    status: int = Field(description="The status of the answer.")
-    detail: str = Field(description="What is wrong, for people.")
-    code: str = Field(description="What is wrong, for programs. New codes may come.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="The problem, for people.")
+    code: str = Field(description="The problem, for programs. New codes may be added.")
     kind: Literal["refused", "try_again", "unknown"] = Field(
-        description="Nothing was changed; nothing was changed and it is worth trying again; or it may have "
-        "happened or not: ask again with the same ids."
+        description="Nothing was changed; nothing was changed and the request can be repeated; or it may "
+        "have happened or not: repeat it with the same ids."
     )
-    retry_after_ms: int | None = Field(description="When it is worth trying again; null if never.")
+    retry_after_ms: int | None = Field(description="When to try again; null if never.")
 
 
 class ProblemResponse(JSONResponse):
@@ -177,8 +177,8 @@ def _in_words(fault: Mapping[str, Any]) -> str:
         case "missing":
             return f"{where} is missing"
         case "extra_forbidden":
-            return f"{where} is not known here"
+            return f"{where} is unknown"
         case "model_type" | "model_attributes_type":
-            return f"{where} has to be an object"
+            return f"{where} must be an object"
     own = fault.get("ctx", {}).get("error")
     return f"{where}: {own or fault['msg']}"

@@ -70,7 +70,7 @@ def _decoded_segment(text: str) -> str:
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise ValueError("what stands for it in the path is not UTF-8") from None
+        raise ValueError("its percent-encoded bytes in the path are not UTF-8") from None
 
 
 TopicName = Annotated[
@@ -110,7 +110,7 @@ def _checked_reason(reason: str) -> str:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"has to be text, not {_json_kind(value)}")
+        raise ValueError(f"must be text, not {_json_kind(value)}")
     return value
 
 
@@ -135,7 +135,7 @@ def _as_json(value: object) -> bytes:
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
     except ValueError:
-        raise ValueError("has a number that JSON cannot say") from None
+        raise ValueError("has a number that JSON cannot hold") from None
 
 
 def _headers(value: object) -> tuple[Header, ...]:
@@ -144,13 +144,13 @@ def _headers(value: object) -> tuple[Header, ...]:
     elif isinstance(value, list):
         pairs = value
     else:
-        raise ValueError(f"have to be a list of pairs, or an object, not {_json_kind(value)}")
+        raise ValueError(f"must be a list of pairs, or an object, not {_json_kind(value)}")
     return tuple(_header(each) for each in pairs)
 
 
 def _header(pair: Any) -> Header:
     if not isinstance(pair, list | tuple) or len(pair) != _PAIR or not isinstance(pair[0], str):
-        raise ValueError("a header has to be a pair of its name and its value")
+        raise ValueError("a header must be a pair of its name and its value")
     return pair[0], parse_json_bytes(pair[1], "the value of a header")
 
 
@@ -220,17 +220,19 @@ Milliseconds = Annotated[int, Field(ge=0, le=MAX_TIME_MS), BeforeValidator(_whol
 Count = Annotated[int, Field(ge=1, le=MAX_CREDIT), BeforeValidator(_whole)]
 Version = Annotated[
     int,
-    Field(ge=0, le=MAX_TIME_MS, description="As the lease has it."),
+    Field(ge=0, le=MAX_TIME_MS, description="The version of the lease."),
     BeforeValidator(_whole),
 ]
 ProducerGroup = Annotated[
     str,
-    Field(min_length=1, max_length=MAX_NAME_BYTES, description="Who owns the message."),
+    Field(min_length=1, max_length=MAX_NAME_BYTES, description="The owner of the message."),
     _checked_name("producer_group"),
 ]
 ConsumerName = Annotated[
     str,
-    Field(min_length=1, max_length=MAX_NAME_BYTES, description="Who holds the leases."),
+    Field(
+        min_length=1, max_length=MAX_NAME_BYTES, description="The consumer that holds the leases."
+    ),
     _checked_name("consumer"),
 ]
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_checked_id)]
@@ -238,7 +240,7 @@ Reason = Annotated[str, Field(max_length=MAX_REASON_CHARACTERS), AfterValidator(
 IfExists = Annotated[
     Literal["refuse", "replace"],
     Field(
-        description="Replace cancels what has the id, if it is the group's own, and creates anew."
+        description="Replace cancels the message with this id, if the group owns it, and creates a new one."
     ),
 ]
 
@@ -331,9 +333,7 @@ class MessageContent(DueFields):
 
     body: str | None = Field(default=None, description="As text.")
     body_base64: Base64 | None = None
-    json_: AsJson | None = Field(
-        default=None, alias="json", description="Any JSON, which is the body."
-    )
+    json_: AsJson | None = Field(default=None, alias="json", description="Any JSON, as the body.")
     key: str | None = None
     key_base64: Base64 | None = None
     headers: Headers = ()
@@ -406,7 +406,7 @@ class BatchMessage(MessageContent):
 
     id: Id | None = Field(
         default=None,
-        description="Without it one is made: then a repeated request creates the message again.",
+        description="Without it the broker makes one: then a repeated request creates the message again.",
     )
 
     def to_new(self, producer_group: str, now_ms: int) -> NewMessage:
@@ -448,7 +448,7 @@ class CancelBatchRequest(RequestBody):
     producer_group: ProducerGroup = DEFAULT_PRODUCER_GROUP
     again: bool = Field(
         default=False,
-        description="An earlier request for the same was not answered, or its outcome was unknown.",
+        description="This repeats a request that was not answered, or whose outcome was unknown.",
     )
 
 
@@ -466,17 +466,18 @@ class ReceiveRequest(RequestBody):
 
     consumer: ConsumerName | None = Field(
         default=None,
-        description="A name of its own; without it the broker makes one, and answers with it.",
+        description="A unique name; without it the broker makes one, and returns it.",
     )
     count: Count = Field(default=1, description="The most messages to get.")
-    lease: DurationMs | None = Field(default=None, description="Without it, the topic's own.")
+    lease: DurationMs | None = Field(
+        default=None, description="Without it, the topic's default lease."
+    )
     wait: DurationMs | None = Field(
-        default=None, description="For how long to wait for the first; 20s if it is not given."
+        default=None, description="The longest wait for the first message; 20s by default."
     )
     resume: bool = Field(
         default=False,
-        description="The consumer was started anew: it gets what it still has under lease first, under new "
-        "versions.",
+        description="The consumer was restarted: it gets its live leases first, under new versions.",
     )
 
 
@@ -538,7 +539,7 @@ class SettleRequest(RequestBody):
     consumer: ConsumerName
     again: bool = Field(
         default=False,
-        description="An earlier request for the same was not answered, or its outcome was unknown.",
+        description="This repeats a request that was not answered, or whose outcome was unknown.",
     )
 
 
@@ -594,9 +595,7 @@ class BuryRequest(SettleRequest):
 class TopicSettingsRequest(RequestBody):
     """The settings of a topic, which never change; a missing one has its default."""
 
-    buckets: Whole | None = Field(
-        default=None, description="Into how many buckets its messages fall."
-    )
+    buckets: Whole | None = Field(default=None, description="The number of its buckets.")
     window_ms: Whole | None = None
     default_lease_ms: Whole | None = None
     max_attempts: Whole | None = None
@@ -625,9 +624,7 @@ class CreateTopicRequest(RequestBody):
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
     settings: TopicSettingsRequest = TopicSettingsRequest()
-    if_missing: bool = Field(
-        default=False, description="A topic that is there already is answered as it is."
-    )
+    if_missing: bool = Field(default=False, description="Returns an existing topic unchanged.")
 
 
 class RedriveRequest(DueFields):

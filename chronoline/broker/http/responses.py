@@ -45,19 +45,19 @@ class OutcomeResponse(BaseModel):
 
     id: str
     done: bool
-    version: int | None = Field(default=None, description="The new one.")
+    version: int | None = Field(default=None, description="The new version.")
     due: Moment | None = None
     due_ms: int | None = None
     until: Moment | None = None
     until_ms: int | None = None
     refusal: str | None = Field(
-        default=None, description="Why nothing was changed; new names may come."
+        default=None, description="Why nothing was changed; new names may be added."
     )
     unknown: Literal[True] | None = Field(
         default=None,
-        description="An earlier request was not answered, and the store cannot tell what became of it.",
+        description="An earlier request was not answered, and the store cannot tell its outcome.",
     )
-    reason: str | None = Field(default=None, description="Why it is not done, in words.")
+    reason: str | None = Field(default=None, description="Why it is not done, as text.")
 
     @classmethod
     def of(cls, outcome: Outcome, **named_ms: int | None) -> Self:
@@ -91,7 +91,7 @@ def only_outcome(outcomes: Sequence[Outcome]) -> Outcome:
 async def outcomes_response(
     outcomes: Sequence[Outcome], moment: str = "", moments_ms: Sequence[int] = ()
 ) -> OutcomesResponse:
-    """The answer to a batch. `moment` names a moment of each outcome: `moments_ms`, or what the store set."""
+    """The answer to a batch. `moment` names a moment of each outcome: `moments_ms`, or the store's own."""
 
     def response(place: int) -> OutcomeResponse:
         outcome = outcomes[place]
@@ -117,7 +117,9 @@ class MessageResponse(BaseModel):
     bucket: int
     attempts: int
     producer_group: str
-    consumer: str | None = Field(default=None, description="Who holds the lease, or held it last.")
+    consumer: str | None = Field(
+        default=None, description="The consumer that holds the lease, or held it last."
+    )
     expires: Moment | None = None
     expires_ms: int | None = None
     key: str | None = None
@@ -151,12 +153,12 @@ class DeliveryResponse(BaseModel):
     """A message under a lease."""
 
     id: str
-    version: int = Field(description="Of the lease: the fencing token.")
+    version: int = Field(description="The version of the lease: the fencing token.")
     due: Moment
     due_ms: int
     until: Moment = Field(description="At this millisecond the lease is over.")
     until_ms: int
-    late_ms: int = Field(description="How long after its due it is handed over.")
+    late_ms: int = Field(description="How long after its due it is delivered.")
     attempts: int
     redelivered: bool
     producer_group: str
@@ -184,7 +186,7 @@ class DeliveryResponse(BaseModel):
 class ReceiveResponse(BaseModel):
     """The messages that a poll leased."""
 
-    consumer: str = Field(description="Who holds the leases: say it when they are settled.")
+    consumer: str = Field(description="The holder of the leases: use it to settle them.")
     now: Moment = Field(description="By the broker's clock.")
     now_ms: int
     messages: list[DeliveryResponse]
@@ -300,9 +302,9 @@ class TopicsResponse(BaseModel):
 
 
 class DropTopicResponse(BaseModel):
-    """The outcome of dropping a topic."""
+    """The outcome of deleting a topic."""
 
-    dropped: bool = Field(description="False if it was gone already.")
+    dropped: bool = Field(description="False if it was deleted already.")
 
 
 # The node
@@ -328,9 +330,9 @@ class SubscriberResponse(BaseModel):
 
 
 class DegradationResponse(BaseModel):
-    """A reason why a broker does less than it should."""
+    """A reason why a broker is not ready."""
 
-    type: str = Field(description="`storage`, `clock` or `stopping`; new types may come.")
+    type: str = Field(description="`storage`, `clock` or `stopping`; new types may be added.")
     reason: str
 
 

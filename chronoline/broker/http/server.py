@@ -34,8 +34,8 @@ _KEEP_ALIVE_S = 75
 """A connection without a request is closed after this time."""
 _GRACE_S = 2
 _PATIENCE_S = 10.0
-"""The longest time for a header, from its first byte on (the first header: from the connection on), and for
-a client that reads nothing of its answer."""
+"""The longest time for a header, from its first byte on (the first header: from the connection on), and for a
+client that reads nothing of its answer."""
 _SEND_BUFFER_BYTES = 256 * 1024
 """The system's own buffer of an answer. With a larger one a slow reader looks like one that does not read."""
 
@@ -83,7 +83,7 @@ class HttpEdge:
             await self._serving  # raises the reason
 
     async def stop(self) -> None:
-        """Answers the polls that wait, and returns when all requests are answered. May be called twice."""
+        """Answers the waiting polls, and returns when all requests are answered. May be called twice."""
         self._pollers.end_polls()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
@@ -124,7 +124,7 @@ class HttpEdge:
 
 
 class _Server(uvicorn.Server):
-    """A server that tells when it is up, and leaves signals to the node's owner."""
+    """A server that signals when it is up, and leaves signals to the node's owner."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -142,16 +142,16 @@ class _Server(uvicorn.Server):
 def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H11Protocol]:
     """The protocol of the connections at a listener, for uvicorn's public parameter `http`.
 
-    A client has to send a request, and to read its answer: a connection on which neither goes on is closed.
+    A client has to send a request, and to read its answer: a connection without progress is closed.
 
     Public means cover the time-out of idle connections (`timeout_keep_alive`), the size of a header
     (`h11_max_incomplete_event_size`) and the calls of asyncio (`connection_made`, `data_received`,
     `pause_writing`, …). Three things have none, which is why this is a subclass of `H11Protocol`:
 
     - The time for a header. uvicorn has no setting, and only `cycle` knows whether a request is complete.
-    - Which connection is idle (`cycle`, `on_response_complete`). The listener needs it to make room for a
-      new one. `limit_concurrency` counts connections after their TLS handshake, closes no idle one, and
-      answers in plain text.
+    - Which connection is idle (`cycle`, `on_response_complete`). The listener needs it to make room for a new
+      one. `limit_concurrency` counts connections after their TLS handshake, closes no idle one, and answers
+      in plain text.
     - The answer to bytes that are no HTTP (`send_400_response`), which has to be a problem like all others.
     """
 
@@ -204,7 +204,8 @@ def _connection_type(listener: CappedListener, metrics: BrokerMetrics) -> type[H
         def _header_too_slow(self) -> None:
             self._turn_away(
                 HTTPException(
-                    HTTPStatus.REQUEST_TIMEOUT, f"no whole header came within {_PATIENCE_S:g} s"
+                    HTTPStatus.REQUEST_TIMEOUT,
+                    f"no complete header arrived within {_PATIENCE_S:g} s",
                 )
             )
 

@@ -21,7 +21,7 @@ from chronoline.broker.http.responses import DropTopicResponse, TopicResponse, T
 from chronoline.broker.topics import TopicsByName
 
 _FOUND: dict[int | str, dict[str, Any]] = {
-    int(HTTPStatus.OK): {"model": TopicResponse, "description": "It was there, or is now."}
+    int(HTTPStatus.OK): {"model": TopicResponse, "description": "The topic exists, or was created."}
 }
 
 
@@ -61,10 +61,10 @@ class TopicRoutes:
             return TopicResponse.of(await self._topics.find(topic))
 
     async def drop_topic(self, topic: TopicName) -> DropTopicResponse:
-        """Drop a topic, and everything on it."""
+        """Delete a topic, and everything on it."""
         with self._command("drop_topic"):
             found = await self._topics.find(topic)
-            return DropTopicResponse(dropped=await self._parts.topics.drop(found.uid))
+            return DropTopicResponse(dropped=await self._parts.topics.delete(found.uid))
 
     async def list_topics(self) -> TopicsResponse:
         """List all topics, by name."""

@@ -12,15 +12,15 @@ from chronoline.runtime.backoff import Backoff
 _LEAST_TURN_MS = 1_000
 _MOST_TURN_MS = 10_000
 _SETTLING_MS = 10_000
-"""The longest absence of the store after which the answer of a call still counts."""
+"""The longest outage of the store after which the answer of a call still counts."""
 _MOST_STOP_MS = 5_000
 _LEAST_WAIT_MS = 100
-"""What is given back is due a while later than a storage thread writes it, however busy the store is."""
+"""The delay of a message that is given back, more than a storage thread of a busy store needs to write it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """One for each node. The caller is open, and its owner's to close."""
+    """The rules of one node. The owner of the caller opens and closes it."""
 
     caller: Caller
     signer: Signer | None = None

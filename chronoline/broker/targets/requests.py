@@ -1,7 +1,7 @@
 """The request to a target for a message.
 
-The names of its headers are those of a message that is received over HTTP, behind `Chronoline-`. A header is
-one line of visible ASCII, and a message can hold anything: texts are percent-encoded, and the message's own
+The names of its headers are those of a message that is received over HTTP, after `Chronoline-`. A header is
+one line of visible ASCII, and a message can hold any bytes: texts are percent-encoded, and the message's own
 headers are JSON, so that nothing in a message can end a line.
 """
 

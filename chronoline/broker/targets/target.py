@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 _MOST_BYTES = 16 * 1024 * 1024
 """The most bytes under way for one topic, or one message of any size."""
 _REST_MS = 200
-"""Before a settlement is repeated."""
+"""The wait before a settlement is repeated."""
 _TELL_EVERY_S = 10.0
-"""Between two log lines on failures of a topic: there can be a thousand in a second."""
+"""The interval between two log lines on failures of a topic: there can be a thousand per second."""
 
 
 class Target:
@@ -42,7 +42,7 @@ class Target:
     def __init__(
         self, topic: Topic, parts: Parts, calls: Calls, *, ended: Callable[[Target], None]
     ) -> None:
-        """`ended` is called when the topic was dropped."""
+        """`ended` is called when the topic was deleted."""
         self.topic = topic
         self._parts = parts
         self._calls = calls
@@ -50,16 +50,16 @@ class Target:
         self._subscription: Subscription | None = None
         self._under_way: dict[asyncio.Task[None], Lease] = {}
         self._under_way_bytes = 0
-        # No call is begun any more.
+        # True when no more calls are begun.
         self._is_leaving = False
         self._failures = 0
         self._tell_failures_s = 0.0
 
-    # For the loader
+    # The interface for the loader
 
     @property
     def name(self) -> str:
-        """New in each life of a node: the leases of the life before have to lapse."""
+        """New in each life of a node: the leases of the earlier life have to lapse."""
         return f"target-{self._parts.broker}"
 
     @property
@@ -79,19 +79,19 @@ class Target:
             task.add_done_callback(partial(self._finished, size_bytes))
 
     def shared(self, topic: Topic, share: BucketRange) -> None:
-        """A target needs no share."""
+        """Does nothing: a target needs no share."""
 
     def paused(self, topic: Topic, reason: str) -> None:
-        """The loader logs it."""
+        """Does nothing: the loader logs it."""
 
     def ended(self, topic: Topic, reason: str) -> None:
         self._is_leaving = True
         self._on_ended(self)
 
     def replaced(self, topic: Topic) -> None:
-        """Its name is the node's own."""
+        """Does nothing: the name belongs to the node."""
 
-    # Life
+    # Start and stop
 
     async def join(self) -> None:
         """Subscribe. It can be called again after an error."""
@@ -104,7 +104,7 @@ class Target:
         )
 
     def leave(self) -> None:
-        """Unsubscribe, which gives back what was not begun. May be called twice."""
+        """Unsubscribes, which gives back the messages that were not begun. May be called twice."""
         self._is_leaving = True
         if self._subscription is not None and not self._subscription.closed:
             self._parts.loaders.unsubscribe(self._subscription)
@@ -114,7 +114,7 @@ class Target:
         return not self._under_way
 
     async def stop(self) -> None:
-        """Wait a while for answers, and give back what has none. May be called twice."""
+        """Waits a while for answers, and gives back the unanswered messages. May be called twice."""
         self.leave()
         if self._under_way:
             await asyncio.wait(list(self._under_way), timeout=self._calls.stop_ms / 1000)
@@ -138,7 +138,7 @@ class Target:
         except Exception:
             self._parts.metrics.failed("calling a target")
             logger.exception(
-                "message %r of topic %r could not be served; it is when its lease is over",
+                "calling the target with message %r of topic %r failed; it is served again after its lease",
                 leased.message.id,
                 self.topic.name,
             )
@@ -149,7 +149,7 @@ class Target:
         def is_ours() -> bool:
             """Whether the call is still wanted.
 
-            Its lease can be over, since the node stood still; its topic can be dropped, or a pipe fires it.
+            Its lease can be over, because the node was frozen; its topic can be deleted, or a pipe fires it.
             """
             paused = self._subscription is not None and bool(self._subscription.paused)
             wanted = not self._is_leaving and not paused
@@ -189,14 +189,14 @@ class Target:
                 return
             if time.monotonic() + rest_s >= lapses_s:
                 logger.warning(
-                    "the store could not be told of the call with message %r of topic %r, which is called "
-                    "with again: %s",
+                    "the store did not settle message %r of topic %r after its call, which is repeated: "
+                    "%s",
                     leased.message.id,
                     self.topic.name,
                     problem,
                 )
                 return
-            await asyncio.sleep(rest_s)  # the store has no event for being back
+            await asyncio.sleep(rest_s)  # the store has no event for being available again
 
     async def _settle_once(self, leased: LeasedMessage, answer: Answer, *, again: bool) -> Outcome:
         """Settle the lease by the answer of the call."""
@@ -219,7 +219,7 @@ class Target:
         del self._under_way[task]
         self._under_way_bytes -= size_bytes
         if self._subscription is not None and not self._subscription.closed:
-            self._parts.loaders.grant(self._subscription, 1)  # wakes the loader, if it was clogged
+            self._parts.loaders.grant(self._subscription, 1)  # wakes the loader
 
     # Logging
 
@@ -231,7 +231,7 @@ class Target:
         if now_s < self._tell_failures_s:
             return
         logger.warning(
-            "calls of topic %r failed, %d since it was said last: %s",
+            "calls of topic %r failed, %d since the last such line: %s",
             self.topic.name,
             self._failures,
             answer.reason,
@@ -242,7 +242,7 @@ class Target:
     def _note_outcome(self, outcome: Outcome) -> None:
         if not outcome.done:
             logger.info(
-                "message %r of topic %r was called with; the store knew already, or its lease was over: %s",
+                "message %r of topic %r was settled already, or its lease was over, after its call: %s",
                 outcome.id,
                 self.topic.name,
                 outcome.reason,

@@ -1,4 +1,4 @@
-"""The targets of a node: they follow the topics of the store."""
+"""The targets of a node, one for each topic of the store that has one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from chronoline.runtime.supervise import supervise
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 5.0
-"""Between two reads of the topics: another node, or a program, can create some."""
+"""The interval between two reads of the topics: another node, or a program, can create some."""
 _REST_S = 1.0
-"""After the store did not answer."""
+"""The interval after the store did not answer."""
 _AT_ONCE = 16
 """The most targets that begin together, since the store's queue is bounded."""
 
@@ -30,9 +30,9 @@ class Targets:
         self._parts = parts
         self._calls = calls
         self._serving: dict[int, Target] = {}  # by the topic's uid
-        # They get nothing more, and can have calls under way.
+        # Targets that get no more messages, and can have calls under way.
         self._leaving: set[Target] = set()
-        # By uid, why a topic is not served; 0 stands for all of them. Each is logged once.
+        # By uid, the reason why a topic is not served; 0 means all topics. Each is logged once.
         self._problems: dict[int, str] = {}
         self._looking: asyncio.Task[None] | None = None
 
@@ -54,7 +54,7 @@ class Targets:
             try:
                 topics = await self._parts.topics.list()
             except ChronolineError as error:
-                self._tell(0, f"the topics cannot be looked at: {error}")
+                self._tell(0, f"the topics cannot be read: {error}")
                 rest_s = _REST_S
             else:
                 self._problems.pop(0, None)
@@ -101,4 +101,4 @@ class Targets:
     def _tell(self, uid: int, problem: str) -> None:
         if self._problems.get(uid) != problem:
             self._problems[uid] = problem
-            logger.warning("%s; it is tried again", problem)
+            logger.warning("%s; trying again", problem)

@@ -14,9 +14,9 @@ app = typer.Typer(
     chronoline log append orders hello --key user-1
     chronoline log read orders
 
-    The option --log names the log by its URL or folder; the environment
-    variable CHRONOLINE_LOG stands for it. Without both it is the folder
-    chronoline-log in the current one.
+    The option --log, or the environment variable CHRONOLINE_LOG, names the
+    log by its URL or folder. Without both it is the folder chronoline-log
+    in the current one.
     """,
     no_args_is_help=True,
     rich_markup_mode="rich",

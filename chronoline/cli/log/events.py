@@ -35,13 +35,13 @@ from chronoline.runtime.signals import exit_on_sigterm
 from chronoline.runtime.timestamps import parse_moment_ms, show_moment
 
 MAX_LINE_BYTES = 128 << 20
-"""Room for the largest value, also if JSON escapes all of it."""
+"""The longest line: the largest value, with all of it escaped in JSON."""
 _BATCH_BYTES = 1 << 20
 _EVENT_BYTES = 200
-"""An event takes about this much besides its line."""
+"""The approximate size of an event besides its line."""
 _TAKEN = ("key", "value", "headers", "partition", "ts")
 _IGNORED = ("topic", "sequence")
-"""Fields of an event that was read; where it is appended it gets its own."""
+"""Fields of a read event that are ignored when it is appended."""
 
 
 class InputFormat(StrEnum):
@@ -63,7 +63,7 @@ Format = Annotated[
     typer.Option("--format", help="A line for each event: all of it as JSON, or its plain value."),
 ]
 OnePartition = Annotated[
-    int | None, typer.Option(metavar="N", help="One partition; else all of them.")
+    int | None, typer.Option(metavar="N", help="One partition; by default all.")
 ]
 
 
@@ -78,7 +78,7 @@ def append(
     ] = None,
     *,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Events of a key share a partition.")
+        str | None, typer.Option(metavar="KEY", help="Events with the same key share a partition.")
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")
@@ -92,7 +92,7 @@ def append(
     ] = InputFormat.json,
     repartition: Annotated[
         bool,
-        typer.Option("--repartition", help="Pass over the partitions that JSON lines name."),
+        typer.Option("--repartition", help="Ignore the partitions that JSON lines name."),
     ] = False,
     place: LogPlace = DEFAULT_FOLDER,
 ) -> None:
@@ -108,8 +108,8 @@ def append(
     {"key": "user-1", "value": "one", "headers": \\[["trace", "7f3a"]]}
 
     Bytes that are not UTF-8 are {"base64": "…"} in the place of the text.
-    The options stand for what a line does not say. It answers when the
-    events are durable; a bad line ends it after those before.
+    The options apply to fields that a line lacks. The command returns when
+    the events are durable; a bad line ends it after the lines before it.
     """
     model = NewEvent(
         value=None,
@@ -135,7 +135,7 @@ def append(
 def _taker(
     log: Log, topic: str, model: NewEvent, input_format: InputFormat, repartition: bool
 ) -> Take:
-    """A function that makes an event of a line; the model has the fields that a line leaves out."""
+    """A function that makes an event of a line; the model has the fields that a line lacks."""
     partitions = log.topic(topic).partitions
     check_event(model, partitions)
 
@@ -166,9 +166,9 @@ Take = Callable[[bytes], NewEvent | None]
 
 
 def append_lines(log: Log, topic: str, source: Source, take: Take, advance: Advance) -> str:
-    """Append an event for each line as it comes; answers their number, in words.
+    """Append an event for each line as it comes; returns their number, as text.
 
-    At a bad line it stops, when everything before it is appended.
+    At a bad line it stops, when all lines before it are appended.
     """
     appends = Appends(log, topic, advance)
     appends.write(event_batches(source, take))
@@ -183,7 +183,7 @@ def event_batches(source: Source, take: Take) -> Iterator[Batch[NewEvent]]:
 
 
 class Appends(LineWriter[NewEvent, list[Position]]):
-    """Batches of events on their way into a log."""
+    """Batches of events under way into a log."""
 
     most_bytes = 8 << 20
     verb, noun, place = "appended", "event", "into the log"
@@ -210,7 +210,7 @@ class Appends(LineWriter[NewEvent, list[Position]]):
 
 
 def from_line(line: bytes) -> NewEvent:
-    """The event that a line describes. Raises `InvalidInput` with what is wrong."""
+    """The event of a line. Raises `InvalidInput` with the problem."""
     fields = _fields(line)
     if "value" not in fields:
         raise InvalidInput("value is missing; it may be null")
@@ -268,7 +268,7 @@ def read(
     group: Annotated[
         str | None,
         typer.Option(
-            metavar="G", help="Read for a group, from where it is, and note its progress."
+            metavar="G", help="Read for a group, from its progress, and store its progress."
         ),
     ] = None,
     partition: OnePartition = None,
@@ -281,7 +281,7 @@ def read(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="End after so many events.")
+        int | None, typer.Option(min=0, metavar="N", help="End after this number of events.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")
@@ -299,17 +299,17 @@ def read(
     headers, and can be appended as it is. Bytes that are not UTF-8 are
     {"base64": "…"} in the place of the text.
 
-    With --group and --partition it takes that partition alone, when no other
-    reader of the group holds it. A sequence that is yet to come is waited
-    for with --follow.
+    With --group and --partition it reads only that partition, when no other
+    reader of the group holds it. With --follow it waits for a sequence that
+    does not exist yet.
 
-    A group's progress is noted after its events were printed, so each comes
-    at least once. To take a few use --limit: what is in a pipe counts as
-    printed, also if head takes only some of it.
+    A group's progress is stored after its events were printed, so each comes
+    at least once. To read a few events use --limit: events in a shell pipe
+    count as printed, even if `head` reads only some of them.
     """
     if group is not None and start is not None:
         raise InvalidInput(
-            "a group reads from where it is: without --from; `chronoline log seek` sets where it goes on"
+            "a group reads from its progress, without --from; `chronoline log seek` sets the progress"
         )
     begin = None if start is None else parse_start(start, "--from", SystemClock().now_ms())
     with open_log(place) as log, exit_on_sigterm(), quiet_when_nobody_reads():
@@ -345,7 +345,7 @@ def tail(
 
 
 def tailed(log: Log, topic: str, partition: int | None, last: int) -> Generator[Event]:
-    """The last events of each partition, then all that come; those that come meanwhile once."""
+    """The last events of each partition, then all new ones; each once."""
     heads = [head for head in log.heads(topic) if partition in (None, head.partition)]
     following = log.read(topic, partition=partition, start="latest")
     return _last_and_following(log, topic, heads, last, following)
@@ -354,7 +354,7 @@ def tailed(log: Log, topic: str, partition: int | None, last: int) -> Generator[
 def _last_and_following(
     log: Log, topic: str, heads: Sequence[Head], last: int, following: Iterator[Event]
 ) -> Generator[Event]:
-    """`following` begins behind the heads; what lies between is read before it."""
+    """`following` begins after the heads; events before them are read first."""
     shown = {head.partition: head.next_sequence for head in heads}
     for head in heads:
         first = max(head.first_sequence, head.next_sequence - last)
@@ -365,7 +365,7 @@ def _last_and_following(
 
 
 def _show(events: Generator[Event], output: OutputFormat, *, at_once: bool) -> int:
-    """Print events; answers their number. Progress is noted after the flush: the next event asks for it."""
+    """Print events; returns their number. Progress is stored after the flush, with the next event."""
     render: Callable[[Event], bytes] = to_line if output is OutputFormat.json else _value_line
     out, printed = sys.stdout.buffer, 0
     with closing(events):
@@ -392,7 +392,7 @@ def _tell_what_is_left(log: Log, topic: str, group: str, partition: int | None) 
 
 
 def _tell_of_the_end(log: Log, topic: str, partition: int | None, begin: int) -> None:
-    """Say that nothing was printed because the sequence is yet to come."""
+    """Explain that nothing was printed because the sequence does not exist yet."""
     ends = [head.next_sequence for head in log.heads(topic) if partition in (None, head.partition)]
     if begin > max(ends):
         tell(

@@ -25,14 +25,14 @@ LogPlace = Annotated[
         "--log",
         metavar="URL",
         envvar="CHRONOLINE_LOG",
-        help="The log: what `chronoline log init` printed, or a folder.",
+        help="The log: the output of `chronoline log init`, or a folder.",
     ),
 ]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 
 
 def url_of(place: str) -> str:
-    """A URL as it is; a path as the URL of its folder."""
+    """A URL unchanged; a path as the URL of its folder."""
     if _SCHEME.match(place):
         return place
     if not place or "\0" in place:
@@ -41,7 +41,7 @@ def url_of(place: str) -> str:
 
 
 def open_log(place: str) -> Log:
-    """Opens a log that exists. A folder that does not is not made by looking at it."""
+    """Opens an existing log. It does not create a missing folder."""
     url = url_of(place)
     scheme, host, folder, _ = split_url(url)
     if scheme == "file" and not host and not Path(folder, "objects").is_dir():
@@ -58,7 +58,7 @@ def open_log(place: str) -> Log:
 
 
 def parse_start(text: str, what: str, now_ms: int) -> Start:
-    """The start of reading: earliest, latest, a sequence, a time, or how long ago, such as -10m."""
+    """The start of reading: earliest, latest, a sequence, a time, or a time ago such as -10m."""
     if text == "earliest":
         return "earliest"
     if text == "latest":

@@ -1,4 +1,4 @@
-"""`chronoline log`: topics and groups, made, listed, moved and deleted."""
+"""`chronoline log`: creates, lists, moves and deletes topics and groups."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def init(
         typer.Argument(
             metavar="URL",
             envvar="CHRONOLINE_LOG",
-            help="Where events are kept: a folder, s3://bucket/prefix, gs://… or az://…",
+            help="The place of events: a folder, s3://bucket/prefix, gs://… or az://…",
         ),
     ] = DEFAULT_FOLDER,
     index: Annotated[
@@ -57,17 +57,18 @@ def init(
         ),
     ] = None,
     template: Annotated[
-        bool, typer.Option("--template", help="Make nothing; print a template for CloudFormation.")
+        bool,
+        typer.Option("--template", help="Create nothing; print a template for CloudFormation."),
     ] = False,
 ) -> None:
-    """Make what a log needs, and print the one string that names it.
+    """Set up a log, and print the string that names it.
 
     chronoline log init
     chronoline log init s3://bucket/events --index dynamodb://events
     chronoline log init s3://bucket/events --index dynamodb://events --template
 
-    It makes the folder or the bucket, and the tables; what is there stays
-    as it is. The string goes to stdout, what to do next to stderr.
+    It creates the folder or the bucket, and the tables; existing ones stay
+    unchanged. The string goes to stdout, the next commands to stderr.
     """
     if template:
         print(template_of(url_of(place), index))
@@ -88,14 +89,14 @@ def init(
 def create(
     topic: TopicName,
     partitions: Annotated[
-        int, typer.Option(metavar="N", help="As many readers of a group can share it.")
+        int, typer.Option(metavar="N", help="The most readers of a group that can share it.")
     ] = DEFAULT_PARTITIONS,
     if_missing: Annotated[
-        bool, typer.Option("--if-missing", help="A topic that is there stays as it is.")
+        bool, typer.Option("--if-missing", help="Leave an existing topic unchanged.")
     ] = False,
     place: LogPlace = DEFAULT_FOLDER,
 ) -> None:
-    """Make a topic. A folder needs nothing before it.
+    """Create a topic. A folder needs no set-up before it.
 
     chronoline log create orders --partitions 16
     """
@@ -117,7 +118,7 @@ def _is_plain_folder(name: str) -> bool:
 
 
 def topics(as_json: AsJson = False, place: LogPlace = DEFAULT_FOLDER) -> None:
-    """List the topics, and how many events they have.
+    """List the topics, and the number of their events.
 
     chronoline log topics
     """
@@ -135,7 +136,7 @@ def topics(as_json: AsJson = False, place: LogPlace = DEFAULT_FOLDER) -> None:
 
 
 def groups(topic: TopicName, as_json: AsJson = False, place: LogPlace = DEFAULT_FOLDER) -> None:
-    """List the groups that read a topic: how far they are, and who holds what until when.
+    """List the groups that read a topic: their progress, and the holder of each partition.
 
     chronoline log groups orders
     """
@@ -210,13 +211,13 @@ def seek(
         ),
     ],
     partition: Annotated[
-        int | None, typer.Option(metavar="N", help="In one partition; else in all.")
+        int | None, typer.Option(metavar="N", help="One partition; by default all.")
     ] = None,
     place: LogPlace = DEFAULT_FOLDER,
 ) -> None:
-    """Set where a group goes on, also while it reads.
+    """Set the progress of a group, also while it reads.
 
-    A partition that ends before a sequence goes on at its end.
+    In a partition that ends before the sequence, the group continues at its end.
 
     chronoline log seek orders billing --to earliest
     chronoline log seek orders billing --to 1200 --partition 3
@@ -240,7 +241,7 @@ def _tell_of_short_ones(states: Sequence[GroupProgress], start: int) -> None:
 
 
 def skip_to_end(topic: TopicName, group: GroupName, place: LogPlace = DEFAULT_FOLDER) -> None:
-    """Let a group pass over everything that is there now.
+    """Let a group skip all existing events.
 
     chronoline log skip-to-end orders billing
     """
@@ -257,7 +258,7 @@ def delete(topic: TopicName, yes: Yes = False, place: LogPlace = DEFAULT_FOLDER)
 
     chronoline log delete orders
 
-    Readers and writers are told. The name can be used again.
+    Readers and writers get an error. The name can be used again.
     """
     with open_log(place) as log:
         events = sum(head.next_sequence - head.first_sequence for head in log.heads(topic))
@@ -274,8 +275,8 @@ def delete_group(
 
     chronoline log delete-group orders billing
 
-    Its readers are told. A group of that name that reads later begins with
-    the first event.
+    Its readers get an error. A later group of that name begins with the
+    first event.
     """
     with open_log(place) as log:
         found = [each for each in log.groups(topic) if each.group == group]

@@ -22,11 +22,11 @@ from chronoline.runtime.signals import exit_on_sigterm
 def compact(
     topic: TopicName,
     target_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="About how large chunks become.")
+        str, typer.Option(metavar="SIZE", help="The approximate size of new chunks.")
     ] = "8MiB",
     place: LogPlace = DEFAULT_FOLDER,
 ) -> None:
-    """Put small chunks together into large ones, which are faster to read.
+    """Merge small chunks into large ones, which are faster to read.
 
     chronoline log compact orders --target-size 16MiB
     """
@@ -39,7 +39,7 @@ def compact(
 def retain(
     topic: TopicName,
     max_age: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Drop what is older, such as 7d.")
+        str | None, typer.Option(metavar="DURATION", help="Drop events that are older, such as 7d.")
     ] = None,
     max_size: Annotated[
         str | None,
@@ -54,7 +54,7 @@ def retain(
     chronoline log retain orders --max-age 7d --max-size 1GiB
     """
     if max_age is None and max_size is None:
-        raise InvalidInput("say what is kept: --max-age, --max-size, or both")
+        raise InvalidInput("give --max-age, --max-size, or both")
     max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
     max_bytes = None if max_size is None else parse_size_bytes(max_size, "--max-size")
     with open_log(place) as log, exit_on_sigterm():
@@ -68,11 +68,14 @@ def retain(
 
 def sweep(
     grace: Annotated[
-        str, typer.Option(metavar="DURATION", help="Younger objects stay: their append may go on.")
+        str,
+        typer.Option(
+            metavar="DURATION", help="Younger objects stay: their append may be under way."
+        ),
     ] = "1h",
     place: LogPlace = DEFAULT_FOLDER,
 ) -> None:
-    """Delete objects that failed appends left behind, and those that nothing lies in any more.
+    """Delete objects of failed appends, and those without events.
 
     chronoline log sweep --grace 1h
     """
@@ -110,9 +113,9 @@ def import_log(
     chronoline log import ./old orders --table partitions.json --consumers consumers.json
 
     Every event keeps its partition and sequence; a number that has no event
-    becomes an event without a value. It makes log and topic if there are none.
-    Stop the producers first. If it is broken off, run it again: it goes on, and
-    what is there is not added twice.
+    becomes an event without a value. It creates a missing log and topic.
+    Stop the producers first. If it is interrupted, run it again: it continues,
+    and adds no event twice.
     """
     with Log(url_of(place)) as log, exit_on_sigterm(), showing("events") as advance:
         done = import_events(

@@ -1,4 +1,4 @@
-"""The options of `chronoline pipe`, which win over environment and file, and a pipe in a line."""
+"""The options of `chronoline pipe`, which override environment and file, and a one-line summary of a pipe."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TABLES = {**dict.fromkeys(_PLACES, "topic"), "spark": "master"}
 """Tables, and a setting inside each."""
 _PLACE_HELP = "kafka://HOST:PORT,HOST:PORT/TOPIC, or TOPIC@LOG with a log's URL or folder."
 
-Name = Annotated[str | None, typer.Option(help="The pipe's name, which is its timeline's too.")]
+Name = Annotated[str | None, typer.Option(help="The name of the pipe and of its timeline.")]
 StoreUrl = Annotated[
     str | None,
     typer.Option(
-        "--store", metavar="URL", help="Where messages wait: sqlite:///… or postgresql://…"
+        "--store", metavar="URL", help="The store of messages: sqlite:///… or postgresql://…"
     ),
 ]
 InputPlace = Annotated[
@@ -42,13 +42,13 @@ DeadLetterPlace = Annotated[
 ]
 Delay = Annotated[
     str | None,
-    typer.Option(metavar="DURATION", help="Delay records without headers by so much, such as 5s."),
+    typer.Option(metavar="DURATION", help="The delay of records without headers, such as 5s."),
 ]
 Receipts = Annotated[
     str | None, typer.Option(metavar="FOLDER", help="Keep a receipt of each message, as Parquet.")
 ]
 Metrics = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus there.")
+    str | None, typer.Option(metavar="HOST:PORT", help="The address of metrics for Prometheus.")
 ]
 Setting = Annotated[
     list[str] | None,
@@ -82,12 +82,12 @@ def _place(text: str) -> dict[str, Any]:
         return {"topic": topic, "kafka": {"bootstrap.servers": servers}}
     topic, at, log = text.partition("@")
     if not at or not topic or not log:
-        raise InvalidInput(f"{text!r} is no place of a topic: {_PLACE_HELP}")
+        raise InvalidInput(f"{text!r} names no topic: {_PLACE_HELP}")
     return {"topic": topic, "log": url_of(log)}
 
 
 def heading(settings: PipeSettings) -> Text:
-    """Its name, from where to where, and where messages wait in between."""
+    """The name of a pipe, its input, its store and its output, in one line."""
     stops = [_shown(settings.input), settings.store.partition(":")[0]]
     if "output" not in settings.left_out:
         stops.append(_shown(settings.output))

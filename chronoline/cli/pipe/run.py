@@ -42,9 +42,9 @@ logger = logging.getLogger(__name__)
 
 _LOOKS_A_SECOND = 5
 _LOOK_EVERY_S = 1 / _LOOKS_A_SECOND
-"""A request to stop in the store is seen within this time; a signal at once."""
+"""The longest delay of a stop by the store; a signal stops at once."""
 _LOG_EVERY_S = 10
-"""Between lines without a terminal; a terminal shows one each second."""
+"""The interval of lines without a terminal; a terminal shows one each second."""
 
 
 def run(
@@ -60,15 +60,15 @@ def run(
     metrics: Metrics = None,
     setting: Setting = None,
 ) -> None:
-    """Run a pipe until it is told to stop: Ctrl-C, SIGTERM, or `chronoline pipe stop`.
+    """Run a pipe until Ctrl-C, SIGTERM, or `chronoline pipe stop`.
 
     chronoline pipe run --config pipe.toml
     chronoline pipe run --name first --input in@./log --output out@./log --delay 5s
 
-    It then fires what is due and gives back the rest, which takes some
-    seconds. A second Ctrl-C or SIGTERM ends it at once; what it held is
-    fired after hold_ms, by another. What is wrong with the store or with
-    topics is said before Spark starts.
+    When it stops, it fires due messages and gives back the others, which
+    takes some seconds. A second Ctrl-C or SIGTERM ends it at once; another
+    process fires the held messages after hold_ms. Problems of the store or
+    of topics are reported before Spark starts.
     """
     settings = load(
         config,
@@ -90,16 +90,16 @@ def run(
     console.print("starting Spark … (Ctrl-C ends the pipe after that, a second one at once)")
     told = _Told()
     with _asking(told), _open(pipe_class, settings) as pipe:
-        console.print(f"running as node {pipe.node}; Ctrl-C ends it", highlight=False)
+        console.print(f"running as node {pipe.node}; Ctrl-C stops it", highlight=False)
         _watch(console, pipe, told)
-        console.print("ending: what is due is fired, the rest given back …")
+        console.print("stopping: firing due messages, giving back the others …")
     console.print(progress_line(pipe.counters))
     if pipe.failed:
         raise ChronolineError(f"{pipe.failed}; start the pipe again")
 
 
 def _check_places(settings: PipeSettings) -> None:
-    """Refuse a wrong topic within a second: Spark takes many to start, and has worse words."""
+    """Refuse a wrong topic within a second: Spark starts slowly, and its errors are less clear."""
     wrong = []
     for finding in check_before_spark(settings):
         if finding.bearable:
@@ -180,7 +180,7 @@ def _asking(told: _Told) -> Iterator[None]:
 
 
 def _usual(handler: Any) -> Any:
-    """Python would turn a Ctrl-C into an exception, of which all threads and Spark tell at length."""
+    """Python would turn a Ctrl-C into an exception, which all threads and Spark log at length."""
     return signal.SIG_DFL if handler is signal.default_int_handler else handler
 
 
@@ -199,7 +199,7 @@ def _watch(console: Console, pipe: Pipe, told: _Told) -> None:
 
 
 def _seconds(pipe: Pipe, told: _Told) -> Iterator[int]:
-    """Counts seconds until the pipe is asked to stop, here or in the store, or has failed."""
+    """Yields every second until the pipe is stopped, here or in the store, or has failed."""
     for look in itertools.count(1):
         if told.wait(_LOOK_EVERY_S) or pipe.stopped.is_set():
             return
@@ -215,7 +215,7 @@ def _log_to_stderr() -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Spark's gateway tells of a Ctrl-C as of an error, with its trace."""
+    """Silences Spark's gateway, which logs a Ctrl-C as an error with a traceback."""
     return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
 
 
@@ -235,11 +235,11 @@ def check(
     metrics: Metrics = None,
     setting: Setting = None,
 ) -> None:
-    """Check the settings, that everything can be reached, and Spark's slots. Nothing is sent or taken in.
+    """Check the settings, the connections and Spark's slots. Nothing is sent or read.
 
     chronoline pipe check --config pipe.toml
 
-    No folder and no file is made: what a run would make is said.
+    It creates no folder and no file, but lists those that a run would create.
     """
     settings = load(
         config,
@@ -253,7 +253,7 @@ def check(
         receipts=receipts,
         metrics=metrics,
     )
-    logging.getLogger("chronoline").addHandler(logging.NullHandler())  # the findings say it
+    logging.getLogger("chronoline").addHandler(logging.NullHandler())  # the findings have it
     console = Console()
     console.print(heading(settings), soft_wrap=True)
     wrong = 0
@@ -267,7 +267,7 @@ def check(
 
 
 def _check_spark(settings: PipeSettings) -> str:
-    """Starts the session that the pipe would have, and looks at it."""
+    """Starts the session of the pipe, and checks it."""
     try:
         from chronoline.pipe.spark.session import (  # noqa: PLC0415 - Spark is optional, and slow to import
             build_session,

@@ -1,4 +1,4 @@
-"""`chronoline pipe status`, `stop` and `dead`: a pipe as its store knows it."""
+"""`chronoline pipe status`, `stop` and `dead`: the state of a pipe in its store."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from chronoline.stores.factory import open_store
 from chronoline.stores.members import pipe_groups, pipe_members
 
 _NOT_IN_THE_STORE = ("input", "output", "dead_letters", "spark")
-"""Tables that a command ignores when it asks the store alone."""
+"""Tables that a command ignores if it needs only the store."""
 _SHOWN = 8
 """The characters of a node's id that tell it from the others; --json has all of it."""
 _SECOND_MS = 1_000
 _DEFAULT_LIMIT = 20
 _MOST = MAX_BATCH - 1
-"""One more is asked for, to know whether there are more."""
+"""One more is read, to know whether there are more."""
 
 
 def _open_store(settings: PipeSettings) -> Store:
-    """Opens a store that exists. A file that does not is not made by looking at it."""
+    """Opens an existing store. It does not create a missing file."""
     missing = missing_file(settings.store)
     if missing is not None:
         raise InvalidInput(
@@ -83,12 +83,12 @@ def status(
     setting: Setting = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show what waits, what was fired, how late, and who works on it.
+    """Show waiting and fired messages, their lateness, and the processes of the pipe.
 
     chronoline pipe status --config pipe.toml
 
-    It asks the store and the input, whether or not a process runs. For a
-    pipe that has never run it says so, and ends with exit code 1.
+    It reads the store and the input, whether or not a process runs. For a
+    pipe that has never run it ends with exit code 1.
     """
     settings = load(
         config,
@@ -111,7 +111,7 @@ def status(
     console.print(_processes(found))
     if found.input_problem:
         words = Text(f"The lag is not known: {found.input_problem}", style="yellow")
-        console.print(words, soft_wrap=True)  # with a command to copy, perhaps
+        console.print(words, soft_wrap=True)  # it may contain a command to copy
 
 
 def _as_json(found: PipeStatus) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _messages(found: PipeStatus) -> Table:
     rows = [
         ("waiting", f"{found.on_timeline.waiting:,}"),
         ("ready", f"{found.on_timeline.processing:,}", "reserved by a lane"),
-        ("overdue", f"{found.on_timeline.available:,}", "due, and nobody has them"),
+        ("overdue", f"{found.on_timeline.available:,}", "due, and not reserved"),
         (
             "dead letters",
             f"{found.dead_letters:,}{more}",
@@ -170,8 +170,8 @@ def _messages(found: PipeStatus) -> Table:
         ("rejected", f"{tally.rejected:,}", "malformed: they went to the dead letters"),
         ("cancelled", f"{tally.cancelled:,}"),
         ("rescheduled", f"{tally.rescheduled:,}"),
-        ("missed", f"{tally.missed:,}", "asked for a message that was not there"),
-        ("input lag", "?" if lag is None else f"{lag:,}", "records that wait to be taken in"),
+        ("missed", f"{tally.missed:,}", "named a message that does not exist"),
+        ("input lag", "?" if lag is None else f"{lag:,}", "records that wait for the intake"),
     ]
     for row in rows:
         table.add_row(*row)
@@ -179,7 +179,7 @@ def _messages(found: PipeStatus) -> Table:
 
 
 def _processes(found: PipeStatus) -> Table | str:
-    """In lines instead of many columns, which a narrow terminal would fold within words."""
+    """As lines instead of many columns, which a narrow terminal would fold within words."""
     if not found.nodes:
         return "No process of it runs."
     table = Table(
@@ -244,12 +244,12 @@ def stop(
     ] = None,
     setting: Setting = None,
 ) -> None:
-    """Ask the processes of a pipe to stop, wherever they run. They fire what is due and give back the rest.
+    """Stop the processes of a pipe, wherever they run. They fire due messages and give back the others.
 
     chronoline pipe stop --config pipe.toml
     chronoline pipe stop --name first
 
-    It does not wait for them. If none lives, it says so and ends with exit code 1.
+    It does not wait for them. If none is alive, it ends with exit code 1.
     """
     settings = load(config, setting, unneeded=_NOT_IN_THE_STORE, name=name, store=store)
     with _open_store(settings) as opened:
@@ -285,22 +285,22 @@ def dead(
     name: Name = None,
     store: StoreUrl = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=_MOST, metavar="N", help="Show so many at most.")
+        int, typer.Option(min=1, max=_MOST, metavar="N", help="The most to show.")
     ] = _DEFAULT_LIMIT,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON array instead of lines.")
     ] = False,
     setting: Setting = None,
 ) -> None:
-    """Show the dead letters that the store keeps, oldest first: when each died, whence it came, and why.
+    """Show the dead letters in the store, oldest first: time, origin and reason of each.
 
     chronoline pipe dead --config pipe.toml
     chronoline pipe dead --name first --limit 100 --json
 
-    A record dies that can be no message, such as one without a deadline;
-    topic, partition and offset tell where it is. So does a message that
-    could not be published. If the settings name a topic for dead letters,
-    a running pipe moves them there, and they are seen here until then.
+    A record that cannot be a message, such as one without a deadline, becomes
+    a dead letter with its topic, partition and offset. So does a message that
+    could not be published. If the settings name a topic for dead letters, a
+    running pipe moves them there; until then they are shown here.
     """
     needless = [table for table in _NOT_IN_THE_STORE if table != "dead_letters"]
     settings = load(
@@ -336,7 +336,7 @@ class _Death(NamedTuple):
 
 
 def _death(letter: DeadLetter) -> _Death:
-    if letter.reason != DeathReason.REJECTED:  # headers of these names are then the message's own
+    if letter.reason != DeathReason.REJECTED:  # then headers of these names belong to the message
         return _Death()
     headers = dict(letter.message.headers)  # those behind its own win
     why = (headers.get(REASON_HEADER) or b"").decode(errors="replace")

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
-from chronoline.core.closing import Closing
 from chronoline.core.errors import OutputUnavailable, Unpublishable
 from chronoline.core.message import Header
+from chronoline.runtime.service import Closing
 
 __all__ = [
     "DEFAULT_DELIVERY_TIMEOUT_MS",

@@ -29,7 +29,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from chronoline.core.closing import Closing
 from chronoline.core.errors import (
     ChronolineError,
     InvalidInput,
@@ -57,6 +56,7 @@ from chronoline.pipe.status import read_status
 from chronoline.pipe.upkeep import PipeUpkeep
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.metrics import MetricsServer
+from chronoline.runtime.service import Closing
 from chronoline.spark import register
 from chronoline.stores.factory import open_store
 from chronoline.stores.members import Member, pipe_group, pipe_members

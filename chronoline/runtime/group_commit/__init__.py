@@ -1,27 +1,27 @@
 """Group commit: many callers, few commits.
 
 A call is put in a queue and answered by a future. While a committer's thread is busy with one commit, calls
-of the same kind gather, and the next commit takes them together. Nothing waits for a timer, unless a linger
-is asked for, or several calls were answered together: who waits for an answer comes back at once, and after a
-slow commit the next one waits for them up to a quarter of the time that the last one took. Else they would
-part into two groups that take turns.
+of the same kind gather, and the next commit takes them together. Nothing waits for a timer, with two
+exceptions: a linger, and callers that were answered together. These return at once with their next
+calls, so after a slow commit the next one waits for them up to a quarter of the time that the last one took.
+Otherwise they would split into two groups that take turns.
 
-A committer serves its queues in turn and cuts commits to about `commit_ms` of work, so that a turn comes
-soon. Calls of different kinds may overtake each other; one that must come after another waits for its answer.
-An error reaches exactly the calls that were in that commit. If the committer itself fails, which nobody
-foresaw, they are answered as unknown, and it goes on.
+A committer serves its queues in turn and limits commits to about `commit_ms` of work, so that a turn comes
+soon. Calls of different kinds may overtake each other; a caller that needs an order waits for the first
+answer. An error reaches exactly the calls that were in that commit. If the committer itself fails by a
+defect, they are answered as unknown, and it continues.
 
 A committer with `most_places` keeps calls whole: one that fits into a commit by itself, by `MOST_ROWS`, bytes
-and the places that its items go to, is never cut, and waits for the next commit where it does not fit into
-this one. What cannot fit is committed alone, in parts.
+and the places of its items, is never split, and waits for the next commit if it does not fit into this one. A
+call that cannot fit is committed alone, in parts.
 
-A committer with a `together` makes one commit of everything that waits, whatever its kind, as far as the rows
-of its queues' commits allow. Then an error reaches only the calls of the kind that raised it, unless the
-commit itself fails.
+A committer with a `together` makes one commit of all waiting calls, whatever their kind, within the rows of
+its queues' commits. Then an error reaches only the calls of the kind that raised it, unless the commit itself
+fails.
 
-A queue is full at `most_items`, or at `most_bytes` by what the callers say that an item weighs. Then it
-refuses at once with `StoreBusy`; an empty one takes a call of any size, since its caller holds it anyway. A
-commit is cut to `commit_bytes` too, and that much is on its way besides what waits.
+A queue is full at `most_items`, or at `most_bytes` by the sizes that callers give. Then it refuses at once
+with `StoreBusy`; an empty one takes a call of any size, since its caller holds it anyway. A commit is limited
+to `commit_bytes` too, and that much is under way besides the waiting calls.
 """
 
 from chronoline.runtime.group_commit.committer import DEFAULT_MOST_BYTES, Committer, only

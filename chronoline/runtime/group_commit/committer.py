@@ -1,4 +1,4 @@
-"""The thread that makes commits of what waits."""
+"""The thread that commits the waiting calls."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ DEFAULT_MOST_BYTES = 64 * 1024 * 1024
 DEFAULT_COMMIT_BYTES = 16 * 1024 * 1024
 _ANY_NUMBER = 1 << 62
 _RETURN_SHARE = 0.25
-_RETURN_FROM_S = 0.004  # after a shorter commit the waiting costs more than a second group
+_RETURN_FROM_S = 0.004  # after a shorter commit, waiting costs more than a second group
 
 Together = Callable[[Sequence[Callable[[], Any]]], Sequence[Any]]
-"""Makes one commit of several writes; answers what each returned, or the exception that it raised."""
+"""Makes one commit of several writes; returns the result of each, or the exception that it raised."""
 
 
 @dataclass(slots=True)
 class _Taken:
-    """What a commit takes of one kind."""
+    """The part of a commit of one kind."""
 
     queue: Queue
     write: Write[Any]
     parts: list[Part]
     took_s: float = 0.0
-    """How long the writing took, without the commit."""
+    """The duration of the writing, without the commit."""
 
     @property
     def rows(self) -> int:
@@ -82,8 +82,8 @@ class Committer:
         self._changed = threading.Condition()
         self._queues: list[Queue] = []
         self._stopped = False
-        # In which queue those who were answered last may be back, how many calls it has then, and until when
-        # that is worth waiting for. The thread's own.
+        # The queue to which the callers that were answered last may return, its number of calls then, and how
+        # long that is worth waiting for. Owned by the thread.
         self._returning: tuple[Queue, int, float] | None = None
         self._fork_guard = ForkGuard("the lane")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -104,10 +104,12 @@ class Committer:
         item_bytes: Callable[[Any], int] = lambda _: 0,
         item_place: Callable[[Any], Any] = lambda _: None,
     ) -> Future[list[Result]]:
-        """`item_bytes` says what an item weighs; what is small may weigh nothing. `item_place` says where it
-        goes; None if it takes no room there.
+        """Queues items of one kind, and returns the future of their results.
+
+        `item_bytes` is the size of an item; small ones may count nothing. `item_place` is its place; None if
+        it takes no room in one.
         """
-        self._fork_guard.check()  # before the lock, which a fork may have inherited taken
+        self._fork_guard.check()  # before the lock, which a fork may have inherited locked
         call = Call(items, list(accumulate(map(item_bytes, items), initial=0)), item_place)
         with self._changed:
             if self._stopped:
@@ -142,11 +144,11 @@ class Committer:
                     self._commit(taken[0])
                 else:
                     self._commit_together(self._together, taken)
-            except BaseException as error:  # else every later call would wait for ever
+            except BaseException as error:  # otherwise every later call would wait for ever
                 self._contain(taken, error, queues=[] if is_taken else self._queues)
 
     def _await_work(self) -> bool:
-        """False at the end, when everything is done."""
+        """False at the end, when all calls are done."""
         self._changed.wait_for(lambda: self._stopped or any(self._queues))
         if not any(self._queues):
             return False
@@ -157,7 +159,7 @@ class Committer:
         return True
 
     def _take(self, turn: int, taken: list[_Taken]) -> None:
-        """Puts there what the next commit has; after a failure, what it would have had."""
+        """Collects the calls of the next commit; after a failure, those that it would have had."""
         ready = [queue for queue in self._queues if queue]
         if self._together is None:
             queue = ready[turn % len(ready)]
@@ -168,7 +170,7 @@ class Committer:
                     taken.append(_Taken(queue, *group))
 
     def _linger(self) -> None:
-        """Waits for company, until there is enough for a commit."""
+        """Waits for more calls, until there are enough for a commit."""
         for queue in self._queues:
             queue.expected_calls = _ANY_NUMBER
         self._changed.wait_for(
@@ -179,7 +181,7 @@ class Committer:
             queue.expected_calls = 0
 
     def _await_return(self, queue: Queue, calls: int, by_s: float) -> None:
-        """Waits until so many calls are in the queue, unless another one has work."""
+        """Waits until this number of calls is in the queue, unless another queue has work."""
         queue.expected_calls = calls
         self._changed.wait_for(
             lambda: (
@@ -196,7 +198,7 @@ class Committer:
         started = time.perf_counter()
         try:
             results = taken.write_all(self._clock.now_ms())
-        except BaseException as error:  # it is the callers', and must not end the committer
+        except BaseException as error:  # it belongs to the callers, and must not end the committer
             self._failed(taken, error)
             return
         took_s = time.perf_counter() - started
@@ -228,9 +230,7 @@ class Committer:
         if isinstance(error, StoreError) and error.answered is not None:
             self._settle_apart(taken, error.answered)
         elif len(taken.parts) > 1 and not isinstance(error, StoreError):
-            for (
-                each
-            ) in taken.parts:  # one of them is at fault, and the others should not pay for it
+            for each in taken.parts:  # one call is at fault, and the others should not fail with it
                 self._commit(_Taken(taken.queue, taken.write, [each]))
         else:
             self._fail(taken, error)
@@ -255,11 +255,9 @@ class Committer:
     def _contain(
         self, taken: Sequence[_Taken], error: BaseException, *, queues: Sequence[Queue]
     ) -> None:
-        """Nobody foresaw this error, so nobody knows what became of the calls that were taken, and of all
-        that wait in these queues. The committer goes on.
-        """
+        """Answers the calls of the commit, and all that wait in these queues, as unknown after a defect."""
         logger.error(
-            "a committer failed; it goes on", exc_info=error, extra={"action": "committer_failed"}
+            "a committer failed; it continues", exc_info=error, extra={"action": "committer_failed"}
         )
         unknown = OutcomeUnknown(
             "the committer failed, so the change may have happened or not;"
@@ -288,7 +286,7 @@ class Committer:
 
 
 def only(many: Future[list[Result]]) -> Future[Result]:
-    """A future of the only result of another."""
+    """A future for the only result of another one."""
     one: Future[Result] = Future()
     one.set_running_or_notify_cancel()
 

@@ -1,29 +1,28 @@
-"""How many rows a commit should have, as it is learnt from those before."""
+"""The number of rows of a commit, learnt from earlier commits."""
 
 from __future__ import annotations
 
 FEWEST_ROWS = 200
-"""No commit is cut to fewer, whatever a row costs, except to half now and then to learn what it does."""
+"""The fewest rows of a commit, whatever a row costs, except when one is halved to learn the costs."""
 MOST_ROWS = 5_000
-_FEW_ROWS = 10  # commits that differ by less say nothing of what a row costs
+_FEW_ROWS = 10  # commits that differ by less do not show the cost of a row
 _HALVED_EVERY = 10
 _SMOOTHING = 0.1
 
 
 class Pace:
-    """How many rows a commit should have, by what the last ones cost.
+    """The number of rows for the next commit, by the costs of the last ones.
 
-    A line through the last commits, the latest weighing most, tells what the flush costs and what a row
-    costs beyond it. The rows may take `commit_ms`, or as long as the flush if that is more: a slow flush is
-    shared by more rows. In a rush all commits have one size, which tells neither, so now and then one is cut
-    to half.
+    A line through the last commits, the latest weighing most, gives the cost of the flush and the cost of a
+    row. The rows may take `commit_ms`, or as long as the flush if that is more: more rows share a slow flush.
+    Under full load all commits have one size, which shows neither, so from time to time one is halved.
     """
 
     def __init__(self, commit_ms: float) -> None:
         self._commit_ms = commit_ms
         self._row_ms = commit_ms / FEWEST_ROWS
         self._learnt = 0
-        # Weighted means of what was seen, and how it varied around them.
+        # Weighted means of the observations, and their variation.
         self._rows = self._took_ms = 0.0
         self._rows_variance = self._covariance = 0.0
 

@@ -1,4 +1,4 @@
-"""What waits for its commit: calls, by kind, and what the next commit takes of them."""
+"""The queue of a committer: waiting calls by kind, and the selection for the next commit."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreBusy
 from chronoline.runtime.group_commit.pace import MOST_ROWS, Pace
 
 _MOST_KINDS = 16
-"""In one commit. What a kind of one item costs, such as a reservation, nobody knows."""
+"""The most rows of one commit. The cost of a kind with one item, such as a reservation, is unknown."""
 
 Result = TypeVar("Result")
 Write = Callable[[Sequence[Any], int], Sequence[Result]]
-"""Makes one commit of some items at a moment; answers one result for each."""
+"""Makes one commit of some items at a moment; returns one result for each."""
 ErrorOf = Callable[[Sequence[Any]], Exception | None]
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One caller's items on their way through a lane, perhaps in several commits."""
+    """One caller's items under way through a committer, perhaps in several commits."""
 
     items: Sequence[Any]
     ends: list[int]
-    """How many bytes the items before each place have, and at last all of them."""
+    """The bytes of the items before each place, and at the end of all."""
     item_place: Callable[[Any], Any] = lambda _: None
-    """Where an item goes, for lanes whose commits go to so many places."""
+    """The place of an item, for committers with a bound of places in a commit."""
     future: Future[list[Any]] = field(default_factory=Future)
     results: list[Any] | tuple[()] = ()
     taken: int = 0
-    """How many of the items are on their way to the store, or answered."""
+    """The number of items that are under way to the store, or answered."""
     error_of: ErrorOf | None = None
     """Whether the results of all parts together are an error."""
 
@@ -41,7 +41,7 @@ class Call:
         self.future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
 
     def take(self, most: int, most_bytes: int, *, at_least: int) -> range:
-        """The places of the items that go on their way next."""
+        """The indexes of the items that leave next."""
         fitting = bisect_right(self.ends, self.ends[self.taken] + most_bytes) - 1
         stop = max(fitting, self.taken + at_least)
         part = range(self.taken, min(stop, self.taken + most, len(self.items)))
@@ -49,7 +49,7 @@ class Call:
         return part
 
     def places(self) -> set[Any]:
-        """Where the items go that are not on their way yet, as far as that matters."""
+        """The places of the items that have not left yet, if they matter."""
         return set(map(self.item_place, self.items[self.taken :])) - {None}
 
     def left(self) -> int:
@@ -71,7 +71,7 @@ class Call:
             self.future.set_exception(error)
 
     def fail(self, error: BaseException) -> None:
-        """After a part is done, no error may say that nothing was changed. What was answered stays so."""
+        """After a part is done, no error may say that nothing was changed. Answered items stay answered."""
         if self.future.done():
             return
         cause = error
@@ -82,7 +82,7 @@ class Call:
 
 
 Part = tuple[Call, range]
-"""A call, and the places of its items that are in a commit."""
+"""A call, and the indexes of its items that are in a commit."""
 
 
 def rows_of(parts: Sequence[Part]) -> int:
@@ -91,17 +91,17 @@ def rows_of(parts: Sequence[Part]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much may wait in a queue, and how much a commit takes."""
+    """The limits of a queue and of its commits."""
 
     most_items: int
     most_bytes: int
     commit_bytes: int
     most_places: int | None
-    """None if calls may be cut."""
+    """None if calls may be split."""
 
 
 class Queue:
-    """Calls that wait, by kind. Guarded by the lane's condition.
+    """Waiting calls by kind. Guarded by the committer's condition.
 
     Kinds are served in the order in which they began to wait.
     """
@@ -109,7 +109,7 @@ class Queue:
     def __init__(self, bounds: Bounds, pace: Pace) -> None:
         self.pace = pace
         self.calls = 0
-        # While the lane waits for so many calls, fewer are no news.
+        # The number of calls that the committer waits for; fewer do not wake it.
         self.expected_calls = 0
         self._bounds = bounds
         self._waiting = 0
@@ -121,7 +121,7 @@ class Queue:
 
     @property
     def is_crowded(self) -> bool:
-        """Half of what may wait does. Whoever asks need not have the condition."""
+        """Whether it is half full. The caller need not hold the condition."""
         bounds = self._bounds
         return 2 * self._waiting > bounds.most_items or 2 * self._waiting_bytes > bounds.most_bytes
 
@@ -139,7 +139,7 @@ class Queue:
         self.calls += 1
 
     def take_all(self) -> Iterator[tuple[Write[Any], list[Part]]]:
-        """As `take`, of one kind after the other, as long as there is room in the commit."""
+        """As `take`, for one kind after the other, while there is room in the commit."""
         rows_left = self.pace.rows()
         for _ in range(min(len(self._kinds), _MOST_KINDS)):
             if rows_left <= 0:
@@ -188,13 +188,13 @@ class Queue:
         return write, parts
 
     def _fits(self, call: Call, rows: int, size: int, places: int) -> bool:
-        """Whether the whole of a call joins others in a commit that has so much room."""
+        """Whether the whole of a call fits into the room that a commit has left."""
         most_places = self._bounds.most_places
         assert most_places is not None
         return call.left() <= rows and call.left_bytes() <= size and places <= most_places
 
     def is_complete(self) -> bool:
-        """All who are expected are here, or enough for a commit."""
+        """Whether all expected calls are here, or enough for a commit."""
         return (
             self.calls >= self.expected_calls
             or self._waiting >= self.pace.rows()
@@ -202,7 +202,7 @@ class Queue:
         )
 
     def drop(self, call: Call) -> None:
-        """Forgets the rest of a call that failed; it is looked for among all that wait."""
+        """Removes the rest of a failed call, which may be in any kind's queue."""
         for kind, (_, calls) in list(self._kinds.items()):
             if call in calls:
                 calls.remove(call)
@@ -213,7 +213,7 @@ class Queue:
                     del self._kinds[kind]
 
     def clear(self) -> list[Call]:
-        """Forgets all that waits, and says what it was: after a `take` that failed, nothing is certain."""
+        """Removes and returns all waiting calls: after a `take` that failed, the state is uncertain."""
         waiting = [call for _, calls in self._kinds.values() for call in calls]
         self._kinds.clear()
         self.calls = self.expected_calls = self._waiting = self._waiting_bytes = 0

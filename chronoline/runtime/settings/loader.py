@@ -47,7 +47,7 @@ class Origin(NamedTuple):
 
 @dataclass(slots=True)
 class Gathered:
-    """The settings as they were given, not yet checked."""
+    """The settings as given, not yet checked."""
 
     property_tables: tuple[str, ...] = ()
     # Settings are equal if their values are, whatever the origins.
@@ -74,7 +74,7 @@ class Gathered:
         return None
 
     def without(self, paths: set[SettingPath]) -> Table:
-        """The settings, less some of them."""
+        """The settings, without some of them."""
         return _without(self.table, (), paths)
 
     def _table(self, path: SettingPath) -> Table:
@@ -92,18 +92,18 @@ class Sources:
     """The names of settings of one kind in the environment, and their tables of properties."""
 
     prefix: str
-    """Of variables, such as `CHRONOLINE_PIPE_`."""
+    """The prefix of variables, such as `CHRONOLINE_PIPE_`."""
     property_tables: tuple[str, ...] = ()
 
     @property
     def config_variable(self) -> str:
-        """Names the file where none is given."""
+        """The variable that names the file by default."""
         return f"{self.prefix}CONFIG"
 
     def gather(
         self, path: str | Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
     ) -> Gathered:
-        """Everything that is given. Raises `InvalidInput` if the file cannot be read."""
+        """All given settings. Raises `InvalidInput` if the file cannot be read."""
         gathered = Gathered(self.property_tables)
         path = path or environ.get(self.config_variable) or None
         if path is not None:
@@ -120,7 +120,7 @@ class Sources:
         return gathered
 
     def variables(self, gathered: Gathered) -> dict[str, str]:
-        """An environment that gives the same settings by itself."""
+        """An environment that gives the same settings."""
         return {
             f"{self.prefix}{name.upper()}": _text(each) for name, each in gathered.table.items()
         }
@@ -154,12 +154,12 @@ def _file(path: Path) -> Table:
 
 
 def _value(text: str) -> object:
-    """The text itself; a whole table can be given as TOML writes one in a line."""
+    """The text itself; a whole table can be given as an inline table of TOML."""
     if text.lstrip().startswith("{"):
         try:
             return tomllib.loads(f"x = {text}")["x"]
         except tomllib.TOMLDecodeError:
-            pass  # then it is text, and refused where a table belongs
+            pass  # then it is text, and refused if a table is needed
     return text
 
 
@@ -178,7 +178,7 @@ def _toml(value: object) -> str:
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> Table:
-    """Tables within tables as dotted names; lists with commas between; `kafka.` means nothing."""
+    """Tables within tables as dotted names; lists joined with commas; `kafka.` means nothing."""
     flat: Table = {}
     for name, value in table.items():
         dotted = f"{before}{name}"
@@ -204,14 +204,14 @@ def _without(table: Table, at: SettingPath, paths: set[SettingPath]) -> Table:
 class SettingsTable(BaseModel):
     """A table of settings: frozen, and strict about names."""
 
-    # Inputs are left out of pydantic's own errors, should one ever be shown: they may hold a password.
+    # Inputs are left out of pydantic's own errors, in case one is shown: they may hold a password.
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True
     )
 
 
 class Problem(NamedTuple):
-    """A setting that is wrong, and why."""
+    """A wrong setting, and the reason."""
 
     path: SettingPath
     words: str
@@ -221,9 +221,9 @@ class Rule(NamedTuple):
     """A condition between settings."""
 
     of: tuple[str, ...]
-    """The settings that it needs, tables by their first name. A problem is said of the first."""
+    """The settings that it needs, tables by their first name. A problem is reported for the first."""
     problem: Callable[[Any], str | None]
-    """Says in words how settings break it."""
+    """Returns how settings break it, as text."""
 
 
 class Settings(SettingsTable):
@@ -256,8 +256,8 @@ class Settings(SettingsTable):
 
         With the prefix `CHRONOLINE_NODE_`, `grpc` is `CHRONOLINE_NODE_GRPC` in the environment, and `batch`
         of `[limits]` is `CHRONOLINE_NODE_LIMITS__BATCH`. A flag is named as in the file, with a dot between
-        table and setting; None stands for a flag that was not given. Raises `InvalidInput`, which names
-        every setting that is wrong.
+        table and setting; None stands for a flag that was not given. Raises `InvalidInput`, which names every
+        wrong setting.
         """
         return cls.checked(cls.gather(path, environ, flags))
 
@@ -302,8 +302,7 @@ class Settings(SettingsTable):
         return [
             Problem(path, cls._words(error, path))
             for path, error in paths
-            if error["type"]
-            != "default_factory_not_called"  # it depends on a setting that is wrong
+            if error["type"] != "default_factory_not_called"  # it depends on a wrong setting
         ]
 
     @classmethod
@@ -311,8 +310,8 @@ class Settings(SettingsTable):
         if error["type"] == "extra_forbidden":
             return f"is no setting; {cls._hint(path)}"
         if error["type"] == "missing":
-            return f"is missing; {cls.missing.get(path[-1], 'it has to be given')}"
-        pattern = _WORDS.get(error["type"], "is not what this setting takes")
+            return f"is missing; {cls.missing.get(path[-1], 'it is required')}"
+        pattern = _WORDS.get(error["type"], "has an invalid value")
         return pattern.format(**{**error.get("ctx", {}), "input": shown(error["input"])})
 
     @classmethod
@@ -323,11 +322,11 @@ class Settings(SettingsTable):
         if near:
             return f"did you mean {near[0]}?"
         within = f"[{'.'.join(path[:-1])}]" if path[:-1] else cls.owner
-        return f"those of {within} are {', '.join(names)}"
+        return f"the settings of {within} are {', '.join(names)}"
 
     @classmethod
     def _other_problems(cls, table: Table, wrong: set[SettingPath]) -> list[Problem]:
-        """The broken rules between settings that are right by themselves."""
+        """The broken rules between settings that are valid by themselves."""
         wrong = wrong | {(name,) for name in cls.fillers if name not in table}
         usable = {name: value for name, value in table.items() if not _touches(wrong, name)}
         try:

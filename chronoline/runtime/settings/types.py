@@ -1,4 +1,4 @@
-"""The types of settings: values, and how people write them."""
+"""The types of settings: values, and their text forms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_SHOWN = 40
 
 
 def _whole(value: object) -> int:
-    """A whole number, also as text, which is all that the environment has."""
+    """A whole number, also as text, since the environment has only text."""
     if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -33,7 +33,7 @@ def _duration_ms(value: object) -> int:
 
 
 def _timespan_ms(value: object) -> int:
-    """Such as 250ms or 5s. Bare numbers are refused: nobody could tell seconds from milliseconds."""
+    """Such as 250ms or 5s. Bare numbers are refused, since they could be seconds or milliseconds."""
     try:
         if isinstance(value, str):
             return parse_duration_ms(value, "")
@@ -59,12 +59,12 @@ def _size_bytes(value: object) -> int:
 
 
 def _nothing(value: object) -> object:
-    """The environment cannot leave something out that the file says, but it can say it empty."""
+    """An empty text means no value: the environment cannot omit a setting that the file has."""
     return None if value == "" else value
 
 
 def _listed(value: object) -> object:
-    """A list, or text with commas between."""
+    """A list, or text separated by commas."""
     if isinstance(value, str):
         return [each.strip() for each in value.split(",") if each.strip()]
     return value
@@ -83,12 +83,12 @@ OptionalTimespanMs = Annotated[
 SizeBytes = Annotated[int, BeforeValidator(_size_bytes)]
 OptionalText = Annotated[str | None, BeforeValidator(_nothing)]
 Secret = Annotated[SecretStr | None, BeforeValidator(_nothing)]
-"""Shown as stars, wherever it is shown."""
+"""A secret, which is shown as stars."""
 Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Address = Annotated[str, AfterValidator(_address)]
 
 
 def shown(value: object) -> str:
-    """A value in an error: short. Never called with what may hold a password."""
+    """A short form of a value for errors. Never called with a value that may hold a password."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"

@@ -281,7 +281,7 @@ def test_dead_letter_page_begins_where_the_last_ended(tmp_path: Path) -> None:
             for after in NOWHERE:
                 broken = await served.http.get("/v1/topics/t/dead", params={"after": after})
                 assert (broken.status_code, broken.json()["code"]) == (400, "invalid_input"), after
-                assert "not what `next` said" in broken.json()["detail"]
+                assert "not the `next` of a page" in broken.json()["detail"]
 
     asyncio.run(play())
 

@@ -450,7 +450,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"count": 0}, "count"),
     ({"count": 10_001}, "count"),
     ({"wait": "61s"}, "at most 60000 ms"),
-    ({"wait": 20}, "wait: has to be text"),
+    ({"wait": 20}, "wait: must be text"),
     ({"lease": "5ms"}, "at least 10"),
     ({"consumer": ""}, "consumer"),
     ({"consumer": "x" * 256}, "consumer"),

@@ -48,7 +48,7 @@ def test_invalid_topic_is_refused(tmp_path: Path) -> None:
                 ("", {}, "name"),
                 ("a\nb", {}, "cannot be printed"),
                 ("t", {"buckets": 0}, "buckets must be from 1"),
-                ("t", {"bucket": 1}, "settings.bucket is not known here"),
+                ("t", {"bucket": 1}, "settings.bucket is unknown"),
                 ("t", {"dead_letters": 1}, "settings.dead_letters"),
                 ("t", {"largest_body_bytes": 60_000_000}, "raise frame_bytes"),
             ):

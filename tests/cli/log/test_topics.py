@@ -257,7 +257,7 @@ def test_delete_asks_for_confirmation(command: Command, log: Log) -> None:
     for arguments in (["delete", "t"], ["delete-group", "t", "g"]):
         for answer in ("n\n", ""):
             refused = command.invoke(arguments, answer).exception
-            assert str(refused) == "nothing was done: answer y, or say --yes"
+            assert str(refused) == "nothing was done: answer y, or use --yes"
     assert [topic.name for topic in log.topics()] == ["t"]
     assert len(log.groups("t")) == 4
     assert "deleted group 'g' of 't'\n" in command("delete-group", "t", "g", input="y\n")

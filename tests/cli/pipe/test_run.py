@@ -13,11 +13,11 @@ import pytest
 
 from chronoline.cli.pipe import run as running
 from chronoline.cli.pipe.run import _asking, _is_news, _Told
-from chronoline.core.closing import Closing
 from chronoline.log import Log
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.kafka import KafkaTopic
 from chronoline.pipe.settings import PipeSettings
+from chronoline.runtime.service import Closing
 from tests.cli.pipe.command import pipe, refusal, store_url
 
 PATIENCE_S = 60.0
@@ -132,7 +132,7 @@ def test_signal_ends_a_running_pipe(
     fake.watched = raising(number)
     answer = pipe(*arguments)
     assert answer.exit_code == 0, answer.exception
-    assert "ending: what is due is fired" in answer.stderr
+    assert "stopping: firing due messages" in answer.stderr
 
 
 def test_signal_during_the_start_ends_the_pipe_afterwards(

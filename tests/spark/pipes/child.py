@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
-from chronoline.core.closing import Closing
 from chronoline.runtime.process_family import dismiss_guard, kill_family, start_guard
+from chronoline.runtime.service import Closing
 from tests.spark.environment import environment, python_of_workers
 from tests.spark.pipes.places import PATIENCE_S, numbers
 from tests.spark.pipes.scene import until

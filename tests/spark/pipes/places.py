@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from chronoline.core.closing import Closing
 from chronoline.log import Log, NewEvent
+from chronoline.runtime.service import Closing
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.kafka import KafkaServer
 

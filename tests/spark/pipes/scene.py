@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from chronoline.core.closing import Closing
 from chronoline.core.errors import StoreUnavailable
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.core.message import DeadLetter
@@ -17,6 +16,7 @@ from chronoline.core.topic import Topic
 from chronoline.pipe.inputs import open_input
 from chronoline.pipe.settings import PipeSettings
 from chronoline.pipe.status import PipeStatus, read_status
+from chronoline.runtime.service import Closing
 from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import Tally
 from tests.spark.pipes.places import PATIENCE_S, Header, Place, Record, numbers

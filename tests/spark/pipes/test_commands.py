@@ -98,7 +98,7 @@ def test_the_embedded_example_runs_as_it_is(
             "hold (flag hold): is no setting; did you mean hold_ms?",
         ),
         (["--name=p", "--input=in@x", "--output=out@x", "--set=input.topc=y"], "topc"),
-        (["--input", "in"], "'in' is no place of a topic: kafka://HOST:PORT,HOST:PORT/TOPIC"),
+        (["--input", "in"], "'in' names no topic: kafka://HOST:PORT,HOST:PORT/TOPIC"),
         (["--input", "kafka://in"], "is not of the form kafka://HOST:PORT,HOST:PORT/TOPIC"),
         (["--set", "hold_ms"], "--set takes NAME=VALUE, not 'hold_ms'"),
         (["--config", "nowhere.toml"], "the settings 'nowhere.toml' cannot be read"),
