@@ -36,9 +36,9 @@ from chronoline.client.messages import (
     ToSend,
 )
 from chronoline.client.times import Delay
-from chronoline.runtime.service import Closing
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
 from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.service import Closing
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
