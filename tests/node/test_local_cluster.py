@@ -70,7 +70,14 @@ def test_commands_of_the_banner_work(tmp_path: Path) -> None:
         assert node.wait(60) == 0
 
 
-def test_banner_lists_the_nodes(cluster: ClusterProcess, command: Command) -> None:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    """One cluster for the tests that leave it unchanged."""
+    with cluster_process(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+def test_banner_lists_the_nodes(cluster: ClusterProcess) -> None:
     assert cluster.banner.startswith("3 nodes for timers. Ctrl-C stops them all.\n")
     for address in cluster.addresses:
         assert re.search(rf"  timers  http://{address}   process [0-9]+\n", cluster.banner)
