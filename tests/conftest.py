@@ -1,4 +1,4 @@
-"""The real servers, one of each for all tests: whoever kills or pauses one starts his own."""
+"""The real servers, one of each for all tests: a test that kills or pauses one starts its own."""
 
 import os
 from collections.abc import Iterator
