@@ -555,7 +555,7 @@ class Delivery:
 
     def _reserve_failed(self, command: Reserve, unknown: bool, until_ms: int, now_ms: int) -> None:
         self._late.discard(command.session)
-        # Otherwise only the query of the next due time failed.
+        # After the grant only the query of the next due time can have failed.
         is_granted = self._reserving is command and self._is_granted
         if unknown and not is_granted:
             over_ms = now_ms + WRITE_BOUND_MS + command.reach_ms + command.lease_ms
@@ -570,11 +570,10 @@ class Delivery:
 
     def _settle_failed(self, command: Settle, unknown: bool, until_ms: int) -> list[Lease]:
         self._settling -= 1
-        lapsing: list[Lease] = []
         # An ack or a retry is sent all the same: the store gives the reason of a refusal.
-        if command.how == "unreserve":
-            lapsing = [each for each in command.leases if each.until <= until_ms]
-        left = tuple(each for each in command.leases if each not in lapsing)
+        is_given_back = command.how == "unreserve"
+        left = tuple(each for each in command.leases if not is_given_back or each.until > until_ms)
+        lapsing = [each for each in command.leases if is_given_back and each.until <= until_ms]
         if left:
             repeat = replace(command, leases=left, again=command.again or unknown)
             self._repeats.append((until_ms, repeat))
