@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -128,7 +129,8 @@ def test_consumer_frozen_past_its_lease_is_refused(tmp_path: Path) -> None:
                 await lease.ack()
                 await again.aclose()
             finally:
-                frozen.kill()
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    frozen.kill()
                 await frozen.wait()
 
     asyncio.run(play())
