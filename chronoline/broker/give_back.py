@@ -14,12 +14,13 @@ from chronoline.core.message import Lease
 from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic
+from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.stores.contract import Store
 
 logger = logging.getLogger(__name__)
 
-_REST_MS = 200
-"""The wait after a failure of the store without a time to try again."""
+_BACKOFF = Backoff(0.2, 2.0)
+"""The waits after failures of the store that give no time to try again, in seconds."""
 
 
 async def give_back(access: StoreAccess, topic: Topic, leases: Sequence[Lease]) -> None:
@@ -29,6 +30,7 @@ async def give_back(access: StoreAccess, topic: Topic, leases: Sequence[Lease]) 
     """
     until_ms = max(lease.until for lease in leases)
     lapses_s = time.monotonic() + access.clock.seconds_until(until_ms)
+    waits = Waits(_BACKOFF)
     again = False
     while True:
         try:
@@ -38,10 +40,11 @@ async def give_back(access: StoreAccess, topic: Topic, leases: Sequence[Lease]) 
             return  # there is no topic to give them back to
         except ChronolineError as error:
             again = again or isinstance(error, OutcomeUnknown)
-            rest_s, problem = (error.retry_after_ms or _REST_MS) / 1000, error
+            grown_s, problem = waits.next(), error
+            rest_s = error.retry_after_ms / 1000 if error.retry_after_ms else grown_s
         if time.monotonic() + rest_s >= lapses_s:
             break
-        await asyncio.sleep(rest_s)  # the store gives no time to try again
+        await asyncio.sleep(rest_s)  # nothing tells when the store answers again
     logger.warning(
         "%d messages of topic %r could not be given back; their leases lapse: %s",
         len(leases),

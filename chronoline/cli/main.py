@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Annotated, Any
@@ -13,72 +14,95 @@ import typer
 from rich.console import Console
 
 from chronoline import __version__
-from chronoline.cli.dead import app as dead
-from chronoline.cli.forecast import forecast
-from chronoline.cli.log import app as log
-from chronoline.cli.messages import cancel, reschedule, send, show
-from chronoline.cli.receive import receive
-from chronoline.cli.status import status
-from chronoline.cli.timers import app as timers
-from chronoline.cli.topics import app as topic
 from chronoline.core.errors import ChronolineError, MissingExtra
 
-app = typer.Typer(
-    name="chronoline",
-    help="Put a message on a timeline, get it back at its millisecond.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-)
 _BROKER = "A broker, and its settings"
 _MESSAGES = "Messages on timelines, through a broker"
+_BASE = "chronoline"
+_SERVER = "'chronoline[server]'"
+_SPARK = "'chronoline[spark]'"
 
 
-def _add(name: str, load: Callable[[], Any], install: str, panel: str | None = None) -> None:
-    """Add a command or a group; if its libraries are missing, one that prints how to install them."""
+@dataclass(frozen=True)
+class _Command:
+    """A command, or a group of commands, that is imported when it is asked for."""
+
+    load: Callable[[], Any]
+    install: str
+    """What `pip install` needs for it."""
+    panel: str | None = None
+
+
+def _ours(module: str, name: str, install: str = _BASE, panel: str | None = None) -> _Command:
+    """A command of this package."""
+    return _Command(
+        lambda: getattr(import_module(f"chronoline.cli.{module}"), name), install, panel
+    )
+
+
+def _of_others() -> dict[str, _Command]:
+    """Commands of other distributions: `bench`, which is listed even if it is not installed."""
+    found = {each.name: each.load for each in entry_points(group="chronoline.commands")}
+    found.setdefault("bench", lambda: import_module("chronoline_bench"))
+    return {name: _Command(load, f"chronoline-{name}") for name, load in found.items()}
+
+
+_COMMANDS = {
+    "demo": _ours("demo", "demo", _SPARK),
+    **_of_others(),
+    "log": _ours("log", "app"),
+    "pipe": _ours("pipe", "app", _SPARK),
+    "timers": _ours("timers", "app"),
+    "up": _ours("node", "up", _SERVER, _BROKER),
+    "status": _ours("status", "status", _BASE, _BROKER),
+    "config": _ours("config", "app", _SERVER, _BROKER),
+    "token": _ours("tokens", "app", _SERVER, _BROKER),
+    "topic": _ours("topics", "app", _BASE, _MESSAGES),
+    "send": _ours("messages", "send", _BASE, _MESSAGES),
+    "receive": _ours("receive", "receive", _BASE, _MESSAGES),
+    "show": _ours("messages", "show", _BASE, _MESSAGES),
+    "reschedule": _ours("messages", "reschedule", _BASE, _MESSAGES),
+    "cancel": _ours("messages", "cancel", _BASE, _MESSAGES),
+    "forecast": _ours("forecast", "forecast", _BASE, _MESSAGES),
+    "dead": _ours("dead", "app", _BASE, _MESSAGES),
+}
+
+
+def command_line(names: Iterable[str] = _COMMANDS) -> typer.Typer:
+    """The command with these subcommands."""
+    app = typer.Typer(
+        name="chronoline",
+        help="Put a message on a timeline, get it back at its millisecond.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(_options)
+    for name in names:
+        _add(app, name, _COMMANDS[name])
+    return app
+
+
+def _add(app: typer.Typer, name: str, command: _Command) -> None:
+    """Add a command; if its libraries are missing, one that prints how to install them."""
+    needs = f"pip install {command.install}"
 
     def missing(context: typer.Context) -> None:
-        raise MissingExtra(f"`chronoline {name}` needs: pip install {install}")
+        raise MissingExtra(f"`chronoline {name}` needs: {needs}")
 
     try:
-        found = load()
+        found = command.load()
     except ImportError as error:
         if not isinstance(error, MissingExtra) and (error.name or "").startswith("chronoline."):
             raise  # a defect
-        missing.__doc__ = f"Needs: pip install {install}"
+        missing.__doc__ = f"Needs: {needs}"
         ignored = {"allow_extra_args": True, "ignore_unknown_options": True}
-        app.command(name, rich_help_panel=panel, context_settings=ignored)(missing)
+        app.command(name, rich_help_panel=command.panel, context_settings=ignored)(missing)
         return
     if isinstance(found, typer.Typer):
-        app.add_typer(found, rich_help_panel=panel)
+        app.add_typer(found, rich_help_panel=command.panel)
     else:
-        app.command(name, rich_help_panel=panel)(found)
-
-
-def _part(place: str, name: str) -> Callable[[], Any]:
-    """A function that imports a command, or a group of commands, of this package."""
-    return lambda: getattr(import_module(f"chronoline.cli.{place}"), name)
-
-
-_SERVER = "'chronoline[server]'"
-_SPARK = "'chronoline[spark]'"
-_add("demo", _part("demo", "demo"), _SPARK)
-# Commands of other distributions: `bench`, which is listed even if it is not installed.
-_others = {each.name: each.load for each in entry_points(group="chronoline.commands")}
-_others.setdefault("bench", lambda: import_module("chronoline_bench"))
-for _name, _load in _others.items():
-    _add(_name, _load, f"chronoline-{_name}")
-app.add_typer(log)
-_add("pipe", _part("pipe", "app"), _SPARK)
-app.add_typer(timers)
-_add("up", _part("node", "up"), _SERVER, _BROKER)
-app.command(rich_help_panel=_BROKER)(status)
-_add("config", _part("config", "app"), _SERVER, _BROKER)
-_add("token", _part("tokens", "app"), _SERVER, _BROKER)
-app.add_typer(topic, rich_help_panel=_MESSAGES)
-for command in (send, receive, show, reschedule, cancel, forecast):
-    app.command(rich_help_panel=_MESSAGES)(command)
-app.add_typer(dead, rich_help_panel=_MESSAGES)
+        app.command(name, rich_help_panel=command.panel)(found)
 
 
 def _show_version(wanted: bool) -> None:
@@ -87,7 +111,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool,
@@ -100,8 +123,10 @@ def _options(
 def run() -> None:
     """The entry point. An error of Chronoline is one line on stderr, without a trace."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command prints the error in one line
+    asked = set(sys.argv[1:2])
     try:
-        app()
+        # A command is imported without the others; help and a wrong name need all of them.
+        command_line(asked if asked & _COMMANDS.keys() else _COMMANDS)()
     except ChronolineError as error:
         Console(stderr=True).print(
             f"chronoline: {error}", markup=False, highlight=False, soft_wrap=True

@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from chronoline.cli.main import app
+from chronoline.cli.main import command_line
 from chronoline.core.errors import ChronolineError
 
 
@@ -57,4 +57,4 @@ class Command:
     def _invoke(self, arguments: Sequence[str], input: bytes | str | None) -> Result:
         env = {"CHRONOLINE_TOKEN": self.token, "COLUMNS": "200"}
         env |= dict.fromkeys(("CHRONOLINE_ADDRESS", "CHRONOLINE_TIMERS"), self.address)
-        return CliRunner().invoke(app, arguments, input=input, env=env)
+        return CliRunner().invoke(command_line(), arguments, input=input, env=env)

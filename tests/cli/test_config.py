@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from chronoline.cli.main import app
+from chronoline.cli.main import command_line
 from chronoline.core.errors import InvalidInput
 from chronoline.node.settings import NodeSettings
 
@@ -20,7 +20,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def show(*arguments: str, **env: str) -> str:
-    result = CliRunner().invoke(app, ["config", "show", *arguments], env=env)
+    result = CliRunner().invoke(command_line(), ["config", "show", *arguments], env=env)
     assert result.exit_code == 0, (result.exception, result.output)
     return result.stdout
 
@@ -88,6 +88,6 @@ def test_no_password_is_shown(as_json: list[str]) -> None:
 
 
 def test_bad_setting_is_refused() -> None:
-    result = CliRunner().invoke(app, ["config", "show", "--grpc=x"])
+    result = CliRunner().invoke(command_line(), ["config", "show", "--grpc=x"])
     assert isinstance(result.exception, InvalidInput)
     assert "grpc (flag grpc): 'x' is no address" in str(result.exception)

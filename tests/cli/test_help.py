@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from chronoline.cli.main import app
+from chronoline.cli.main import command_line
 
 OF_A_BROKER = {
     ("cancel",),
@@ -70,14 +70,14 @@ NARROW = 78
 
 
 def help_of(*names: str) -> str:
-    result = CliRunner().invoke(app, [*names, "--help"], env={"COLUMNS": "80"})
+    result = CliRunner().invoke(command_line(), [*names, "--help"], env={"COLUMNS": "80"})
     assert result.exit_code == 0
     return result.stdout
 
 
 def all_commands() -> set[tuple[str, ...]]:
     found: set[tuple[str, ...]] = set()
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]  # it is a group
+    for name, command in get_command(command_line()).commands.items():  # type: ignore[attr-defined]  # it is a group
         if name not in WITHOUT_EXAMPLE:
             inner = getattr(command, "commands", None)
             found |= {(name, each) for each in inner} if inner else {(name,)}
@@ -127,7 +127,7 @@ def test_each_broker_command_shows_the_connection_options(names: tuple[str, ...]
 
 @pytest.mark.parametrize("names", sorted(OF_A_BROKER | OF_A_NODE), ids=" ".join)
 def test_description_fits_a_terminal(names: tuple[str, ...]) -> None:
-    command = get_command(app)
+    command = get_command(command_line())
     for name in names:
         command = command.commands[name]  # type: ignore[attr-defined]  # it is a group
     _, *lines = (command.help or "").splitlines()

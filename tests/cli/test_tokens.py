@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from chronoline.broker.auth import Tokens
-from chronoline.cli.main import app
+from chronoline.cli.main import command_line
 from chronoline.core.errors import InvalidInput
 
 
@@ -16,13 +16,13 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def token(*arguments: str, **env: str) -> str:
-    result = CliRunner().invoke(app, ["token", *arguments], env=env)
+    result = CliRunner().invoke(command_line(), ["token", *arguments], env=env)
     assert result.exit_code == 0, (result.exception, result.output)
     return result.stdout
 
 
 def refusal(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["token", *arguments])
+    result = CliRunner().invoke(command_line(), ["token", *arguments])
     assert isinstance(result.exception, InvalidInput)
     return str(result.exception)
 

@@ -108,18 +108,23 @@ def test_concurrent_creates_of_an_id_make_one_message(line: Line, race: Race) ->
 
 
 def test_concurrent_operations_follow_the_rules(make_line: MakeLine, race: Race) -> None:
-    line = make_line(dedupe_ms=30, max_attempts=1_000_000)
-    names = put_many(line, 6)
-    events = created(names) + race.events(Brawl(line.topic, names, steps=60))
-    check(events)
-    kinds = {event.did for event in events}
-    assert kinds >= {Operation.LEASE, Operation.ACK, Operation.CANCEL, Operation.RESCHEDULE}
-    found = line.store.lookup(line.uid, names)
-    for message_id, history in by_message(events).items():
-        if message_id in found:
-            assert found[message_id].version == history[-1].version
-        else:
-            assert history[-1].did in (Operation.ACK, Operation.CANCEL)
+    wanted = {Operation.LEASE, Operation.ACK, Operation.CANCEL, Operation.RESCHEDULE}
+    done: set[Operation] = set()
+    for _ in range(20):  # which operations win is up to the machine: until each has won once
+        line = make_line(dedupe_ms=30, max_attempts=1_000_000)
+        names = put_many(line, 6)
+        events = created(names) + race.events(Brawl(line.topic, names, steps=60))
+        check(events)
+        found = line.store.lookup(line.uid, names)
+        for message_id, history in by_message(events).items():
+            if message_id in found:
+                assert found[message_id].version == history[-1].version
+            else:
+                assert history[-1].did in (Operation.ACK, Operation.CANCEL)
+        done |= {event.did for event in events}
+        if done >= wanted:
+            break
+    assert done >= wanted
 
 
 def test_repeated_request_changes_nothing_more(make_line: MakeLine, race: Race) -> None:
