@@ -62,7 +62,7 @@ class TimersMetrics:
         self._request = cache(self._requests.labels)
         self._moved = Counter(
             "chronoline_timers_resync_offers",
-            "Timers that a resync was told of.",
+            "Timers that other nodes offered to a resync.",
             registry=self.registry,
         )
         self._refused_records = Counter(
