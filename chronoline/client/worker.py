@@ -12,12 +12,10 @@ other messages are given back.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import inspect
 import logging
 import random
-import signal
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -43,6 +41,7 @@ from chronoline.core.errors import (
     TooMuch,
 )
 from chronoline.runtime.backoff import Backoff
+from chronoline.runtime.signals import stop_on_signal
 
 logger = logging.getLogger(__name__)
 
@@ -156,18 +155,8 @@ class Worker:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        signals = (signal.SIGTERM, signal.SIGINT)
-        # Only the main thread can handle signals, and not on Windows: elsewhere the caller uses `stop`.
-        cannot = (NotImplementedError, ValueError, RuntimeError)
-        try:
-            for number in signals:
-                with contextlib.suppress(*cannot):
-                    loop.add_signal_handler(number, self.stop)
+        with stop_on_signal(lambda: loop.call_soon_threadsafe(self.stop), second_ends=False):
             await self.serve()
-        finally:
-            for number in signals:
-                with contextlib.suppress(*cannot):
-                    loop.remove_signal_handler(number)
 
     def stop(self) -> None:
         """Drains; from any thread. `run` and `serve` return when that is done."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 import queue
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -33,6 +31,7 @@ from chronoline.cli.pipe.options import (
 from chronoline.cli.pipe.status import progress_line
 from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
 from chronoline.pipe.checks import check_before_spark, check_pipe
+from chronoline.runtime.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from chronoline.pipe.settings import PipeSettings
@@ -88,10 +87,11 @@ def run(
     _check_places(settings)
     pipe_class = _import_pipe()
     console.print("starting Spark … (Ctrl-C ends the pipe after that, a second one at once)")
-    told = _Told()
-    with _asking(told), _open(pipe_class, settings) as pipe:
+    # A signal raises no exception: in the middle of a start it would leave Spark's two halves at odds.
+    stop: queue.SimpleQueue[None] = queue.SimpleQueue()
+    with stop_on_signal(lambda: stop.put(None)), _open(pipe_class, settings) as pipe:
         console.print(f"running as node {pipe.node}; Ctrl-C stops it", highlight=False)
-        _watch(console, pipe, told)
+        _watch(console, pipe, stop)
         console.print("stopping: firing due messages, giving back the others …")
     console.print(progress_line(pipe.counters))
     if pipe.failed:
@@ -128,83 +128,36 @@ def _open(pipe_class: type[Pipe], settings: PipeSettings) -> Pipe:
         raise ChronolineError("ended while starting") from None
 
 
-# Signals
-
-
-class _Told:
-    """A flag that a signal sets to end the pipe.
-
-    A handler runs between any two steps of the main thread, also in the middle of `Event.wait`, for whose
-    lock `Event.set` would then wait without an end. A flag can be set at any moment, and so can a
-    `SimpleQueue` be put to, which wakes the main thread at once.
-
-    Nor does it raise: an exception in the middle of a start would leave Spark's two halves at odds. A start
-    goes on to its end.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def ask(self) -> None:
-        self.asked = True
-        self._bell.put(None)
-
-    def wait(self, timeout_s: float) -> bool:
-        """True if the flag is set, before or within this time."""
-        with suppress(queue.Empty):
-            self._bell.get(timeout=timeout_s)
-        return self.asked
-
-
-@contextmanager
-def _asking(told: _Told) -> Iterator[None]:
-    """The first signal asks the pipe to stop; a second one ends the process as usual, also while it stops."""
-    before: dict[int, Any] = {}
-
-    def end(number: int, _: object) -> None:
-        again = told.asked
-        told.ask()
-        for each, handler in before.items():
-            signal.signal(each, _usual(handler))
-        if again:  # Spark, which had a handler of its own while it started, put this one back
-            signal.raise_signal(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-def _usual(handler: Any) -> Any:
-    """Python would turn a Ctrl-C into an exception, which all threads and Spark log at length."""
-    return signal.SIG_DFL if handler is signal.default_int_handler else handler
-
-
 # Watching
 
 
-def _watch(console: Console, pipe: Pipe, told: _Told) -> None:
+def _watch(console: Console, pipe: Pipe, stop: queue.SimpleQueue[None]) -> None:
     if not console.is_terminal:
-        for second in _seconds(pipe, told):
+        for second in _seconds(pipe, stop):
             if second % _LOG_EVERY_S == 0:
                 console.print(progress_line(pipe.counters))
         return
     with Live(Text(""), console=console, transient=True, auto_refresh=False) as live:
-        for _ in _seconds(pipe, told):
+        for _ in _seconds(pipe, stop):
             live.update(progress_line(pipe.counters), refresh=True)
 
 
-def _seconds(pipe: Pipe, told: _Told) -> Iterator[int]:
+def _seconds(pipe: Pipe, stop: queue.SimpleQueue[None]) -> Iterator[int]:
     """Yields every second until the pipe is stopped, here or in the store, or has failed."""
     for look in itertools.count(1):
-        if told.wait(_LOOK_EVERY_S) or pipe.stopped.is_set():
+        if _is_asked(stop) or pipe.stopped.is_set():
             return
         if look % _LOOKS_A_SECOND == 0:
             yield look // _LOOKS_A_SECOND
+
+
+def _is_asked(stop: queue.SimpleQueue[None]) -> bool:
+    """Waits for a signal until the next look."""
+    try:
+        stop.get(timeout=_LOOK_EVERY_S)
+    except queue.Empty:
+        return False
+    return True
 
 
 def _log_to_stderr() -> None:
