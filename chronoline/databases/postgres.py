@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from chronoline.core.errors import (
     InvalidInput,
-    MissingExtra,
     OutcomeUnknown,
     SchemaTooNew,
     StoreBusy,
@@ -20,9 +19,10 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases.queries import load_migrations
+from chronoline.runtime.extras import needs
 from chronoline.runtime.fork_guard import ForkGuard
 
-try:
+with needs("PostgreSQL", "postgres"):
     import psycopg
     import psycopg_pool
     from psycopg.abc import PQGen
@@ -30,8 +30,6 @@ try:
     from psycopg.rows import tuple_row
 
     from chronoline.databases.postgres_arrays import ListDumper
-except ModuleNotFoundError as error:
-    raise MissingExtra("PostgreSQL needs a driver: pip install 'chronoline[postgres]'") from error
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0

@@ -29,8 +29,9 @@ from chronoline.cli.pipe.options import (
     load,
 )
 from chronoline.cli.pipe.status import progress_line
-from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
+from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.pipe.checks import check_before_spark, check_pipe
+from chronoline.runtime.extras import needs
 from chronoline.runtime.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -114,10 +115,8 @@ def _check_places(settings: PipeSettings) -> None:
 
 
 def _import_pipe() -> type[Pipe]:
-    try:
+    with needs("a pipe", "spark"):
         from chronoline.pipe.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
-    except ModuleNotFoundError as error:
-        raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
     return Pipe
 
 
@@ -221,15 +220,13 @@ def check(
 
 def _check_spark(settings: PipeSettings) -> str:
     """Starts the session of the pipe, and checks it."""
-    try:
+    with needs("a pipe", "spark"):
         from chronoline.pipe.spark.session import (  # noqa: PLC0415 - Spark is optional, and slow to import
             build_session,
             count_slots,
             session_problems,
             slots_needed,
         )
-    except ModuleNotFoundError as error:
-        raise MissingExtra("a pipe runs on Spark: pip install 'chronoline[spark]'") from error
     spark = build_session(settings)
     try:
         problems = session_problems(spark, settings)
