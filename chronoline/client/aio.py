@@ -31,7 +31,7 @@ from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After
 from chronoline.core.outcome import Outcome, raise_for_refused
 from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.timestamps import to_ms
 from chronoline.wire.codec import outcomes_from_wire, settings_to_wire, topic_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
