@@ -33,7 +33,7 @@ from chronoline.runtime.admission import Admission
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.descriptors import SHORTAGES
 from chronoline.runtime.message_ids import new_id
-from chronoline.runtime.supervise import supervise
+from chronoline.runtime.tasks import supervise
 from chronoline.stores.contract import Store
 from chronoline.stores.purge_pace import PurgePace
 

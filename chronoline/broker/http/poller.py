@@ -37,7 +37,7 @@ from chronoline.core.message import Lease, LeasedMessage, content_bytes
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic
 from chronoline.runtime.message_ids import new_id
-from chronoline.runtime.supervise import supervise
+from chronoline.runtime.tasks import supervise
 from chronoline.stores.contract import Notice
 
 LEAST_WAIT_S = 0.1
