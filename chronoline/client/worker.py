@@ -42,6 +42,7 @@ from chronoline.core.errors import (
 )
 from chronoline.runtime.backoff import Backoff
 from chronoline.runtime.signals import stop_on_signal
+from chronoline.runtime.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class Worker:
         self._handlers: dict[str, _Handler] = {}
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._hands = asyncio.Semaphore(concurrency)
 
     def handler(
@@ -217,9 +218,8 @@ class Worker:
             except BaseException:
                 self._hands.release()
                 raise
-            task = asyncio.create_task(self._work(stream, lease, threads))
-            self._tasks.add(task)
-            task.add_done_callback(self._done)
+            task = self._tasks.start(self._work(stream, lease, threads))
+            task.add_done_callback(lambda _: self._hands.release())
 
     async def _free_hand(self, stream: ConsumerStream) -> None:
         """Waits for a free handler. If that takes long, other workers get the messages that wait here."""
@@ -234,10 +234,6 @@ class Worker:
                 return
         await self._hands.acquire()
         stream.go_on()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._hands.release()
 
     async def _work(
         self, stream: ConsumerStream, lease: AsyncLease, threads: ThreadPoolExecutor
