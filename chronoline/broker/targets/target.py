@@ -17,7 +17,7 @@ from chronoline.callbacks.caller import Answer, Verdict
 from chronoline.core.change import lease_change
 from chronoline.core.errors import ChronolineError, OutcomeUnknown, StoreBusy, TopicNotFound
 from chronoline.core.limits import MAX_REASON_CHARACTERS
-from chronoline.core.message import After, Lease, LeasedMessage, content_bytes
+from chronoline.core.message import After, Lease, LeasedMessage
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
@@ -72,7 +72,7 @@ class Target:
 
     def push(self, topic: Topic, leased: Sequence[LeasedMessage]) -> None:
         for each in leased:
-            size_bytes = content_bytes(each.body, each.message.key, each.message.headers)
+            size_bytes = each.content_bytes
             self._under_way_bytes += size_bytes
             task = asyncio.create_task(self._serve(each))
             self._under_way[task] = each.lease
