@@ -40,13 +40,13 @@ from chronoline.core.errors import (
     StoreUnavailable,
     TooMuch,
 )
+from chronoline.core.limits import MAX_REASON_CHARACTERS
 from chronoline.runtime.backoff import Backoff
 from chronoline.runtime.signals import stop_on_signal
 from chronoline.runtime.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
-_MOST_REASON = 1_000
 _PATIENCE_S = 1.0
 """How long messages wait for a free handler before other workers get them."""
 _REST_MS = 500
@@ -362,4 +362,4 @@ async def _say(lease: AsyncLease, what: str, ask: Callable[[], Awaitable[None]])
 def _reason(error: BaseException) -> str:
     """The error as text that every store can keep."""
     text = f"{type(error).__name__}: {error}".encode("utf-8", "replace").decode()
-    return text.replace("\0", "")[:_MOST_REASON]
+    return text.replace("\0", "")[:MAX_REASON_CHARACTERS]

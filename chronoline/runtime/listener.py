@@ -127,6 +127,11 @@ class _Accepted(socket.socket):
         super().close()
 
 
+def host_port(host: str, port: int) -> str:
+    """An address host:port, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def listen(host: str, port: int, *, most: int) -> CappedListener:
     """A listener at an address. Raises `OSError` and, for an invalid port, `OverflowError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -14,28 +14,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from chronoline.cli.options import Config
-from chronoline.cli.pipe.options import (
-    DeadLetterPlace,
-    Delay,
-    InputPlace,
-    Metrics,
-    Name,
-    OutputPlace,
-    Receipts,
-    Setting,
-    StoreUrl,
-    heading,
-    load,
-)
+from chronoline.cli.pipe.options import heading, sets_a_pipe
 from chronoline.cli.pipe.status import progress_line
 from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.pipe.checks import check_before_spark, check_pipe
+from chronoline.pipe.settings import PipeSettings
 from chronoline.runtime.extras import needs
 from chronoline.runtime.signals import stop_on_signal
 
 if TYPE_CHECKING:
-    from chronoline.pipe.settings import PipeSettings
     from chronoline.pipe.spark.pipe import Pipe
 
 logger = logging.getLogger(__name__)
@@ -47,19 +34,8 @@ _LOG_EVERY_S = 10
 """The interval of lines without a terminal; a terminal shows one each second."""
 
 
-def run(
-    config: Config = None,
-    *,
-    name: Name = None,
-    store: StoreUrl = None,
-    input_place: InputPlace = None,
-    output_place: OutputPlace = None,
-    dead_letters: DeadLetterPlace = None,
-    delay: Delay = None,
-    receipts: Receipts = None,
-    metrics: Metrics = None,
-    setting: Setting = None,
-) -> None:
+@sets_a_pipe
+def run(settings: PipeSettings) -> None:
     """Run a pipe until Ctrl-C, SIGTERM, or `chronoline pipe stop`.
 
     chronoline pipe run --config pipe.toml
@@ -70,18 +46,6 @@ def run(
     process fires the held messages after hold_ms. Problems of the store or
     of topics are reported before Spark starts.
     """
-    settings = load(
-        config,
-        setting,
-        name=name,
-        store=store,
-        input=input_place,
-        output=output_place,
-        dead_letters=dead_letters,
-        delay=delay,
-        receipts=receipts,
-        metrics=metrics,
-    )
     _log_to_stderr()
     console = Console(stderr=True)
     console.print(heading(settings), soft_wrap=True)
@@ -174,37 +138,14 @@ def _is_news(record: logging.LogRecord) -> bool:
 # Checking
 
 
-def check(
-    config: Config = None,
-    *,
-    name: Name = None,
-    store: StoreUrl = None,
-    input_place: InputPlace = None,
-    output_place: OutputPlace = None,
-    dead_letters: DeadLetterPlace = None,
-    delay: Delay = None,
-    receipts: Receipts = None,
-    metrics: Metrics = None,
-    setting: Setting = None,
-) -> None:
+@sets_a_pipe
+def check(settings: PipeSettings) -> None:
     """Check the settings, the connections and Spark's slots. Nothing is sent or read.
 
     chronoline pipe check --config pipe.toml
 
     It creates no folder and no file, but lists those that a run would create.
     """
-    settings = load(
-        config,
-        setting,
-        name=name,
-        store=store,
-        input=input_place,
-        output=output_place,
-        dead_letters=dead_letters,
-        delay=delay,
-        receipts=receipts,
-        metrics=metrics,
-    )
     logging.getLogger("chronoline").addHandler(logging.NullHandler())  # the findings have it
     console = Console()
     console.print(heading(settings), soft_wrap=True)
