@@ -164,9 +164,7 @@ class Connection:
             if not answers and not repeatable and _may_have_left(known):
                 raise OutcomeUnknown(f"it may have happened or not: {known}")
             self.reached |= answers
-            rest_s = waits.next()
-            if known.retry_after_ms is not None:
-                rest_s = known.retry_after_ms / 1000
+            rest_s = waits.after(known)
             worth = isinstance(known, BrokerUnavailable | StoreUnavailable | NodeBusy) or (
                 repeatable and isinstance(known, OutcomeUnknown)
             )

@@ -41,7 +41,7 @@ from chronoline.core.errors import (
     TooMuch,
 )
 from chronoline.core.limits import MAX_REASON_CHARACTERS
-from chronoline.runtime.backoff import Backoff
+from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.signals import stop_on_signal
 from chronoline.runtime.tasks import TaskSet
 
@@ -49,8 +49,8 @@ logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 1.0
 """How long messages wait for a free handler before other workers get them."""
-_REST_MS = 500
-"""The wait before a repetition, if the broker gave no time."""
+_BACKOFF = Backoff(0.5, 5.0)
+"""The waits before repetitions, in seconds."""
 _PASSING = (BrokerUnavailable, OutcomeUnknown, StoreUnavailable, TooMuch)
 """Errors after which a repetition may help."""
 
@@ -337,12 +337,13 @@ async def _first(work: asyncio.Task[Any], stopping: asyncio.Task[bool]) -> bool:
 
 async def _say(lease: AsyncLease, what: str, ask: Callable[[], Awaitable[None]]) -> None:
     """Settles until it is done or refused, or the lease is over, which is renewed meanwhile."""
+    waits = Waits(_BACKOFF)
     while True:
         try:
             await ask()
             return
         except _PASSING as error:
-            problem, rest_s = error, (error.retry_after_ms or _REST_MS) / 1000
+            problem, rest_s = error, waits.after(error)
         except ChronolineError as error:
             logger.warning("the %s of message %r was refused: %s", what, lease.id, error)
             return
