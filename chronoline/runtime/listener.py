@@ -24,7 +24,6 @@ class CappedListener(socket.socket):
 
     most = 1_000
     refused = 0
-    evicted = 0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -96,7 +95,6 @@ class CappedListener(socket.socket):
     def _evict(self) -> None:
         descriptor = next(iter(self._idle))
         connection = self._leaving[descriptor] = self._idle.pop(descriptor)
-        self.evicted += 1
         with suppress(OSError):  # the other side was faster
             connection.shutdown(socket.SHUT_RDWR)  # its owner sees the end, and closes it
 
