@@ -90,8 +90,11 @@ class Tokens:
             return
         try:
             hashes = json.loads(self._path.read_text("utf-8"))
-        except (OSError, ValueError):
-            raise InvalidInput(f"the tokens in {self._path.name!r} cannot be read") from None
+        except (OSError, ValueError) as error:
+            raise InvalidInput(
+                f"the tokens in {self._path.name!r} cannot be read: {error}. Restore the file, or delete it "
+                "and make new tokens with `chronoline token create`"
+            ) from None
         self._hashes, self._read_at = hashes, read_at
 
     def _write(self, hashes: dict[str, str]) -> None:

@@ -384,7 +384,9 @@ def split_notify(url: str) -> tuple[str, bool]:
     if not wanted:
         return url, True
     if wanted not in (["notify=on"], ["notify=off"]):
-        raise InvalidInput("notify is either on or off")
+        raise InvalidInput(
+            "notify is either on or off: write ?notify=on or ?notify=off in the URL of the database"
+        )
     others = "&".join(each for each in parameters if each not in wanted)
     return (f"{base}?{others}" if others else base), wanted == ["notify=on"]
 
