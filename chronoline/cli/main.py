@@ -29,7 +29,7 @@ class _Command:
 
     load: Callable[[], Any]
     install: str
-    """What `pip install` needs for it."""
+    """The argument of `pip install` for it."""
     panel: str | None = None
 
 
