@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from chronoline.core.errors import ChronolineError, InvalidInput, MissingExtra
+from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.lateness import Lateness
 from chronoline.core.limits import MAX_TIME_MS
 from chronoline.log import Event, Log, NewEvent
@@ -118,10 +118,8 @@ def demo(
             import_module("chronoline.node.timer_service")  # its nodes are processes of their own
         show_timers()
         return
-    try:
+    with needs("the demo", "spark"):
         from chronoline.pipe.spark.pipe import Pipe  # noqa: PLC0415 - Spark is optional, and slow to import
-    except ModuleNotFoundError as error:
-        raise MissingExtra("the demo runs on Spark: pip install 'chronoline[spark]'") from error
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     console = Console()
     with tempfile.TemporaryDirectory(prefix="chronoline-demo-") as folder:

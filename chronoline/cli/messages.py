@@ -42,10 +42,10 @@ from chronoline.core.errors import ChronolineError, InvalidInput
 from chronoline.core.message import Header
 from chronoline.core.outcome import Refusal
 from chronoline.core.status import Status, status_of
-from chronoline.runtime.clock import SystemClock, to_ms
+from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.signals import exit_on_sigterm
-from chronoline.runtime.timestamps import show_moment
+from chronoline.runtime.timestamps import show_moment, to_ms
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Outcomes, ToSend

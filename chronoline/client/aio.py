@@ -31,7 +31,8 @@ from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After
 from chronoline.core.outcome import Outcome, raise_for_refused
 from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.tasks import TaskSet
+from chronoline.runtime.timestamps import to_ms
 from chronoline.wire.codec import outcomes_from_wire, settings_to_wire, topic_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -84,7 +85,7 @@ class AsyncClient:
         self._producer = ProducerStream(self._connection, producer_group, timeout_s=self._timeout_s)
         # Each stream with the task that renews its leases.
         self._consumers: dict[ConsumerStream, asyncio.Task[None]] = {}
-        self._lingering: set[asyncio.Task[None]] = set()
+        self._lingering = TaskSet()
         self._uids: dict[str, Topic] = {}
 
     async def __aenter__(self) -> Self:
@@ -374,9 +375,7 @@ class AsyncClient:
         if not stream.held:
             await self._end(stream)
             return
-        task = asyncio.create_task(self._linger(stream))
-        self._lingering.add(task)
-        task.add_done_callback(self._lingering.discard)
+        self._lingering.start(self._linger(stream))
 
     # Internals
 

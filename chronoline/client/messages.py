@@ -15,9 +15,8 @@ from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BODY_BYTES, message_problem
 from chronoline.core.message import After, Header, NewMessage
 from chronoline.core.outcome import Outcome, raise_for_refused
-from chronoline.runtime.clock import to_ms
 from chronoline.runtime.message_ids import new_id
-from chronoline.runtime.timestamps import from_ms
+from chronoline.runtime.timestamps import from_ms, to_ms
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 

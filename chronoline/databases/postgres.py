@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from chronoline.core.errors import (
     InvalidInput,
-    MissingExtra,
     OutcomeUnknown,
     SchemaTooNew,
     StoreBusy,
@@ -20,9 +19,10 @@ from chronoline.core.errors import (
     StoreUnavailable,
 )
 from chronoline.databases.queries import load_migrations
+from chronoline.runtime.extras import needs
 from chronoline.runtime.fork_guard import ForkGuard
 
-try:
+with needs("PostgreSQL", "postgres"):
     import psycopg
     import psycopg_pool
     from psycopg.abc import PQGen
@@ -30,8 +30,6 @@ try:
     from psycopg.rows import tuple_row
 
     from chronoline.databases.postgres_arrays import ListDumper
-except ModuleNotFoundError as error:
-    raise MissingExtra("PostgreSQL needs a driver: pip install 'chronoline[postgres]'") from error
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
@@ -386,7 +384,9 @@ def split_notify(url: str) -> tuple[str, bool]:
     if not wanted:
         return url, True
     if wanted not in (["notify=on"], ["notify=off"]):
-        raise InvalidInput("notify is either on or off")
+        raise InvalidInput(
+            "notify is either on or off: write ?notify=on or ?notify=off in the URL of the database"
+        )
     others = "&".join(each for each in parameters if each not in wanted)
     return (f"{base}?{others}" if others else base), wanted == ["notify=on"]
 

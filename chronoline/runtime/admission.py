@@ -46,7 +46,6 @@ class Admission:
         self._waiting_bytes = 0
         self._held_bytes: dict[str, int] = {}
         self.under_way_bytes = 0
-        self.refused = 0
 
     async def admit(self, client: str, size_bytes: int, *, read_bytes: int = 0) -> Admitted:
         """Waits for room. `read_bytes` of the request are in memory already.
@@ -84,7 +83,6 @@ class Admission:
             raise self._refusal(f"no room came within {_PATIENCE_S:g} s")
 
     def _refusal(self, why: str) -> NodeBusy:
-        self.refused += 1
         return NodeBusy(
             f"the node has its limit of requests under way, and {why}; nothing was changed. "
             "Try again later, or with less at a time"

@@ -1,4 +1,9 @@
-"""The metrics of a node of the timer service."""
+"""The metrics of a node of the timer service.
+
+They are counters of `prometheus_client` itself, with its exposition: names that end in `_total`, and
+`_created` samples. Broker and pipe make families at each scrape (`runtime.metrics`), because the names of
+their counters end otherwise.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from chronoline.client.aio import ToSend
 from chronoline.core.errors import Refused, TopicNotFound
 from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
-from chronoline.runtime.clock import SystemClock, to_ms
+from chronoline.runtime.clock import SystemClock
+from chronoline.runtime.timestamps import to_ms
 from tests.broker.nodes import Running, running
 from tests.waiting import until
 

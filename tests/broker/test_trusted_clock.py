@@ -24,7 +24,7 @@ from chronoline.core.message import LeasedMessage, NewMessage
 from chronoline.core.permissions import Producer
 from chronoline.core.ranges import BucketRange
 from chronoline.core.topic import Topic, TopicSettings
-from chronoline.runtime.clock import to_ms
+from chronoline.runtime.timestamps import to_ms
 from chronoline.stores.factory import open_store
 from chronoline.testing import ManualClock
 from chronoline.testing.postgres import PostgresServer

@@ -22,6 +22,7 @@ from chronoline.client.sync import Client, Lease
 from chronoline.client.worker import Retry, Worker
 from chronoline.core.errors import BrokerUnavailable, InvalidInput, OutcomeUnknown, TopicNotFound
 from chronoline.core.topic import TopicSettings
+from chronoline.runtime.backoff import Backoff
 from chronoline.stores.memory import MemoryStore
 from chronoline.testing import scheduled
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -632,7 +633,7 @@ def test_unanswered_settlement_is_repeated_while_the_lease_lives(
     monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     """Otherwise the lease lapses, and the work is done twice."""
-    monkeypatch.setattr(worker_module, "_REST_MS", 1)
+    monkeypatch.setattr(worker_module, "_BACKOFF", Backoff(0.001, 0.001))
     asked = []
 
     async def ack() -> None:
