@@ -19,7 +19,7 @@ _HEAD = '''"""The blocking client. Made by `python -m scripts.unasync`: edit the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar

@@ -199,7 +199,7 @@ class AsyncClient:
         self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
     ) -> None:
         """Moves a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
-        _check_ids([id])
+        _checked_ids([id])
         change = Change(Operation.RESCHEDULE, id, self._producer.name, to=when(due, delay))
         raise_for_refused(await self._change(topic, [change]))
 
@@ -207,17 +207,17 @@ class AsyncClient:
         """Cancels a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
         (await self.cancel_many(topic, [id])).raise_for_refused()
 
-    async def cancel_many(self, topic: str, ids: Sequence[str]) -> Outcomes:
+    async def cancel_many(self, topic: str, ids: Iterable[str]) -> Outcomes:
         """Cancels messages of the own group; returns an outcome for each. They are not one transaction."""
-        _check_ids(ids)
-        changes = [Change(Operation.CANCEL, each, self._producer.name) for each in ids]
+        group = self._producer.name
+        changes = [Change(Operation.CANCEL, each, group) for each in _checked_ids(ids)]
         return Outcomes(await self._change(topic, changes))
 
     # Queries
 
     async def lookup(self, topic: str, id: str) -> Message | None:
         """A message without its body; None if it does not exist, or is deleted or dead."""
-        _check_ids([id])
+        _checked_ids([id])
         found = await self._ask_of(
             topic,
             "Carrier/Lookup",
@@ -228,7 +228,7 @@ class AsyncClient:
 
     async def body(self, topic: str, id: str) -> bytes | None:
         """The body of a message of the own group. Raises `Refused`."""
-        _check_ids([id])
+        _checked_ids([id])
         group = self._producer.name
         found = await self._ask_of(
             topic,
@@ -288,7 +288,7 @@ class AsyncClient:
     async def redrive(
         self,
         topic: str,
-        ids: Sequence[str],
+        ids: Iterable[str],
         *,
         due: datetime | None = None,
         delay: Delay | None = None,
@@ -307,7 +307,7 @@ class AsyncClient:
             ),
         )
 
-    async def discard(self, topic: str, ids: Sequence[str]) -> Outcomes:
+    async def discard(self, topic: str, ids: Iterable[str]) -> Outcomes:
         """Deletes dead letters."""
         return await self._of_letters(
             topic,
@@ -343,7 +343,7 @@ class AsyncClient:
 
     async def subscribe(
         self,
-        topics: Sequence[str],
+        topics: Iterable[str],
         *,
         consumer: str | None = None,
         lease: Delay | None = None,
@@ -354,6 +354,7 @@ class AsyncClient:
 
         With `renew_in_hand` leases are renewed after the hand-over too, until they are settled.
         """
+        names = _listed("topics", topics)
         check_count("prefetch", prefetch)
         if consumer is not None:
             _check_name("consumer", consumer)
@@ -361,7 +362,7 @@ class AsyncClient:
         stream = ConsumerStream(self._connection, consumer or "", timeout_s=self._timeout_s)
         self._consumers[stream] = asyncio.create_task(renew(stream, in_hand=renew_in_hand))
         try:
-            for name in topics:
+            for name in names:
                 await stream.subscribe(await self.topic(name), lease_ms=lease_ms, prefetch=prefetch)
         except BaseException:
             await self.unsubscribe(stream)
@@ -415,14 +416,14 @@ class AsyncClient:
         self,
         topic: str,
         method: str,
-        ids: Sequence[str],
+        ids: Iterable[str],
         asked: Callable[[int, Sequence[str]], Any],
     ) -> Outcomes:
         """Changes dead letters, a limited number at a time."""
-        _check_ids(ids)
+        checked = _checked_ids(ids)
         outcomes = Outcomes()
-        for begin in range(0, len(ids), _PAGE_IDS):
-            page = ids[begin : begin + _PAGE_IDS]
+        for begin in range(0, len(checked), _PAGE_IDS):
+            page = checked[begin : begin + _PAGE_IDS]
             found = await self._ask_of(
                 topic,
                 method,
@@ -461,9 +462,17 @@ def _check_name(what: str, name: object) -> None:
         raise InvalidInput(problem)
 
 
-def _check_ids(ids: Iterable[object]) -> None:
-    if isinstance(ids, str):
-        raise InvalidInput("ids must be a list of ids")
-    for each in ids:
+def _checked_ids(ids: Iterable[str]) -> list[str]:
+    """The ids as a list. Raises `InvalidInput` for an invalid one."""
+    checked = _listed("ids", ids)
+    for each in checked:
         if problem := id_problem(each):
             raise InvalidInput(problem)
+    return checked
+
+
+def _listed(what: str, given: Iterable[str]) -> list[str]:
+    """An iterable as a list, since an iterator can be read only once. A text is no list of its characters."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidInput(f"{what} must be a list of texts, not {type(given).__name__}")
+    return list(given)

@@ -77,3 +77,21 @@ def test_cancel_many_returns_an_outcome_for_each(chronoline_broker: str) -> None
         assert [each.refusal for each in outcomes.refused] == ["not_found"]
         assert client.count("t").total == 0
         assert client.cancel_many("t", []) == []
+
+
+def test_every_list_may_be_a_generator(chronoline_broker: str) -> None:
+    ids = ["a", "b", "c"]
+    with Client(chronoline_broker) as client:
+        client.create_topic("t")
+        sent = client.send_many("t", (ToSend(id=each, delay=3_600) for each in ids))
+        assert [each.id for each in sent.raise_for_refused()] == ids
+        cancelled = client.cancel_many("t", (each for each in ids))
+        assert [each.id for each in cancelled.raise_for_refused()] == ids
+        for name in ("d", "e"):
+            client.send("t", id=name)
+        leases = client.consume("t")
+        for lease in (next(leases), next(leases)):
+            lease.bury("broken")
+        assert [each.done for each in client.redrive("t", iter(["d"]), delay=3_600)] == [True]
+        assert [each.done for each in client.discard("t", iter(["e"]))] == [True]
+        assert client.count("t").total == 1
