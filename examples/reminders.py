@@ -3,8 +3,14 @@
 import threading
 import time
 
-from chronoline.delivery.firing_lane import FiringLane
-from chronoline.store import LeasedMessage, NewMessage, SystemClock, open_store, raise_for_refused
+from chronoline.store import (
+    FiringLane,
+    LeasedMessage,
+    NewMessage,
+    SystemClock,
+    open_store,
+    raise_for_refused,
+)
 
 clock = SystemClock()
 served = threading.Semaphore(0)

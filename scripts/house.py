@@ -5,8 +5,9 @@ python -m scripts.house --write                                writes it into do
 python -m scripts.house --json > now.json                      prints the figures alone
 
 `scripts/house_before.json` has the figures of the earlier layout, counted in the same way.
-`--operation COMMIT` counts the files of a commit that adds an operation; `--test-seconds N` is the time of
-`make test` on an idle machine.
+`scripts/house_noted.json` has the figures that no script counts: the files of a new operation (the list in
+CONTRIBUTING.md), and the seconds of `make test` on an idle machine. It also names the commit that adds an
+operation which the wire had.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("chronoline", "pyspark_chronoline", "pyspark_chronoline_log")
 BEFORE = ROOT / "scripts" / "house_before.json"
+NOTED = ROOT / "scripts" / "house_noted.json"
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- house: begin -->", "<!-- house: end -->"
 
@@ -46,7 +48,8 @@ FIGURES = {
     "timers": "path of the timers: files / functions",
     "log": "path of the log: files / functions",
     "pipe": "path of the pipe: files / functions",
-    "operation": "files to change for an operation",
+    "operation": "files to change for a new operation",
+    "known_operation": "files to change for one that the wire has (batch cancel)",
     "test_seconds": "seconds of `make test`",
 }
 
@@ -126,7 +129,12 @@ def path_figures() -> dict[str, object]:
     }
 
 
-def operation_files(commit: str) -> int:
+def noted_figures() -> dict[str, object]:
+    noted: dict[str, object] = json.loads(NOTED.read_text("utf-8"))
+    return noted | {"known_operation": changed_files(str(noted["known_operation"]))}
+
+
+def changed_files(commit: str) -> int:
     """Counts the hand-written files of the product that a commit changes."""
     shown = subprocess.run(
         ["git", "show", "--name-only", "--format=", commit],
@@ -161,14 +169,8 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="write the table into docs/architecture.md"
     )
-    parser.add_argument("--operation", metavar="COMMIT", help="a commit that adds an operation")
-    parser.add_argument("--test-seconds", type=int, metavar="N", help="the time of `make test`")
     asked = parser.parse_args()
-    now = static_figures(ROOT) | path_figures()
-    if asked.operation:
-        now["operation"] = operation_files(asked.operation)
-    if asked.test_seconds:
-        now["test_seconds"] = asked.test_seconds
+    now = static_figures(ROOT) | path_figures() | noted_figures()
     if asked.json:
         print(json.dumps(now, indent=2))
         return

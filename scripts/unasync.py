@@ -19,7 +19,7 @@ _HEAD = '''"""The blocking client. Made by `python -m scripts.unasync`: edit the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,17 +27,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
 from chronoline.client.event_loop import Home, run_in
 from chronoline.client.leases import AsyncLease
-from chronoline.client.messages import (
-    DeadLetter,
-    Forecast,
-    Headers,
-    Message,
-    Outcomes,
-    ToSend,
-)
+from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
+from chronoline.client.outcomes import Outcomes
 from chronoline.client.times import Delay
+from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
-from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.service import Closing
 
 if TYPE_CHECKING:

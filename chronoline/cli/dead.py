@@ -17,7 +17,8 @@ from chronoline.runtime.json_bytes import json_bytes, json_headers
 from chronoline.runtime.timestamps import show_moment
 
 if TYPE_CHECKING:
-    from chronoline.client.messages import DeadLetter, Outcomes
+    from chronoline.client.messages import DeadLetter
+    from chronoline.client.outcomes import Outcomes
     from chronoline.client.sync import Client
 
 app = typer.Typer(

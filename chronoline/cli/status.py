@@ -13,7 +13,7 @@ from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import AsJson
 from chronoline.cli.output import print_table, printable
 from chronoline.cli.topics import counts_json, topic_table
-from chronoline.core.topic import Topic
+from chronoline.client.topics import Topic
 
 if TYPE_CHECKING:
     from chronoline.client.aio import Forecast

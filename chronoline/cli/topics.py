@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,11 +15,11 @@ from rich.text import Text
 from chronoline.cli.broker import Broker, asks_a_broker
 from chronoline.cli.options import AsJson, Yes, confirm
 from chronoline.cli.output import count_of, print_table
+from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.quantities import parse_duration_ms, parse_size_bytes
-from chronoline.core.topic import Topic, TopicSettings
 
 if TYPE_CHECKING:
-    from chronoline.client.aio import Forecast
+    from chronoline.client.messages import Forecast
 
 app = typer.Typer(
     name="topic",
@@ -90,24 +91,19 @@ def create(  # noqa: PLR0913 - the options of a command
     """
     settings = TopicSettings(
         buckets=buckets,
-        window_ms=parse_duration_ms(window, "--window"),
-        default_lease_ms=parse_duration_ms(lease, "--lease"),
+        window=_duration(window, "--window"),
+        default_lease=_duration(lease, "--lease"),
         max_attempts=max_attempts,
-        max_lateness_ms=(
-            None if max_lateness is None else parse_duration_ms(max_lateness, "--max-lateness")
-        ),
-        dedupe_ms=parse_duration_ms(dedupe, "--dedupe"),
+        max_lateness=None if max_lateness is None else _duration(max_lateness, "--max-lateness"),
+        dedupe=_duration(dedupe, "--dedupe"),
         dead_letters=dead_letters,
         largest_body_bytes=parse_size_bytes(largest_body, "--largest-body"),
         target=target,
     )
     with broker.client() as client:
         topic = client.create_topic(name, settings, if_missing=if_missing)
-    other = [
-        each.name
-        for each in fields(settings)
-        if getattr(topic.settings, each.name) != getattr(settings, each.name)
-    ]
+    wanted, found = asdict(settings.in_ms()), asdict(topic.settings.in_ms())
+    other = [name for name in wanted if wanted[name] != found[name]]
     if other:  # it exists
         print(f"topic {name!r} exists already, with other settings: {', '.join(other)}")
     else:
@@ -146,7 +142,7 @@ def show(broker: Broker, name: Name, as_json: AsJson = False) -> None:
         print(json.dumps(topic_json(topic, count), indent=2))
         return
     table = Table(Column(), Column(overflow="fold"), show_header=False, box=None)
-    for key, value in {**counts_json(count), **asdict(topic.settings)}.items():
+    for key, value in {**counts_json(count), **asdict(topic.settings.in_ms())}.items():
         shown = "–" if value is None else str(value).lower() if value in (True, False) else value
         table.add_row(key, Text(f"{shown:,}" if isinstance(shown, int) else str(shown)))
     Console().print(table)
@@ -167,12 +163,16 @@ def delete(broker: Broker, name: Name, yes: Yes = False) -> None:
     print(f"deleted {what}")
 
 
+def _duration(text: str, what: str) -> timedelta:
+    return timedelta(milliseconds=parse_duration_ms(text, what))
+
+
 def topic_json(topic: Topic, count: Forecast) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "uid": topic.uid,
         **counts_json(count),
-        "settings": asdict(topic.settings),
+        "settings": asdict(topic.settings.in_ms()),
     }
 
 

@@ -1,9 +1,10 @@
 """The SDK: `Client`, the same awaited as `AsyncClient`, and `Worker`. `docs/sdk.md` is its guide.
 
 From the outside inwards: users call `aio`, and `sync` is generated from it; `worker` calls their handlers.
-`messages` holds the values that users pass and get, `leases` the messages that they consume. Below,
-`producer_stream` and `consumer_stream` are the two kinds of `stream` on one `connection`. `requests` holds
-requests until they are answered, `renewal` extends leases, and `broker_time` estimates the broker's clock.
+`messages`, `topics` and `outcomes` hold the values that users pass and get, `leases` the messages that they
+consume. Below, `producer_stream` and `consumer_stream` are the two kinds of `stream` on one `connection`.
+`requests` holds requests until they are answered, `renewal` extends leases, and `broker_time` estimates the
+broker's clock.
 
 All names are imported at their first use: gRPC is slow to import.
 """
@@ -17,15 +18,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chronoline.client.aio import AsyncClient
     from chronoline.client.leases import AsyncLease
-    from chronoline.client.messages import (
-        DeadLetter,
-        Forecast,
-        Headers,
-        Message,
-        Outcomes,
-        ToSend,
-    )
+    from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
+    from chronoline.client.outcomes import Outcome, Outcomes
     from chronoline.client.sync import Client, Lease
+    from chronoline.client.topics import Topic, TopicSettings
     from chronoline.client.worker import Retry, Worker
 
 __all__ = [
@@ -37,9 +33,12 @@ __all__ = [
     "Headers",
     "Lease",
     "Message",
+    "Outcome",
     "Outcomes",
     "Retry",
     "ToSend",
+    "Topic",
+    "TopicSettings",
     "Worker",
 ]
 
@@ -52,9 +51,12 @@ _PLACES = {
     "Headers": "messages",
     "Lease": "sync",
     "Message": "messages",
-    "Outcomes": "messages",
+    "Outcome": "outcomes",
+    "Outcomes": "outcomes",
     "Retry": "worker",
     "ToSend": "messages",
+    "Topic": "topics",
+    "TopicSettings": "topics",
     "Worker": "worker",
 }
 

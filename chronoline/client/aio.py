@@ -17,23 +17,25 @@ from chronoline.client.messages import (
     Forecast,
     Headers,
     Message,
-    Outcomes,
     ToSend,
     sendings,
 )
+from chronoline.client.outcomes import Outcome, Outcomes, outcomes_from_wire
 from chronoline.client.producer_stream import ProducerStream
 from chronoline.client.renewal import renew
+from chronoline.client.requests import Kind
 from chronoline.client.times import Delay, check_count, duration_ms, lease_length_ms, when
+from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.change import Change
 from chronoline.core.errors import InvalidInput, TopicNotFound
 from chronoline.core.limits import id_problem, name_problem
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, After
-from chronoline.core.outcome import Outcome, raise_for_refused
+from chronoline.core.outcome import raise_for_refused
 from chronoline.core.permissions import Operation
-from chronoline.core.topic import Topic, TopicSettings
+from chronoline.runtime.bounded_cache import BoundedCache
 from chronoline.runtime.tasks import TaskSet
 from chronoline.runtime.timestamps import to_ms
-from chronoline.wire.codec import outcomes_from_wire, settings_to_wire, topic_from_wire
+from chronoline.wire.codec import settings_to_wire, topic_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ __all__ = ["AsyncClient", "DeadLetter", "Forecast", "Headers", "Message", "Outco
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_PREFETCH = 16
 _PAGE_IDS = 1_000
+_MOST_TOPICS = 10_000
+"""The topics whose uids are remembered; others are asked for again."""
 
 Result = TypeVar("Result")
 
@@ -86,7 +90,7 @@ class AsyncClient:
         # Each stream with the task that renews its leases.
         self._consumers: dict[ConsumerStream, asyncio.Task[None]] = {}
         self._lingering = TaskSet()
-        self._uids: dict[str, Topic] = {}
+        self._topics: BoundedCache[str, Topic] = BoundedCache(_MOST_TOPICS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,31 +118,30 @@ class AsyncClient:
     ) -> Topic:
         """Creates a topic. Returns an existing one unchanged, unless `if_missing` is false."""
         _check_name("topic", name)
+        chosen = TopicSettings() if settings is None else settings
+        if not isinstance(chosen, TopicSettings):  # a store's, in milliseconds
+            raise InvalidInput("settings must be the TopicSettings of chronoline.client")
         asked = pb.CreateTopicRequest(
-            name=name,
-            settings=settings_to_wire(settings or TopicSettings()),
-            if_missing=if_missing,
+            name=name, settings=settings_to_wire(chosen.in_ms()), if_missing=if_missing
         )
         made = await self._ask("Overseer/CreateTopic", asked, pb.Topic, repeatable=if_missing)
-        topic = self._uids[name] = topic_from_wire(made)
-        return topic
+        return self._remember(name, made)
 
     async def topic(self, name: str) -> Topic:
         """Raises `TopicNotFound`."""
         _check_name("topic", name)
         found = await self._ask("Overseer/GetTopic", pb.GetTopicRequest(name=name), pb.Topic)
-        topic = self._uids[name] = topic_from_wire(found)
-        return topic
+        return self._remember(name, found)
 
     async def topics(self) -> list[Topic]:
         """All topics, by name."""
         found = await self._ask("Overseer/ListTopics", pb.ListTopicsRequest(), pb.Topics)
-        return [topic_from_wire(each) for each in found.topics]
+        return [Topic.of(topic_from_wire(each)) for each in found.topics]
 
     async def delete_topic(self, name: str) -> bool:
         """Deletes a topic and everything on it; false if it was deleted already."""
         topic = await self.topic(name)
-        self._uids.pop(name, None)
+        self._topics.pop(name)
         asked = pb.TopicRef(uid=topic.uid)
         done = await self._ask("Overseer/DropTopic", asked, pb.Dropped, repeatable=False)
         return bool(done.dropped)
@@ -190,35 +193,31 @@ class AsyncClient:
             raise InvalidInput(f'if_exists must be "refuse" or "replace", not {if_exists!r}')
         sending = sendings(messages)
         replace = if_exists == "replace"
-        return Outcomes(
-            await self._on_topic(
-                topic, lambda uid: self._producer.create(uid, sending, replace=replace)
-            )
-        )
+        return Outcomes(await self._request(topic, Operation.CREATE, sending, replace=replace))
 
     async def reschedule(
         self, topic: str, id: str, *, due: datetime | None = None, delay: Delay | None = None
     ) -> None:
         """Moves a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
-        _check_ids([id])
+        _checked_ids([id])
         change = Change(Operation.RESCHEDULE, id, self._producer.name, to=when(due, delay))
-        raise_for_refused(await self._change(topic, [change]))
+        raise_for_refused(await self._request(topic, Operation.RESCHEDULE, [change]))
 
     async def cancel(self, topic: str, id: str) -> None:
         """Cancels a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
         (await self.cancel_many(topic, [id])).raise_for_refused()
 
-    async def cancel_many(self, topic: str, ids: Sequence[str]) -> Outcomes:
+    async def cancel_many(self, topic: str, ids: Iterable[str]) -> Outcomes:
         """Cancels messages of the own group; returns an outcome for each. They are not one transaction."""
-        _check_ids(ids)
-        changes = [Change(Operation.CANCEL, each, self._producer.name) for each in ids]
-        return Outcomes(await self._change(topic, changes))
+        group = self._producer.name
+        changes = [Change(Operation.CANCEL, each, group) for each in _checked_ids(ids)]
+        return Outcomes(await self._request(topic, Operation.CANCEL, changes))
 
     # Queries
 
     async def lookup(self, topic: str, id: str) -> Message | None:
         """A message without its body; None if it does not exist, or is deleted or dead."""
-        _check_ids([id])
+        _checked_ids([id])
         found = await self._ask_of(
             topic,
             "Carrier/Lookup",
@@ -229,7 +228,7 @@ class AsyncClient:
 
     async def body(self, topic: str, id: str) -> bytes | None:
         """The body of a message of the own group. Raises `Refused`."""
-        _check_ids([id])
+        _checked_ids([id])
         group = self._producer.name
         found = await self._ask_of(
             topic,
@@ -289,7 +288,7 @@ class AsyncClient:
     async def redrive(
         self,
         topic: str,
-        ids: Sequence[str],
+        ids: Iterable[str],
         *,
         due: datetime | None = None,
         delay: Delay | None = None,
@@ -308,7 +307,7 @@ class AsyncClient:
             ),
         )
 
-    async def discard(self, topic: str, ids: Sequence[str]) -> Outcomes:
+    async def discard(self, topic: str, ids: Iterable[str]) -> Outcomes:
         """Deletes dead letters."""
         return await self._of_letters(
             topic,
@@ -344,7 +343,7 @@ class AsyncClient:
 
     async def subscribe(
         self,
-        topics: Sequence[str],
+        topics: Iterable[str],
         *,
         consumer: str | None = None,
         lease: Delay | None = None,
@@ -355,6 +354,7 @@ class AsyncClient:
 
         With `renew_in_hand` leases are renewed after the hand-over too, until they are settled.
         """
+        names = _listed("topics", topics)
         check_count("prefetch", prefetch)
         if consumer is not None:
             _check_name("consumer", consumer)
@@ -362,7 +362,7 @@ class AsyncClient:
         stream = ConsumerStream(self._connection, consumer or "", timeout_s=self._timeout_s)
         self._consumers[stream] = asyncio.create_task(renew(stream, in_hand=renew_in_hand))
         try:
-            for name in topics:
+            for name in names:
                 await stream.subscribe(await self.topic(name), lease_ms=lease_ms, prefetch=prefetch)
         except BaseException:
             await self.unsubscribe(stream)
@@ -414,14 +414,14 @@ class AsyncClient:
         self,
         topic: str,
         method: str,
-        ids: Sequence[str],
+        ids: Iterable[str],
         asked: Callable[[int, Sequence[str]], Any],
     ) -> Outcomes:
         """Changes dead letters, a limited number at a time."""
-        _check_ids(ids)
+        checked = _checked_ids(ids)
         outcomes = Outcomes()
-        for begin in range(0, len(ids), _PAGE_IDS):
-            page = ids[begin : begin + _PAGE_IDS]
+        for begin in range(0, len(checked), _PAGE_IDS):
+            page = checked[begin : begin + _PAGE_IDS]
             found = await self._ask_of(
                 topic,
                 method,
@@ -432,27 +432,31 @@ class AsyncClient:
             outcomes += outcomes_from_wire(found.outcomes)
         return outcomes
 
-    async def _change(self, topic: str, changes: Sequence[Change]) -> list[Outcome]:
-        if not changes:
-            return []
-        return await self._on_topic(topic, lambda uid: self._producer.change(uid, changes))
+    async def _request(
+        self, topic: str, operation: Operation, items: Sequence[Any], *, replace: bool = False
+    ) -> list[Outcome]:
+        """Sends messages, or changes of them, on the producer's stream."""
+        return await self._on_topic(
+            topic, lambda uid: self._producer.request(Kind(operation, uid, replace), items)
+        )
 
-    async def _uid(self, name: str) -> int:
-        known = self._uids.get(name)
-        return known.uid if known is not None else (await self.topic(name)).uid
+    def _remember(self, name: str, wire: pb.Topic) -> Topic:
+        topic = Topic.of(topic_from_wire(wire))
+        self._topics.put(name, topic)
+        return topic
 
     async def _on_topic(self, name: str, work: Callable[[int], Awaitable[Result]]) -> Result:
         """Works on the topic with that name, also if it was deleted and created again since the last time."""
         _check_name("topic", name)
-        known = name in self._uids
-        uid = await self._uid(name)
+        known = self._topics.get(name)
+        topic = known or await self.topic(name)
         try:
-            return await work(uid)
+            return await work(topic.uid)
         except TopicNotFound:
-            self._uids.pop(name, None)
-            if not known or (again := await self._uid(name)) == uid:
+            self._topics.pop(name)
+            if known is None or (again := await self.topic(name)).uid == topic.uid:
                 raise
-            return await work(again)
+            return await work(again.uid)
 
 
 def _check_name(what: str, name: object) -> None:
@@ -460,9 +464,17 @@ def _check_name(what: str, name: object) -> None:
         raise InvalidInput(problem)
 
 
-def _check_ids(ids: Iterable[object]) -> None:
-    if isinstance(ids, str):
-        raise InvalidInput("ids must be a list of ids")
-    for each in ids:
+def _checked_ids(ids: Iterable[str]) -> list[str]:
+    """The ids as a list. Raises `InvalidInput` for an invalid one."""
+    checked = _listed("ids", ids)
+    for each in checked:
         if problem := id_problem(each):
             raise InvalidInput(problem)
+    return checked
+
+
+def _listed(what: str, given: Iterable[str]) -> list[str]:
+    """An iterable as a list, since an iterator can be read only once. A text is no list of its characters."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InvalidInput(f"{what} must be a list of texts, not {type(given).__name__}")
+    return list(given)

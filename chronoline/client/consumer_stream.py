@@ -13,8 +13,10 @@ from typing import Any
 
 from chronoline.client.connection import Connection
 from chronoline.client.leases import AsyncLease
-from chronoline.client.requests import Kind, Part, change_bytes
+from chronoline.client.outcomes import Outcome
+from chronoline.client.requests import Kind, change_bytes
 from chronoline.client.stream import Stream
+from chronoline.client.topics import Topic
 from chronoline.core.change import Change
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -25,11 +27,9 @@ from chronoline.core.errors import (
     OutcomeUnknown,
     TopicNotFound,
 )
-from chronoline.core.outcome import Outcome
-from chronoline.core.topic import Topic
 from chronoline.runtime.alarm import PreciseAlarm
 from chronoline.runtime.tasks import TaskSet
-from chronoline.wire.codec import read_answer, write_changes
+from chronoline.wire.codec import write_changes
 from chronoline.wire.codes import Kind as FailureKind
 from chronoline.wire.codes import error_of
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -51,7 +51,6 @@ class _Subscription:
     held: dict[str, AsyncLease] = field(default_factory=dict)
     """Pushed and not settled: leases that wait for their due or for a handler, and those under work."""
     to_grant: int = 0
-    share: tuple[int, int] | None = None
     paused: str = ""
     """The broker's reason for pushing nothing to any consumer for now."""
     asked: bool = False
@@ -72,6 +71,7 @@ class ConsumerStream(Stream):
     """Its name is the consumer. `next` returns leases, each at its due."""
 
     method = "Consume"
+    frame_type = pb.ConsumerFrame
     reply_type = pb.ConsumerReply
 
     def __init__(self, connection: Connection, name: str, *, timeout_s: float) -> None:
@@ -85,7 +85,6 @@ class ConsumerStream(Stream):
         self._settled = asyncio.Event()
         self._ended: ChronolineError | None = None
         self._last: ChronolineError | None = None
-        self.busy = False
         self._rests = False
         self._giving = TaskSet()
 
@@ -255,17 +254,14 @@ class ConsumerStream(Stream):
         self._due = deque(each for each in self._due if not leaves(each))
         with suppress(TimeoutError):  # then they lapse
             async with asyncio.timeout(_LEAVING_S):
-                await asyncio.gather(*map(self._give_back, filter(_is_live, unbegun)))
+                live = (each for each in unbegun if each.is_live)
+                await asyncio.gather(*map(self._give_back, live))
 
     async def _give_back(self, lease: AsyncLease) -> None:
         try:
             await lease.give_back()
         except ChronolineError as error:
             logger.info("message %r could not be given back: %s", lease.id, error)
-
-    @property
-    def _busy(self) -> bool:
-        return self.busy
 
     @property
     def _because(self) -> str:
@@ -280,9 +276,6 @@ class ConsumerStream(Stream):
 
     # The stream
 
-    def _frame(self, **fields: Any) -> pb.ConsumerFrame:
-        return pb.ConsumerFrame(**fields)
-
     def _request_frame(
         self, kind: Kind, items: Sequence[Any], seq: int, *, again: bool
     ) -> pb.ConsumerFrame:
@@ -293,9 +286,6 @@ class ConsumerStream(Stream):
 
     def _size_bytes(self, kind: Kind, item: tuple[AsyncLease, Change]) -> int:
         return change_bytes(item[1])
-
-    def _answers(self, reply: pb.ConsumerReply, parts: Sequence[Part]) -> list[Outcome]:
-        return read_answer(reply)
 
     async def _welcomed(self) -> None:
         """Subscribes again and names the held leases, which come back under new versions.
@@ -368,11 +358,10 @@ class ConsumerStream(Stream):
                 self._left(reply.seq)
 
     def _shared(self, share: pb.Share) -> None:
-        """Sets our buckets. With a reason no consumer has any, and waiting messages are given back."""
+        """With a reason no consumer has any buckets, and waiting messages are given back."""
         subscription = self._subscriptions.get(share.topic_uid)
         if subscription is None:
             return
-        subscription.share = (share.start_bucket, share.stop_bucket)
         before, subscription.paused = subscription.paused, share.reason
         if share.reason:
             self._giving.start(self._give_back_unbegun(share.topic_uid))
@@ -465,10 +454,6 @@ class ConsumerStream(Stream):
             self._alarm.set(wait_s)
         if handed:
             self._handed.set()
-
-
-def _is_live(lease: AsyncLease) -> bool:
-    return lease.is_live
 
 
 def _settle(future: asyncio.Future[None], error: ChronolineError | None) -> None:

@@ -7,6 +7,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from chronoline.client.outcomes import Outcome
 from chronoline.client.times import Delay, lease_length_ms, when
 from chronoline.core.change import Change
 from chronoline.core.errors import (
@@ -18,9 +19,9 @@ from chronoline.core.errors import (
 )
 from chronoline.core.limits import reason_problem
 from chronoline.core.message import After, Header, LeaseTime
-from chronoline.core.outcome import LEASE_IS_OVER, Outcome, Refusal
+from chronoline.core.outcome import LEASE_IS_OVER, Refusal
 from chronoline.core.permissions import Operation
-from chronoline.runtime.timestamps import from_ms
+from chronoline.runtime.timestamps import from_ms, to_ms
 from chronoline.wire.codec import headers_from_wire
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
@@ -213,7 +214,7 @@ class AsyncLease:
             if outcome.refusal in LEASE_IS_OVER:
                 self._stream.lose(self)
             raise Refused([outcome])
-        self.renewed(outcome.version, outcome.at)
+        self.renewed(outcome.version, to_ms(outcome.at) if outcome.at else 0)
 
     @property
     def held(self) -> pb.HeldLease:

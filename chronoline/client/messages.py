@@ -14,7 +14,6 @@ from chronoline.client.trace_context import traced
 from chronoline.core.errors import InvalidInput
 from chronoline.core.limits import MAX_BODY_BYTES, message_problem
 from chronoline.core.message import After, Header, NewMessage
-from chronoline.core.outcome import Outcome, raise_for_refused
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.timestamps import from_ms, to_ms
 from chronoline.wire.codec import headers_from_wire
@@ -117,19 +116,6 @@ class Forecast:
     @property
     def total(self) -> int:
         return self.available + self.processing + self.waiting
-
-
-class Outcomes(list[Outcome]):
-    """An outcome for each message, in their order."""
-
-    def raise_for_refused(self) -> Self:
-        """Raises `Refused` if any was refused; else returns itself."""
-        raise_for_refused(self)
-        return self
-
-    @property
-    def refused(self) -> list[Outcome]:
-        return [each for each in self if not each.done]
 
 
 def sendings(messages: Iterable[ToSend]) -> list[Sending]:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chronoline.client.outcomes import Outcome, read_answer
 from chronoline.client.requests import ITEM_BYTES, Kind, Part, change_bytes
 from chronoline.client.stream import Stream
-from chronoline.core.change import Change
 from chronoline.core.message import NewMessage
-from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.outcome import Refusal
 from chronoline.core.permissions import Operation
-from chronoline.wire.codec import new_to_wire, read_answer, write_changes
+from chronoline.wire.codec import new_to_wire, write_changes
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 _HEADER_BYTES = 16
@@ -33,19 +33,8 @@ class ProducerStream(Stream):
     """Its name is the producer group."""
 
     method = "Produce"
+    frame_type = pb.ProducerFrame
     reply_type = pb.ProducerReply
-
-    async def create(
-        self, topic_uid: int, messages: Sequence[Sending], *, replace: bool
-    ) -> list[Outcome]:
-        return await self.request(Kind(Operation.CREATE, topic_uid, replace), messages)
-
-    async def change(self, topic_uid: int, changes: Sequence[Change]) -> list[Outcome]:
-        """Sends changes, all of one operation."""
-        return await self.request(Kind(changes[0].operation, topic_uid), changes)
-
-    def _frame(self, **fields: Any) -> pb.ProducerFrame:
-        return pb.ProducerFrame(**fields)
 
     def _request_frame(
         self, kind: Kind, items: Sequence[Any], seq: int, *, again: bool
@@ -75,7 +64,7 @@ class ProducerStream(Stream):
     def _received(self, reply: pb.ProducerReply) -> None:
         """Ignores a late answer to an abandoned request."""
 
-    def _answers(self, reply: pb.ProducerReply, parts: Sequence[Part]) -> list[Any]:
+    def _answers(self, reply: pb.ProducerReply, parts: Sequence[Part]) -> list[Outcome]:
         outcomes = read_answer(reply)
         begin = 0
         for part in parts:

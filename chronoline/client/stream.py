@@ -22,6 +22,7 @@ from grpc import aio
 
 from chronoline.client.broker_time import BrokerTime, monotonic_us
 from chronoline.client.connection import BACKOFF, Connection, is_cancelled
+from chronoline.client.outcomes import Outcome, read_answer
 from chronoline.client.requests import FrameLimits, Part, Request, RequestQueue
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -33,7 +34,7 @@ from chronoline.core.errors import (
     StoreBusy,
     Unauthenticated,
 )
-from chronoline.core.outcome import REASONS, Outcome, Refusal
+from chronoline.core.outcome import REASONS, Refusal
 from chronoline.core.version import VERSION
 from chronoline.runtime.backoff import Waits
 from chronoline.runtime.message_ids import new_id
@@ -60,6 +61,7 @@ class Stream(ABC):
     """One stream, from its first use until `close`."""
 
     method: ClassVar[str]
+    frame_type: ClassVar[Any]
     reply_type: ClassVar[Any]
 
     def __init__(self, connection: Connection, name: str, *, timeout_s: float) -> None:
@@ -70,7 +72,8 @@ class Stream(ABC):
         self._timeout_s = timeout_s
         self.time = BrokerTime()
         self.limits = pb.Limits(frame_bytes=16 * 1024 * 1024, batch=10_000, ping_interval_ms=1_000)
-        self.drift_us = 0
+        self.busy = False
+        """Sent with each ping."""
         self._drifting = False
         self._queue = RequestQueue()
         self._sent: dict[int, list[Part]] = {}
@@ -180,10 +183,6 @@ class Stream(ABC):
     # The interface for subclasses
 
     @abstractmethod
-    def _frame(self, **fields: Any) -> Any:
-        """A frame with these fields."""
-
-    @abstractmethod
     def _request_frame(self, kind: Any, items: Sequence[Any], seq: int, *, again: bool) -> Any:
         """The frame with these items. `again` says that an earlier attempt was not answered."""
 
@@ -191,9 +190,9 @@ class Stream(ABC):
     def _size_bytes(self, kind: Any, item: Any) -> int:
         """The approximate size of an item in a frame."""
 
-    @abstractmethod
-    def _answers(self, reply: Any, parts: Sequence[Part]) -> list[Any]:
+    def _answers(self, reply: Any, parts: Sequence[Part]) -> list[Outcome]:
         """The answers of a reply for each item of these parts."""
+        return read_answer(reply)
 
     def _can_repeat(self, part: Part) -> bool:
         """Whether a part that left and was not answered may be repeated: the store does nothing twice."""
@@ -206,10 +205,6 @@ class Stream(ABC):
     @abstractmethod
     def _received(self, reply: Any) -> None:
         """Processes a reply without a request."""
-
-    @property
-    def _busy(self) -> bool:
-        return False
 
     # The life of the stream
 
@@ -251,7 +246,7 @@ class Stream(ABC):
         try:
             replies = call.__aiter__()
             async with asyncio.timeout(_WELCOME_S):
-                await call.write(self._frame(hello=self._hello))
+                await call.write(self.frame_type(hello=self._hello))
                 behind_welcome = await self._take_welcome(replies)
             self._connection.reached = True
             waits.reset()
@@ -326,25 +321,22 @@ class Stream(ABC):
 
     async def _write(self, call: aio.StreamStreamCall[Any, Any]) -> None:
         with suppress(aio.AioRpcError, asyncio.InvalidStateError):  # the reader gets the reason
-            await self._write_all(call)
-
-    async def _write_all(self, call: aio.StreamStreamCall[Any, Any]) -> None:
-        while True:
-            askable = self._ready and not self._closed and self._queue
-            frames = self._next_frames() if askable else []
-            frames += self._frames[:_TOGETHER]
-            self._frames = self._frames[_TOGETHER:]
-            if frames:
-                frame, *more = frames
-                if more:
-                    frame.more.extend(more)
-                await call.write(frame)
-            elif self._closed:
-                await call.done_writing()  # the broker ends the stream, and with it the reader
-                return
-            elif not askable:
-                self._news.clear()
-                await self._news.wait()
+            while True:
+                askable = self._ready and not self._closed and self._queue
+                frames = self._next_frames() if askable else []
+                frames += self._frames[:_TOGETHER]
+                self._frames = self._frames[_TOGETHER:]
+                if frames:
+                    frame, *more = frames
+                    if more:
+                        frame.more.extend(more)
+                    await call.write(frame)
+                elif self._closed:
+                    await call.done_writing()  # the broker ends the stream, and with it the reader
+                    return
+                elif not askable:
+                    self._news.clear()
+                    await self._news.wait()
 
     def _say(self, frame: Any) -> None:
         """Writes a frame that needs no answer."""
@@ -391,9 +383,9 @@ class Stream(ABC):
             client_us=time.time_ns() // 1000,
             sent_us=monotonic_us(),
             round_trip_us=self._round_trip_us,
-            busy=self._busy,
+            busy=self.busy,
         )
-        self._say(self._frame(ping=ping))
+        self._say(self.frame_type(ping=ping))
 
     # Reading
 
@@ -421,7 +413,6 @@ class Stream(ABC):
             self._received(reply)
 
     def _drifted(self, pong: pb.Pong) -> None:
-        self.drift_us = pong.drift_us
         began, self._drifting = pong.drifting and not self._drifting, pong.drifting
         if began:
             logger.warning(
@@ -441,15 +432,15 @@ class Stream(ABC):
             self._settle_part(part, answers[begin : begin + count])
             begin += count
 
-    def _settle_part(self, part: Part, answers: Sequence[Any]) -> None:
+    def _settle_part(self, part: Part, answers: Sequence[Outcome]) -> None:
         """Repeats, one by one, the messages that other transactions hold; answers the others."""
-        if not any(map(is_busy, answers)):
+        if not any(answer.refusal is Refusal.BUSY for answer in answers):
             part.answered(answers)
             return
         loop = asyncio.get_running_loop()
         for answer in answers:
             alone = part.cut(1)
-            if not is_busy(answer):
+            if answer.refusal is not Refusal.BUSY:
                 alone.answered([answer])
                 continue
             alone.turned_back()
@@ -483,12 +474,6 @@ class Stream(ABC):
         del self._resting[part]
         if not part.request.done and not self._closed:
             self._enqueue(part)
-
-
-def is_busy(answer: Any) -> bool:
-    """Whether a message was not changed since another transaction holds it; an answer may carry a moment."""
-    outcome = answer[0] if isinstance(answer, tuple) else answer
-    return isinstance(outcome, Outcome) and outcome.refusal is Refusal.BUSY
 
 
 def _leaving(go_away: pb.GoAway) -> ChronolineError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from chronoline.client.aio import DEFAULT_PREFETCH, DEFAULT_TIMEOUT_S, AsyncClient
 from chronoline.client.event_loop import Home, run_in
 from chronoline.client.leases import AsyncLease
-from chronoline.client.messages import (
-    DeadLetter,
-    Forecast,
-    Headers,
-    Message,
-    Outcomes,
-    ToSend,
-)
+from chronoline.client.messages import DeadLetter, Forecast, Headers, Message, ToSend
+from chronoline.client.outcomes import Outcomes
 from chronoline.client.times import Delay
+from chronoline.client.topics import Topic, TopicSettings
 from chronoline.core.message import DEFAULT_PRODUCER_GROUP, Header
-from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.service import Closing
 
 if TYPE_CHECKING:
@@ -289,7 +283,7 @@ class Client(Closing):
         """Cancels a message of the own group. Raises `Refused` if it is leased, or another group owns it."""
         return self._run(self._inner.cancel(topic, id))
 
-    def cancel_many(self, topic: str, ids: Sequence[str]) -> Outcomes:
+    def cancel_many(self, topic: str, ids: Iterable[str]) -> Outcomes:
         """Cancels messages of the own group; returns an outcome for each. They are not one transaction."""
         return self._run(self._inner.cancel_many(topic, ids))
 
@@ -320,7 +314,7 @@ class Client(Closing):
     def redrive(
         self,
         topic: str,
-        ids: Sequence[str],
+        ids: Iterable[str],
         *,
         due: datetime | None = None,
         delay: Delay | None = None,
@@ -328,7 +322,7 @@ class Client(Closing):
         """Puts dead letters back on the timeline, with no attempts counted."""
         return self._run(self._inner.redrive(topic, ids, due=due, delay=delay))
 
-    def discard(self, topic: str, ids: Sequence[str]) -> Outcomes:
+    def discard(self, topic: str, ids: Iterable[str]) -> Outcomes:
         """Deletes dead letters."""
         return self._run(self._inner.discard(topic, ids))
 

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chronoline.core.outcome import Outcome
+    from chronoline.core.outcome import BaseOutcome, Outcome
 
 
 class ChronolineError(Exception):
     """Chronoline failed."""
 
     retry_after_ms: int | None = None
-    """When a repetition is worth trying, if known."""
+    """The same as `retry_after`, for stores and the wire."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (self.__doc__ or "").strip())
+
+    @property
+    def retry_after(self) -> timedelta | None:
+        """When a repetition is worth trying, if known."""
+        after_ms = self.retry_after_ms
+        return None if after_ms is None else timedelta(milliseconds=after_ms)
 
 
 class InvalidInput(ChronolineError, ValueError):
@@ -42,13 +49,13 @@ class TopicPiped(InvalidInput):
 class Refused(ChronolineError):
     """Some of the batch were refused."""
 
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, outcomes: Sequence[BaseOutcome]) -> None:
         self.outcomes = tuple(outcomes)
         shown = "; ".join(f"{outcome.id!r}: {outcome.reason}" for outcome in self.outcomes[:3])
         more = len(self.outcomes) - 3
         super().__init__(f"refused: {shown}" + (f"; and {more} more" if more > 0 else ""))
 
-    def __reduce__(self) -> tuple[type[Refused], tuple[tuple[Outcome, ...]]]:
+    def __reduce__(self) -> tuple[type[Refused], tuple[tuple[BaseOutcome, ...]]]:
         """Pickled by its outcomes, from which the message is made again."""
         return type(self), (self.outcomes,)
 

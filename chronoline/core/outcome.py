@@ -67,15 +67,13 @@ _UNKNOWN = "an earlier attempt was not answered, and what the store holds does n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BaseOutcome:
     """The outcome of a change for one id: done (then `version` is the new one), refused, or unknown."""
 
     id: str
     refusal: Refusal | None = None
     version: int = 0
     detail: str = ""
-    at: int = 0
-    """The time that the change set: the end of the lease, or the new due; 0 where it set none."""
     unknown: bool = False
     """An earlier attempt was not answered, and the store cannot tell whether it was or will be done."""
 
@@ -89,6 +87,14 @@ class Outcome:
         if self.refusal is not None:
             return self.detail or REASONS[self.refusal]
         return self.detail or _UNKNOWN if self.unknown else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(BaseOutcome):
+    """An outcome of a store. The SDK has its own, whose times are datetimes."""
+
+    at: int = 0
+    """The time that the change set: the end of the lease, or the new due; 0 where it set none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +127,7 @@ def held_error(outcomes: Sequence[Outcome]) -> StoreError | None:
     return error
 
 
-def raise_for_refused(outcomes: Iterable[Outcome]) -> None:
+def raise_for_refused(outcomes: Iterable[BaseOutcome]) -> None:
     """Raises `Refused` if any outcome is a refusal, else `OutcomeUnknown` if any is unknown."""
     not_done = [outcome for outcome in outcomes if not outcome.done]
     refused = [outcome for outcome in not_done if outcome.refusal is not None]

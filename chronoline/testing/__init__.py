@@ -1,7 +1,7 @@
 """Tools for tests of your own code: a store in memory, a clock that you move, deliveries at its time.
 
-The pytest fixtures `chronoline_clock` and `chronoline_store` come with the installation. A real
-PostgreSQL server is in `chronoline.testing.postgres`.
+The pytest fixtures `chronoline_clock`, `chronoline_store` and `chronoline_broker` come with the installation.
+A real PostgreSQL server is in `chronoline.testing.postgres`.
 """
 
 from chronoline.stores.memory import MemoryStore

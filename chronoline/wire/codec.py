@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from chronoline.core.message import (
     Message,
     NewMessage,
 )
-from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.outcome import Outcome
 from chronoline.core.permissions import Operation
 from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -138,27 +138,6 @@ def outcomes_to_wire(outcomes: Iterable[Outcome]) -> list[pb.Outcome]:
     ]
 
 
-def outcomes_from_wire(outcomes: Iterable[pb.Outcome]) -> list[Outcome]:
-    return [
-        Outcome(
-            id=each.id,
-            refusal=_refusal(each.refusal) if each.refusal else None,
-            version=each.version,
-            detail=each.detail,
-            unknown=each.unknown,
-        )
-        for each in outcomes
-    ]
-
-
-def _refusal(name: str) -> Refusal:
-    """An unknown name, of a newer broker, becomes `NOT_ALLOWED`; the detail has its text."""
-    try:
-        return Refusal(name)
-    except ValueError:
-        return Refusal.NOT_ALLOWED
-
-
 def letter_to_wire(letter: DeadLetter) -> pb.DeadLetter:
     return pb.DeadLetter(
         message=message_to_wire(letter.message), reason=letter.reason, died_ms=letter.died
@@ -180,49 +159,6 @@ class _Form(NamedTuple):
     has_reason: bool = False
     kind: int = 0
     """Of a batch that several operations share."""
-
-    def write(self, items: Any, changes: Iterable[Change]) -> None:
-        if self.ids_alone:
-            items.extend(change.id for change in changes)
-            return
-        for change in changes:
-            item = items.add()
-            item.id = change.id
-            if change.version:
-                item.version = change.version
-            if self.time:
-                self._write_time(item, change.to)
-            if self.has_reason:
-                item.reason = change.reason
-
-    def read(
-        self, operation: Operation, items: Iterable[Any], name: str, session: str
-    ) -> list[Change]:
-        if self.ids_alone:
-            return [Change(operation, each, name) for each in items]
-        leased = operation in LEASE_OPERATIONS
-        return [
-            Change(
-                operation,
-                each.id,
-                name,
-                each.version if leased else 0,
-                self._read_time(each) if self.time else 0,
-                0,
-                each.reason if self.has_reason else "",
-                session,
-            )
-            for each in items
-        ]
-
-    def _write_time(self, item: Any, to: LeaseTime) -> None:
-        if isinstance(to, After):
-            item.delay_ms = to.delay_ms
-        else:
-            setattr(item, self.time, to)
-
-    def _read_time(self, item: Any) -> LeaseTime:
-        return getattr(item, self.time) if item.HasField(self.time) else After(item.delay_ms)
 
 
 _FORMS: dict[Operation, _Form] = {
@@ -249,7 +185,20 @@ class ChangeBatch(NamedTuple):
 
     def changes(self, name: str, session: str = "") -> list[Change]:
         """The changes, on behalf of the consumer or the producer group of this name."""
-        return _FORMS[self.operation].read(self.operation, self.items, name, session)
+        operation, form = self.operation, _FORMS[self.operation]
+        if form.ids_alone:
+            return [Change(operation, each, name) for each in self.items]
+        leased = operation in LEASE_OPERATIONS
+        changes = []
+        for each in self.items:
+            to: LeaseTime = 0
+            if form.time:
+                absolute = each.HasField(form.time)
+                to = getattr(each, form.time) if absolute else After(each.delay_ms)
+            version = each.version if leased else 0
+            reason = each.reason if form.has_reason else ""
+            changes.append(Change(operation, each.id, name, version, to, 0, reason, session))
+        return changes
 
 
 def write_changes(
@@ -265,7 +214,21 @@ def write_changes(
     batch.topic_uid, batch.again = topic_uid, again
     if form.kind:
         batch.kind = form.kind
-    form.write(getattr(batch, form.items), changes)
+    items = getattr(batch, form.items)
+    if form.ids_alone:
+        items.extend(change.id for change in changes)
+        return
+    for change in changes:
+        item = items.add()
+        item.id = change.id
+        if change.version:
+            item.version = change.version
+        if form.time and isinstance(change.to, After):
+            item.delay_ms = change.to.delay_ms
+        elif form.time:
+            setattr(item, form.time, change.to)
+        if form.has_reason:
+            item.reason = change.reason
 
 
 def read_changes(frame: pb.ProducerFrame | pb.ConsumerFrame) -> ChangeBatch:
@@ -290,14 +253,3 @@ def write_answer(
         reply.moved.at_ms.extend(each.at if each.done else 0 for each in outcomes)  # type: ignore[union-attr]  # as above
     else:
         reply.outcomes.outcomes.extend(outcomes_to_wire(outcomes))
-
-
-def read_answer(reply: pb.ProducerReply | pb.ConsumerReply) -> list[Outcome]:
-    """The outcomes of changes; `at` is the time from which a move holds."""
-    if reply.WhichOneof("what") != "moved":
-        return outcomes_from_wire(reply.outcomes.outcomes)
-    moved = reply.moved  # type: ignore[union-attr]  # a consumer's
-    return [
-        replace(outcome, at=at_ms)
-        for outcome, at_ms in zip(outcomes_from_wire(moved.outcomes), moved.at_ms, strict=True)
-    ]

@@ -13,7 +13,7 @@ from grpc import aio
 
 from chronoline.broker.auth import Door, Tokens
 from chronoline.broker.limits import Limits
-from chronoline.core.topic import TopicSettings
+from chronoline.client import TopicSettings
 from chronoline.runtime import admission
 from chronoline.wire.codes import FAILURE_KEY
 from chronoline.wire.v1 import chronoline_pb2 as pb

@@ -16,10 +16,10 @@ from chronoline.broker import subscription as subscribing
 from chronoline.broker.grpc import session as session_module
 from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import Limits
+from chronoline.client import Topic, TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.core.errors import BrokerUnavailable, Refused
 from chronoline.core.outcome import Refusal
-from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.codes import FAILURE_KEY
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import Running, running
@@ -76,7 +76,7 @@ def test_consumer_that_never_reads_is_bounded_and_disconnected(
     async def play() -> None:
         async with running(tmp_path, limits=_QUICK) as broker, broker.client() as client:
             topic = await client.create_topic(
-                "jobs", TopicSettings(window_ms=100, largest_body_bytes=100 * KIB)
+                "jobs", TopicSettings(window=0.1, largest_body_bytes=100 * KIB)
             )
             ids = {f"m{number}" for number in range(200)}
             await client.send_many("jobs", [ToSend(id=each, body=bytes(100 * KIB)) for each in ids])
@@ -138,7 +138,7 @@ def test_flooding_producer_delays_no_other(
 ) -> None:
     async def play() -> None:
         async with running(tmp_path, limits=_QUICK) as broker, broker.client() as client:
-            topic = await client.create_topic("jobs", TopicSettings(window_ms=100))
+            topic = await client.create_topic("jobs", TopicSettings(window=0.1))
             async with _flooding(broker, topic, make, reads=True) as session:
                 under_way: list[tuple[int, int]] = []
                 leases = client.consume("jobs")
@@ -162,7 +162,7 @@ def test_flooding_producer_without_reads_is_not_read(
 ) -> None:
     async def play() -> None:
         async with running(tmp_path, limits=_QUICK) as broker, broker.client() as client:
-            topic = await client.create_topic("jobs", TopicSettings(window_ms=100))
+            topic = await client.create_topic("jobs", TopicSettings(window=0.1))
             async with _flooding(broker, topic, make) as session:
                 most_waiting = 0
 

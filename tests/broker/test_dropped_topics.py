@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from chronoline.broker.targets import targets
+from chronoline.client import TopicSettings
 from chronoline.core.errors import TopicNotFound
-from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import Running, running
 from tests.waiting import until
 
@@ -21,7 +21,7 @@ async def _drop_under_consumers(dropper: Running, server: Running) -> None:
     """One consumer holds all that it may and asks for no more, another has nothing to do."""
     async with dropper.client() as client, server.client() as consumers:
         for topic in ("full", "idle"):
-            await client.create_topic(topic, TopicSettings(window_ms=100))
+            await client.create_topic(topic, TopicSettings(window=0.1))
         full = consumers.consume("full", consumer="f", prefetch=2)
         idle = consumers.consume("idle", consumer="i", prefetch=2)
         waiting = asyncio.ensure_future(anext(idle))

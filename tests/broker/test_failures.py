@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import OutcomeUnknown, Refused, StoreUnavailable
 from chronoline.core.outcome import Refusal
-from chronoline.core.topic import TopicSettings
 from chronoline.node.broker_service import BrokerService
 from chronoline.stores.memory import MemoryStore
 from tests.broker.consumer_process import consumer_process
@@ -25,7 +25,7 @@ from tests.broker.nodes import running
 from tests.delivery.stores import Tap
 
 _ROOT = Path(__file__).parents[2]
-_QUICK = TopicSettings(window_ms=100)
+_QUICK = TopicSettings(window=0.1)
 
 
 class _Consumer:

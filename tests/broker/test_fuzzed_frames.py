@@ -16,9 +16,9 @@ from grpc import aio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.core.limits import MAX_TIME_MS
-from chronoline.core.topic import TopicSettings
 from chronoline.testing.postgres import PostgresServer
 from chronoline.wire.codes import CODES, FAILURE_KEY, Kind
 from chronoline.wire.v1 import chronoline_pb2 as pb
@@ -184,7 +184,7 @@ class _Fuzzing:
     async def _make_topic(self) -> int:
         """The topic on which the nonsense is tried."""
         async with AsyncClient(self.address) as client:
-            quick = TopicSettings(window_ms=100, max_attempts=2)
+            quick = TopicSettings(window=0.1, max_attempts=2)
             return (await client.create_topic("fuzzed", quick, if_missing=True)).uid
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:

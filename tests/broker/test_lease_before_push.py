@@ -12,10 +12,11 @@ import pytest
 
 from chronoline.broker.grpc.consumer_stream import ConsumerSession
 from chronoline.broker.http.poller import Poller
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.core.errors import OutcomeUnknown
 from chronoline.core.message import LeasedMessage
-from chronoline.core.topic import Topic, TopicSettings
+from chronoline.core.topic import Topic
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
@@ -130,7 +131,7 @@ def test_pushed_message_is_already_leased_in_the_store(
             tap: Any = Tap(store)
             _doubt_reservations(tap)
             async with serving(tap) as served, served.client() as client:
-                await client.create_topic("jobs", TopicSettings(window_ms=100))
+                await client.create_topic("jobs", TopicSettings(window=0.1))
                 assert not (await client.send_many("jobs", _to_send())).refused
                 async with asyncio.timeout(60):
                     await consume(served)

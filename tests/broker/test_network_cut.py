@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import Refused
 from chronoline.core.outcome import Refusal
-from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import running
 from tests.broker.tcp_proxy import TcpProxy, tcp_proxy
 from tests.waiting import until
@@ -45,7 +45,7 @@ async def _cut_off(folder: Path, *, lease_s: float) -> AsyncIterator[_Scene]:
         tcp_proxy(broker.address) as way,
         AsyncClient(way.address) as far,
     ):
-        await near.create_topic("jobs", TopicSettings(window_ms=100))
+        await near.create_topic("jobs", TopicSettings(window=0.1))
         await near.send_many("jobs", [ToSend(id="acked"), ToSend(id="extended")])
         leases = far.consume("jobs", consumer="far", lease=lease_s)
         held = {each.id: each for each in [await anext(leases), await anext(leases)]}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from chronoline.broker.subscription import Subscription
+from chronoline.client import TopicSettings
 from chronoline.client.leases import AsyncLease
 from chronoline.core.change import lease_change
 from chronoline.core.limits import MAX_TIME_MS
@@ -18,7 +19,7 @@ from chronoline.core.message import Lease, LeasedMessage, NewMessage
 from chronoline.core.outcome import Refusal
 from chronoline.core.permissions import Operation
 from chronoline.core.ranges import BucketRange
-from chronoline.core.topic import Topic, TopicSettings
+from chronoline.core.topic import Topic
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
@@ -97,7 +98,7 @@ def test_late_reservation_is_returned(
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             slow: Any = _Slow(store, "reserve")
             async with serving(slow, patience_s=0.2) as served, served.client() as client:
-                topic = await client.create_topic("jobs", TopicSettings(window_ms=100))
+                topic = await client.create_topic("jobs", TopicSettings(window=0.1))
                 leases = client.consume("jobs", lease=_LEASE_S)
                 coming = asyncio.ensure_future(anext(leases))
                 await until(lambda: bool(served.subscriptions))
@@ -151,7 +152,7 @@ def test_dropped_topic_leaves_no_task_or_subscription(tmp_path: Path) -> None:
 
 
 async def _consume_and_drop(served: Served, client: Any, name: str) -> None:
-    topic = await client.create_topic(name, TopicSettings(window_ms=100))
+    topic = await client.create_topic(name, TopicSettings(window=0.1))
     async with raw_consumer(served.address, "c", "1") as stream:
         await stream.subscribe(topic.uid, 1)
         await stream.hears("subscribed")
@@ -225,7 +226,8 @@ class _Deaf:
     ("largest_body_bytes", "most"), [(0, 500), (1024 * 1024, 300), (8 * 1024 * 1024, 32)]
 )
 def test_reservation_is_bounded_by_memory(largest_body_bytes: int, most: int) -> None:
-    topic = Topic(uid=1, name="t", settings=TopicSettings(largest_body_bytes=largest_body_bytes))
+    settings = TopicSettings(largest_body_bytes=largest_body_bytes).in_ms()
+    topic = Topic(uid=1, name="t", settings=settings)
     subscription = Subscription(topic, _Deaf(), lease_ms=1_000, credit=10_000, now_ms=0)
     subscription.agenda.largest_bytes = 1  # the last ones were tiny
     assert 1 <= subscription.wanted <= most

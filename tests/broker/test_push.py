@@ -11,10 +11,10 @@ import pytest
 
 from chronoline.broker.store_watch import StoreWatch
 from chronoline.broker.subscription import Subscription
+from chronoline.client import TopicSettings
 from chronoline.client.aio import ToSend
 from chronoline.core.errors import Refused, TopicNotFound
 from chronoline.core.outcome import Refusal
-from chronoline.core.topic import TopicSettings
 from chronoline.runtime.clock import SystemClock
 from chronoline.runtime.timestamps import to_ms
 from tests.broker.nodes import Running, running
@@ -136,7 +136,7 @@ async def until_subscribed(broker: Running) -> list[Subscription]:
 def test_unbegun_message_is_returned_unchanged(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
-            await client.create_topic("left", TopicSettings(window_ms=100))
+            await client.create_topic("left", TopicSettings(window=0.1))
             due = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=5)
             ids = [f"m{number}" for number in range(8)]
             await client.send_many("left", [ToSend(id=each, due=due) for each in ids])
@@ -165,7 +165,7 @@ def test_unbegun_message_is_returned_unchanged(tmp_path: Path) -> None:
 def test_two_consumers_share_a_topic_without_duplicates(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
-            await client.create_topic("shared", TopicSettings(window_ms=100))
+            await client.create_topic("shared", TopicSettings(window=0.1))
             came: dict[str, list[str]] = {"a": [], "b": []}
 
             async def consume(name: str) -> None:

@@ -17,8 +17,8 @@ from chronoline.broker.grpc.consumers import ConsumerNames
 from chronoline.broker.grpc.session import Session
 from chronoline.broker.limits import Limits
 from chronoline.broker.subscription import Subscription
+from chronoline.client import Topic, TopicSettings
 from chronoline.client.aio import ToSend
-from chronoline.core.topic import Topic, TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.gated_store import running_gated
 from tests.broker.nodes import Running, running
@@ -152,7 +152,7 @@ def test_stopping_broker_answers_requests_and_leases_nothing(
 ) -> None:
     async def play() -> None:
         async with running_gated(tmp_path, "ack") as (broker, store), broker.client() as client:
-            topic = await client.create_topic("jobs", TopicSettings(window_ms=100))
+            topic = await client.create_topic("jobs", TopicSettings(window=0.1))
             await client.send("jobs", b"now", id="now")
             await client.send("jobs", b"soon", id="soon", delay=2)
             async with raw_consumer(broker.address, "c", "") as consumer:

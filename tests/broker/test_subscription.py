@@ -6,8 +6,8 @@ import asyncio
 import threading
 from typing import Any
 
+from chronoline.client import TopicSettings
 from chronoline.core.message import NewMessage
-from chronoline.core.topic import TopicSettings
 from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.clocks import Recorded
@@ -34,7 +34,7 @@ def test_live_leases_are_known_before_any_reservation(
             recorded: Any = Recorded(store)
             recorded.after = after
             async with serving(recorded) as served, served.client() as client:
-                topic = await client.create_topic("jobs", TopicSettings(window_ms=100))
+                topic = await client.create_topic("jobs", TopicSettings(window=0.1))
                 assert served.node.parts is not None
                 await served.node.parts.carrier.create(topic.uid, [NewMessage(id="a", due=1)])
                 leases = client.consume("jobs", lease=600)

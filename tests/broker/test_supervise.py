@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from chronoline.broker.metrics import BrokerMetrics
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
-from chronoline.core.topic import TopicSettings
 from chronoline.node import broker_service
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
@@ -114,7 +114,7 @@ def test_node_continues_after_an_unexpected_error(
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             faulty: Any = _Faulty(store, method, after=after)
             async with serving(faulty) as served, served.client() as client:
-                await client.create_topic("jobs", TopicSettings(window_ms=100))
+                await client.create_topic("jobs", TopicSettings(window=0.1))
                 consumers = _Consumers(client)
                 tasks = [asyncio.ensure_future(consumers.consume(name)) for name in names]
                 outcomes = await client.send_many("jobs", [ToSend(id=each) for each in ids])

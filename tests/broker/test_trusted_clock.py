@@ -17,13 +17,14 @@ import pytest
 from chronoline.broker.clock_offsets import Timekeeper
 from chronoline.broker.context import Parts
 from chronoline.broker.trusted_clock import TrustedClock
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.core.change import CHANGES, Change
 from chronoline.core.errors import BrokerUnavailable, Refused, StoreUnavailable
 from chronoline.core.message import LeasedMessage, NewMessage
 from chronoline.core.permissions import Producer
 from chronoline.core.ranges import BucketRange
-from chronoline.core.topic import Topic, TopicSettings
+from chronoline.core.topic import Topic
 from chronoline.runtime.timestamps import to_ms
 from chronoline.stores.factory import open_store
 from chronoline.testing import ManualClock
@@ -39,7 +40,7 @@ _ABOUT_10 = r"(9|10)\.\d"
 """Seconds, as far as a store can be asked what time it is."""
 _FAR_MS = 5_000
 """Larger than the latency of a store, and smaller than the steps of the clocks."""
-_QUICK = TopicSettings(window_ms=100)
+_QUICK = TopicSettings(window=0.1)
 
 
 # The clock by itself
@@ -278,7 +279,7 @@ def test_broker_with_a_wrong_clock_changes_nothing_and_recovers(url: str, by_ms:
 def test_wrong_clock_refuses_changes_and_answers_queries(url: str) -> None:
     async def play() -> None:
         async with _scene(url) as scene:
-            topic = await scene.parts.topics.create("refusing", _QUICK, if_missing=False)
+            topic = await scene.parts.topics.create("refusing", _QUICK.in_ms(), if_missing=False)
             scene.clock.ahead_ms = 10_000
             scene.store.asked.clear()
             for change in _changes(scene.parts, topic):
@@ -298,7 +299,7 @@ def _changes(parts: Parts, topic: Topic) -> list[Awaitable[Any]]:
     return [
         carrier.create(uid, [NewMessage(id="a", due=1)]),
         *(carrier.change(uid, [Change(each, "a", "g", 1, 1)]) for each in sorted(CHANGES)),
-        parts.topics.create("another", _QUICK, if_missing=True),
+        parts.topics.create("another", _QUICK.in_ms(), if_missing=True),
         parts.topics.delete(uid),
         parts.loaders.subscribe(topic, _Receiver(), lease_ms=1_000, credit=1),
     ]
@@ -348,7 +349,7 @@ def test_wrong_clock_returns_unpushed_reservations(url: str) -> None:
     async def play() -> None:
         async with _scene(url) as scene:
             parts, receiver = scene.parts, _Receiver()
-            topic = await parts.topics.create("holding", _QUICK, if_missing=False)
+            topic = await parts.topics.create("holding", _QUICK.in_ms(), if_missing=False)
             moved = threading.Event()
 
             def move(asked: str, grant: Any) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
 from chronoline.core.errors import OutcomeUnknown, StoreUnavailable
 from chronoline.core.message import NewMessage
 from chronoline.core.session import Session
-from chronoline.core.topic import Topic, TopicSettings
 from chronoline.runtime.clock import SystemClock
 from chronoline.stores.contract import Page, Store
 from chronoline.stores.factory import open_store
@@ -31,7 +31,7 @@ from tests.waiting import until
 
 LOST = OutcomeUnknown("the answer was lost")
 HOUR = timedelta(hours=1)
-SETTINGS = TopicSettings(window_ms=100, default_lease_ms=60_000)
+SETTINGS = TopicSettings(window=0.1, default_lease=60)
 OF_LEASES: dict[str, Callable[[AsyncLease], Awaitable[None]]] = {
     "extend": lambda lease: lease.extend(90),
     "release": lambda lease: lease.release(delay=HOUR),
@@ -103,7 +103,7 @@ def lose(tap: Tap, operation: str, *, done: bool) -> None:
         tap.fail = once
 
 
-def version(store: Store, topic: Topic, message_id: str = "a") -> int:
+def version(store: Store, topic: Any, message_id: str = "a") -> int:
     return store.lookup(topic.uid, [message_id])[message_id].version
 
 
@@ -174,7 +174,7 @@ def test_reschedule_overtaken_by_a_lease_is_unknown(tmp_path: Path) -> None:
                     if name == "reschedule":
                         tap.lose = lambda _: None
                         now_ms = SystemClock().now_ms()
-                        buckets = topic.all_buckets
+                        buckets = store.get_topic(topic.uid).all_buckets
                         store.reserve(
                             topic.uid,
                             buckets,
@@ -314,7 +314,7 @@ def test_frozen_twin_does_not_inherit_the_new_version(tmp_path: Path, extending:
     async def play() -> None:
         with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
             now_ms = SystemClock().now_ms()
-            topic = store.create_topic("jobs", SETTINGS, now_ms=now_ms)
+            topic = store.create_topic("jobs", SETTINGS.in_ms(), now_ms=now_ms)
             store.create(topic.uid, [NewMessage(id="a", due=1)], now_ms=now_ms)
             (held,) = store.reserve(
                 topic.uid,

@@ -7,8 +7,7 @@ from itertools import count
 
 import pytest
 
-from chronoline.client import Client
-from chronoline.core.topic import TopicSettings
+from chronoline.client import Client, TopicSettings
 from chronoline.stores.factory import open_store
 from chronoline.testing.broker import LocalBroker
 from tests.cli.command import Command

@@ -13,9 +13,9 @@ import pytest
 
 from chronoline.cli.lines import Batch, Source
 from chronoline.cli.messages import line_batches
-from chronoline.client import Client, Outcomes, ToSend
+from chronoline.client import Client, Outcome, Outcomes, ToSend
 from chronoline.core.errors import InvalidInput
-from chronoline.core.outcome import Outcome, Refusal
+from chronoline.core.outcome import Refusal
 from tests.cli.command import Command
 
 # Sending

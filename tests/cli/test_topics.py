@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from chronoline.client import Client
-from chronoline.core.topic import TopicSettings
+from chronoline.client import Client, TopicSettings
 from tests.cli.command import Command
 
 
@@ -14,11 +13,11 @@ def test_create_stores_the_settings(command: Command, client: Client) -> None:
     assert said == "topic 'made' exists, with 8 buckets\n"
     assert client.topic("made").settings == TopicSettings(
         buckets=8,
-        window_ms=500,
-        default_lease_ms=300_000,
+        window=0.5,
+        default_lease=300,
         max_attempts=5,
-        max_lateness_ms=3_600_000,
-        dedupe_ms=86_400_000,
+        max_lateness=3_600,
+        dedupe=86_400,
         dead_letters=False,
         largest_body_bytes=65_536,
     )

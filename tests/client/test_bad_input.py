@@ -64,7 +64,9 @@ _BAD: dict[str, tuple[Ask, str]] = {
     "move of no id": (lambda c: c.reschedule("t", 5, delay=1), "id must be text"),  # type: ignore[arg-type]  # what is tested
     "cancel of no id": (lambda c: c.cancel("t", b"x"), "id must be text, not bytes"),  # type: ignore[arg-type]  # what is tested
     "redrive of text": (lambda c: c.redrive("t", "abc"), "ids must be a list"),
-    "one id for many": (lambda c: c.cancel_many("t", "abc"), "ids must be a list of ids"),
+    "one id for many": (lambda c: c.cancel_many("t", "abc"), "ids must be a list of texts"),
+    "no ids at all": (lambda c: c.discard("t", None), "ids must be a list of texts, not NoneType"),  # type: ignore[arg-type]  # what is tested
+    "one topic for many": (lambda c: c.subscribe("abc"), "topics must be a list of texts"),
     "lookup of no id": (lambda c: c.lookup("t", ""), "id is empty"),
     "naive forecast": (lambda c: c.forecast("t", _NAIVE, _LATER, 60), "start .* has no time zone"),
     "no prefetch": (lambda c: anext(c.consume("t", prefetch=0)), "prefetch must be a number"),

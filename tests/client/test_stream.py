@@ -13,7 +13,7 @@ import pytest
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.client.connection import Connection
 from chronoline.client.producer_stream import ProducerStream
-from chronoline.client.requests import FrameLimits, Part, Request, RequestQueue
+from chronoline.client.requests import FrameLimits, Kind, Part, Request, RequestQueue
 from chronoline.core.change import Change
 from chronoline.core.errors import (
     BrokerUnavailable,
@@ -363,6 +363,9 @@ class _Id(str):
     __slots__ = ("__weakref__",)
 
 
+_CANCEL = Kind(Operation.CANCEL, TOPIC_UID)
+
+
 def test_abandoned_requests_are_freed_while_disconnected() -> None:
     async def play() -> None:
         async with FakeBroker() as broker:
@@ -381,12 +384,12 @@ def test_abandoned_requests_are_freed_while_disconnected() -> None:
     async def _timed_out(stream: ProducerStream) -> weakref.ref[_Id]:
         message_id = _Id("timed-out")
         with pytest.raises(BrokerUnavailable):
-            await stream.change(TOPIC_UID, [_cancel(message_id)])
+            await stream.request(_CANCEL, [_cancel(message_id)])
         return weakref.ref(message_id)
 
     async def _cancelled(stream: ProducerStream) -> weakref.ref[_Id]:
         message_id = _Id("cancelled")
-        asking = asyncio.ensure_future(stream.change(TOPIC_UID, [_cancel(message_id)]))
+        asking = asyncio.ensure_future(stream.request(_CANCEL, [_cancel(message_id)]))
         await asyncio.sleep(0)  # it waits to be sent
         asking.cancel()
         await asyncio.wait([asking])

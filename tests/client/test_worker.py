@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import chronoline.client.worker as worker_module
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.client.leases import AsyncLease
 from chronoline.client.messages import ToSend
 from chronoline.client.sync import Client, Lease
 from chronoline.client.worker import Retry, Worker
 from chronoline.core.errors import BrokerUnavailable, InvalidInput, OutcomeUnknown, TopicNotFound
-from chronoline.core.topic import TopicSettings
 from chronoline.runtime.backoff import Backoff
 from chronoline.stores.memory import MemoryStore
 from chronoline.testing import scheduled
@@ -79,7 +79,7 @@ def test_full_worker_leaves_other_topics_to_another(
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:
             for name in ("slow", "quick"):
-                await client.create_topic(name, TopicSettings(window_ms=100))
+                await client.create_topic(name, TopicSettings(window=0.1))
             release, by = asyncio.Event(), {}
             full = Worker(broker.address, consumer="full", concurrency=2, lease=600)
             other = Worker(broker.address, consumer="other", concurrency=2, lease=600)
@@ -157,7 +157,7 @@ def test_lease_of_a_slow_handler_is_renewed(tmp_path: Path) -> None:
                     threading.Event().wait(0.01)
                 assert not lease.is_lost
 
-            await client.create_topic("slow", TopicSettings(default_lease_ms=500))
+            await client.create_topic("slow", TopicSettings(default_lease=0.5))
             await client.send("slow", b"x")
             serving = asyncio.ensure_future(worker.serve())
             await _emptied(client, "slow")

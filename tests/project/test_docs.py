@@ -1,6 +1,7 @@
-"""The documentation: links are valid, examples compile, no machine or registry is named."""
+"""The documentation: links and paths are valid, examples compile, no machine or registry is named."""
 
 import ast
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -31,6 +32,19 @@ REGISTRY = re.compile(
     r"|https?://\S+/simple\b"
     r"|--(?:extra-)?index-url|--find-links|--trusted-host"
 )
+
+
+CODE = re.compile(r"(`+)(.+?)\1")
+FILE = re.compile(r"(?<![\w.*/-])[\w.*/-]*\w\.(?:py|sql|proto)\b(?!\.)")
+FOLDER = re.compile(r"(?<![\w.*/-])\w+(?:/\w+)*/(?![\w.*{])")
+DOTTED = re.compile(r"(?<![\w/])chronoline(?:_bench)?(?:\.(?!proto\b)\w+)+")
+NOT_OURS = {
+    "first.py": "the reader of README makes it",
+    "chronoline.commands": "a group of entry points",
+    "chronoline.notify": "a setting of PostgreSQL",
+    "chronoline.send": "a function in SQL",
+    "chronoline.v1": "the package of the protocol",
+}
 
 
 def visible(root: Path, *patterns: str) -> list[Path]:
@@ -76,6 +90,36 @@ def broken_links(root: Path) -> Iterator[str]:
                 yield f"{where} names no heading"
 
 
+def wrong_paths(root: Path) -> Iterator[str]:
+    """Yields the files, folders, modules and names of ours that a page names and that do not exist."""
+    parts = [path.relative_to(root).parts for path in visible(root, "*")]
+    ends = {"/".join(each[begin:]) for each in parts for begin in range(len(each))}
+    for page in visible(root, "*.md"):
+        if page.name == "CHANGELOG.md":  # it names what was
+            continue
+        text = FENCE.sub("", page.read_text("utf-8"))
+        for span in (found[1] for found in CODE.findall(text)):
+            named = [*FILE.findall(span), *FOLDER.findall(span)]
+            missing = [each for each in named if not fnmatch.filter(ends, each.rstrip("/"))]
+            missing += [each for each in DOTTED.findall(span) if not is_ours(root, each)]
+            yield from (
+                f"{page.relative_to(root)}: {each}" for each in missing if each not in NOT_OURS
+            )
+
+
+def is_ours(root: Path, name: str) -> bool:
+    """Whether a dotted name is a module, or a name that stands in one."""
+    package, *rest = name.split(".")
+    place = root / "bench" / package if package == "chronoline_bench" else root / package
+    while rest and (place / rest[0]).is_dir():
+        place /= rest.pop(0)
+    if rest and (place / f"{rest[0]}.py").exists():
+        place /= f"{rest.pop(0)}.py"
+    module = place / "__init__.py" if place.is_dir() else place
+    text = module.read_text("utf-8") if module.exists() else ""
+    return not rest or bool(re.search(rf"\b{rest[0]}\b", text))
+
+
 def local_names(root: Path) -> Iterator[str]:
     """Yields lines with paths of one machine, or with names of package registries."""
     for path in visible(root, "*.md", "*.toml", "*.lock", "Makefile"):
@@ -103,6 +147,10 @@ def uncompilable_examples(root: Path) -> Iterator[str]:
 
 def test_links_lead_to_files_and_headings() -> None:
     assert list(broken_links(ROOT)) == []
+
+
+def test_paths_in_pages_exist() -> None:
+    assert list(wrong_paths(ROOT)) == []
 
 
 def test_no_machine_or_registry_is_named() -> None:
@@ -142,6 +190,28 @@ def test_link_check_finds_broken_links_only(tmp_path: Path) -> None:
         "README.md: ../outside.md leads nowhere",
         "README.md: docs/lost.md leads nowhere",
         "README.md: #code names no heading",
+    ]
+
+
+def test_path_check_finds_wrong_paths_only(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "chronoline/__init__.py": "",
+            "chronoline/core/__init__.py": "",
+            "chronoline/core/agenda.py": "class Agenda: ...\n",
+            "README.md": "`core/agenda.py` `agenda.py` `core/*.py` `core/` `chronoline.core.agenda.Agenda`\n"
+            "`core/gone.py` `core/agenda.sql`, `gone/`, `chronoline.gone`, `chronoline.core.agenda.Plan`\n"
+            "plain/words.py `/v1/topics` `a.b`\n```\n`x/code.py`\n```\n",
+            "CHANGELOG.md": "`core/old.py`\n",
+        },
+    )
+    assert list(wrong_paths(tmp_path)) == [
+        "README.md: core/gone.py",
+        "README.md: core/agenda.sql",
+        "README.md: gone/",
+        "README.md: chronoline.gone",
+        "README.md: chronoline.core.agenda.Plan",
     ]
 
 

@@ -39,7 +39,6 @@ ROOMS = {
 }
 """The extras that a package of ours may import from. Others run on a base install."""
 NOT_OURS = {
-    "chronoline_bench": "only `testing.postgres` asks for it, and says so where it is missing",
     "pytest": "it loads the plugin itself",
 }
 NOT_IMPORTED = {"pandas": "Spark's Python sources import it"}

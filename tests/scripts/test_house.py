@@ -1,10 +1,20 @@
 """The figures of the house: each is counted as its title says."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from scripts.house import BEFORE, FIGURES, code_lines, repeated_lines, static_figures, table
+from scripts.house import (
+    BEFORE,
+    FIGURES,
+    NOTED,
+    ROOT,
+    code_lines,
+    repeated_lines,
+    static_figures,
+    table,
+)
 
 RUN = [f"call({n})" for n in range(6)]
 
@@ -46,3 +56,10 @@ def test_the_table_has_a_row_for_each_figure() -> None:
     assert "| 64 / 344 | – |" in shown
     assert len(shown.splitlines()) == len(FIGURES) + 2
     assert BEFORE.exists()
+
+
+def test_noted_figures_are_those_of_the_list() -> None:
+    noted = json.loads(NOTED.read_text("utf-8"))
+    listed = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert f"These are {noted['operation']} files by hand" in listed
+    assert set(noted) <= set(FIGURES)

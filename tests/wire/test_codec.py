@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from chronoline.client import outcomes as sdk
 from chronoline.core.change import LEASE_OPERATIONS, Change
 from chronoline.core.errors import InvalidInput
 from chronoline.core.message import After
 from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import Operation
-from chronoline.wire.codec import read_answer, read_changes, write_answer, write_changes
+from chronoline.runtime.timestamps import from_ms
+from chronoline.wire.codec import read_changes, write_answer, write_changes
 from chronoline.wire.v1 import chronoline_pb2 as pb
 
 CHANGES = [
@@ -69,5 +71,6 @@ def test_answers_to_moves_say_from_when_they_hold() -> None:
     moved, acked = pb.ConsumerReply(), pb.ConsumerReply()
     write_answer(moved, Operation.EXTEND, [Outcome(id="a", version=8, at=1_000), refused])
     write_answer(acked, Operation.ACK, [Outcome(id="a", version=8), refused])
-    assert read_answer(moved) == [Outcome(id="a", version=8, at=1_000), refused]
-    assert read_answer(acked) == [Outcome(id="a", version=8), refused]
+    shown = sdk.Outcome(id="b", refusal=Refusal.STALE)
+    assert sdk.read_answer(moved) == [sdk.Outcome(id="a", version=8, at=from_ms(1_000)), shown]
+    assert sdk.read_answer(acked) == [sdk.Outcome(id="a", version=8), shown]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import chronoline.wire.v1.chronoline_pb2 as pb
+from chronoline.client.outcomes import outcomes_from_wire
 from chronoline.core.errors import (
     BrokerUnavailable,
     ChronolineError,
@@ -12,7 +13,6 @@ from chronoline.core.errors import (
     OutcomeUnknown,
 )
 from chronoline.core.outcome import Refusal
-from chronoline.wire.codec import outcomes_from_wire
 from chronoline.wire.codes import CODES, error_of, failure_of
 
 

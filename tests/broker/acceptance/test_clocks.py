@@ -16,9 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.core.errors import BrokerUnavailable, MissingExtra
-from chronoline.core.topic import TopicSettings
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.faketime import FakeTime
 from tests.broker.acceptance.brokers import BrokerProcess, broker_process
@@ -30,7 +30,7 @@ _CONSUMERS = {"quick": 0.0, "slow": 0.3}
 """By name, how long each works on a message, in seconds."""
 _MORE = 30
 """The number of messages that prove that work continues."""
-_SETTINGS = TopicSettings(window_ms=200)
+_SETTINGS = TopicSettings(window=0.2)
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.client.consumer_stream import ConsumerStream
 from chronoline.core.errors import ClientClosed
 from chronoline.core.outcome import Refusal
-from chronoline.core.topic import TopicSettings
 from chronoline.testing import ManualClock
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.acceptance.message_lives import LEASE_MS, MINUTE_MS, Life, Lives
@@ -28,7 +28,7 @@ _TOPIC = "day"
 _HOUR_MS = 60 * MINUTE_MS
 _DAY_MS = 24 * _HOUR_MS
 _WINDOW_MS = 1_000
-_SETTINGS = TopicSettings(window_ms=_WINDOW_MS, max_attempts=1_000, dedupe_ms=_HOUR_MS)
+_SETTINGS = TopicSettings(window=_WINDOW_MS / 1000, max_attempts=1_000, dedupe=_HOUR_MS / 1000)
 _PREFETCH = 100
 _CHANGED = 0.2
 """The share of messages that their owner changes later, if they still wait."""

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient, ToSend
 from chronoline.core.outcome import Refusal
-from chronoline.core.topic import TopicSettings
 from tests.broker.acceptance.brokers import broker_process
 from tests.broker.acceptance.history import History
 from tests.waiting import until
@@ -74,7 +74,7 @@ def test_killed_broker_loses_nothing_and_leases_once(
         history = History()
         chance = random.Random(6)
         async with broker_process(tmp_path) as broker, AsyncClient(broker.address) as client:
-            await client.create_topic("work", TopicSettings(window_ms=500))
+            await client.create_topic("work", TopicSettings(window=0.5))
             names = ("a", "b", "c", "d")
             consuming = [
                 asyncio.create_task(history.consume(broker.address, name, lease_s=_LEASE_S))
@@ -113,7 +113,7 @@ def test_consumer_frozen_past_its_lease_is_refused(tmp_path: Path) -> None:
             broker_process(tmp_path, settings=quick) as broker,
             AsyncClient(broker.address) as client,
         ):
-            await client.create_topic("work", TopicSettings(window_ms=100))
+            await client.create_topic("work", TopicSettings(window=0.1))
             await client.send("work", b"x", id="m")
             frozen = await _consumer_process(broker.address)
             try:
@@ -139,7 +139,7 @@ def test_consumer_frozen_past_its_lease_is_refused(tmp_path: Path) -> None:
 def test_full_consumer_leaves_its_share_to_others(tmp_path: Path) -> None:
     async def play() -> None:
         async with broker_process(tmp_path) as broker, AsyncClient(broker.address) as client:
-            await client.create_topic("work", TopicSettings(window_ms=100))
+            await client.create_topic("work", TopicSettings(window=0.1))
             full = client.consume("work", consumer="full", prefetch=1)
             await client.send("work", b"x", id="first")
             first = await anext(full)

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
-from chronoline.core.topic import TopicSettings
 from chronoline.testing.postgres import PostgresServer
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.acceptance.brokers import broker_process
@@ -129,7 +129,7 @@ def test_postgres_killed_twice_under_load_loses_nothing(tmp_path: Path) -> None:
                 AsyncClient(broker.address) as client,
                 httpx.AsyncClient(base_url=f"http://{broker.http_address}", timeout=20) as http,
             ):
-                topic = await client.create_topic("work", TopicSettings(window_ms=500))
+                topic = await client.create_topic("work", TopicSettings(window=0.5))
                 async with (
                     _consuming(broker.address, history),
                     _producing(broker.address, topic.uid) as producer,

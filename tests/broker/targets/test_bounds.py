@@ -8,8 +8,8 @@ from pathlib import Path
 from chronoline.broker.subscription import NO_BUCKETS
 from chronoline.broker.targets.calls import Calls
 from chronoline.broker.targets.target import Target
+from chronoline.client import TopicSettings
 from chronoline.client.messages import ToSend
-from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import running
 from tests.broker.targets.receivers import Hanging, calling, receiving
 from tests.broker.targets.test_calls import called, is_done
@@ -65,7 +65,7 @@ def test_slow_receiver_delays_no_other_topic(tmp_path: Path) -> None:
             node.client() as client,
         ):
             # After a window without credit the slow one has no share any more, and has to get it back.
-            await client.create_topic("slow", TopicSettings(target=slow.url(), window_ms=50))
+            await client.create_topic("slow", TopicSettings(target=slow.url(), window=0.05))
             await client.create_topic("quick", TopicSettings(target=quick.url()))
             await client.send_many("slow", [ToSend() for _ in range(_MANY)])
             await until(lambda: slow.under_way == 4)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
-from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import Running, running
 from tests.broker.targets.receivers import Answering, answers, calling, fine, receiving
 from tests.callbacks.test_caller import serving

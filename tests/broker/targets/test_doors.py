@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from grpc import aio
 
+from chronoline.client import TopicSettings
 from chronoline.core.errors import InvalidInput
-from chronoline.core.topic import TopicSettings
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.http.served import serving
 from tests.broker.raw_streams import raw_consumer

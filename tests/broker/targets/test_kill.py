@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.client.messages import ToSend
-from chronoline.core.topic import TopicSettings
 from tests.broker.acceptance.brokers import broker_process
 from tests.broker.targets.receivers import receiving
 from tests.broker.targets.test_calls import is_done

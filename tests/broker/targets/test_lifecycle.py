@@ -11,11 +11,11 @@ import pytest
 
 from chronoline.broker.metrics import BrokerMetrics
 from chronoline.broker.targets.calls import Calls
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
 from chronoline.client.messages import ToSend
 from chronoline.core.errors import StoreUnavailable, TopicExists
 from chronoline.core.message import NewMessage
-from chronoline.core.topic import TopicSettings
 from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.http.served import serving
@@ -43,7 +43,7 @@ def test_overdue_messages_are_called_at_start(tmp_path: Path) -> None:
         async with receiving() as receiver:
             with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
                 settings = TopicSettings(target=receiver.url())
-                topic = store.create_topic("t", settings, now_ms=_now_ms())
+                topic = store.create_topic("t", settings.in_ms(), now_ms=_now_ms())
                 late = [NewMessage(id=f"m{n}", due=_now_ms() - 60_000) for n in range(50)]
                 assert all(each.done for each in store.create(topic.uid, late, now_ms=_now_ms()))
             async with (
@@ -100,7 +100,7 @@ def test_topics_of_another_node_are_noticed(tmp_path: Path) -> None:
         ):
             with open_store(f"sqlite:///{tmp_path / 'timeline.db'}") as store:
                 settings = TopicSettings(target=receiver.url())
-                topic = store.create_topic("t", settings, now_ms=_now_ms())
+                topic = store.create_topic("t", settings.in_ms(), now_ms=_now_ms())
                 store.create(topic.uid, [NewMessage(id="a", due=_now_ms())], now_ms=_now_ms())
                 await until(lambda: receiver.ids() == ["a"])
                 await until(lambda: is_done(client, "t"))
@@ -220,7 +220,7 @@ def test_store_away_at_start_is_asked_again(tmp_path: Path) -> None:
             failing: Any = _Failing(store)
             async with receiving() as receiver, calling() as calls:
                 settings = TopicSettings(target=receiver.url())
-                topic = store.create_topic("t", settings, now_ms=_now_ms())
+                topic = store.create_topic("t", settings.in_ms(), now_ms=_now_ms())
                 store.create(topic.uid, [NewMessage(id="a", due=_now_ms())], now_ms=_now_ms())
                 failing.failing = "list_topics"
                 async with serving(failing, calls=calls) as served, served.client() as client:
@@ -249,7 +249,7 @@ def test_several_nodes_call_once_for_each_message(
             receiver = await exits.enter_async_context(receiving())
             with open_store(url) as store:
                 settings = TopicSettings(target=receiver.url())
-                store.create_topic("t", settings, now_ms=_now_ms())
+                store.create_topic("t", settings.in_ms(), now_ms=_now_ms())
             calls = await exits.enter_async_context(calling())
             one = await exits.enter_async_context(running(url, calls=calls))
             other = await exits.enter_async_context(running(url, calls=calls))

@@ -29,7 +29,7 @@ from chronoline.core.errors import (
     TopicNotFound,
 )
 from chronoline.core.message import NewMessage
-from chronoline.core.outcome import Outcome
+from chronoline.core.outcome import BaseOutcome, Outcome
 from chronoline.stores.factory import open_store
 from tests.torture.history import DONE, REFUSED, UNKNOWN
 
@@ -120,7 +120,7 @@ def answer_of(error: ChronolineError | httpx.HTTPError) -> Answer:
             return Answer(UNKNOWN, type(error).__name__)
 
 
-def answer_to(outcome: Outcome) -> Answer:
+def answer_to(outcome: BaseOutcome) -> Answer:
     """Returns an outcome as it is recorded."""
     if outcome.refusal is None:
         return Answer(DONE, version=outcome.version)

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from chronoline import AsyncClient
+from chronoline.client import Outcomes
 from chronoline.core.errors import ChronolineError
-from chronoline.core.outcome import Outcome
 from chronoline.testing.postgres import PostgresServer
 from tests.torture.brokers.doors import Answer, answer_of, answer_to
 from tests.torture.brokers.stage import LEASE_S, Child, Stage
@@ -329,7 +329,7 @@ class Director:
         op: str,
         topic: str,
         ids: list[str],
-        work: Callable[[str, list[str]], Awaitable[list[Outcome]]],
+        work: Callable[[str, list[str]], Awaitable[Outcomes]],
     ) -> None:
         recorder = self._stage.recorder
         calls = [recorder.call(op, topic=topic, id=id) for id in ids]

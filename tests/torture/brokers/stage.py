@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from typing import Any
 import psycopg
 
 from chronoline import AsyncClient
+from chronoline.client import TopicSettings
 from chronoline.core.errors import ChronolineError, MissingExtra
-from chronoline.core.topic import TopicSettings
 from chronoline.testing.postgres import PostgresServer
 from chronoline_bench.servers.child import Child as Process
 from chronoline_bench.servers.faketime import FakeTime
@@ -32,7 +33,7 @@ _ROOT = Path(__file__).parents[3]
 _LOOK_EVERY_S = 0.02
 _PATIENCE_S = 60.0
 _SETTINGS = ("patience_ms=1s", "limits.ping_timeout_ms=8s")
-_DEDUPE_MS = 24 * 3_600_000
+_DEDUPE = timedelta(days=1)
 """Longer than any run: no id becomes free again."""
 _LIVES = ("live", "gone", "dead")
 _ROWS = """
@@ -282,10 +283,10 @@ class Stage:
         """Creates a topic; retries while the rows of a dropped one of this name are removed."""
         settings = TopicSettings(
             buckets=16,
-            window_ms=500,
-            default_lease_ms=int(LEASE_S * 1000),
+            window=0.5,
+            default_lease=LEASE_S,
             max_attempts=3 if topic == self.topics[1] else 100_000,
-            dedupe_ms=_DEDUPE_MS,
+            dedupe=_DEDUPE,
         )
         async with AsyncClient(self.addresses(0)[0], timeout=2) as client:
             async with asyncio.timeout(_PATIENCE_S):

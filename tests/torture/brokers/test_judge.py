@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from chronoline.client import TopicSettings
 from chronoline.client.aio import AsyncClient
-from chronoline.core.topic import TopicSettings
 from chronoline.stores.factory import open_store
 from chronoline.testing.broker import LocalBroker
 from tests.torture.brokers import judge as rules
@@ -31,7 +31,7 @@ _TOPICS = [f"sqlite-{each}" for each in ("main", "poison", "fleeting")]
 _MAIN, _, _FLEETING = _TOPICS
 _LEASE_S = 30.0
 _DAY_MS = 86_400_000
-_SETTINGS = TopicSettings(window_ms=50, dedupe_ms=_DAY_MS)
+_SETTINGS = TopicSettings(window=0.05, dedupe=_DAY_MS / 1000)
 _GROUP = "grpc"
 _AT_ONCE = ("acked", "retried", "released", "extended", "buried", "natural", "replaced")
 

@@ -1,0 +1,103 @@
+"""Topics and their settings, with durations as timedeltas."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from datetime import timedelta
+from typing import Any, Self
+
+from chronoline.client.times import Delay, duration_ms
+from chronoline.core import topic as core
+
+_DEFAULT = core.TopicSettings()
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class TopicSettings:
+    """How a topic behaves; fixed when the topic is created.
+
+    Durations are given in seconds or as timedeltas, and are timedeltas here. An invalid setting raises
+    `InvalidInput`, which names everything that is wrong.
+    """
+
+    buckets: int
+    """The number of buckets of its messages: the most consumers that can share it."""
+    window: timedelta
+    """Changes of membership take effect at the next window of this length."""
+    default_lease: timedelta
+    """The lease of a consumer that asks for none in particular."""
+    max_attempts: int
+    """After this number of failed attempts a message goes to the dead letters."""
+    max_lateness: timedelta | None
+    """A message that is later than this goes to the dead letters instead of to a handler."""
+    dedupe: timedelta
+    """How long the id stays taken after an ack or a cancel."""
+    dead_letters: bool
+    """Keep dead letters until someone puts them back or discards them; if not, purge them."""
+    largest_body_bytes: int
+    target: str | None
+    """A URL that is called with each message at its due, instead of consumers."""
+
+    def __init__(
+        self,
+        *,
+        buckets: int = _DEFAULT.buckets,
+        window: Delay = _DEFAULT.window_ms / 1000,
+        default_lease: Delay = _DEFAULT.default_lease_ms / 1000,
+        max_attempts: int = _DEFAULT.max_attempts,
+        max_lateness: Delay | None = None,
+        dedupe: Delay = _DEFAULT.dedupe_ms / 1000,
+        dead_letters: bool = _DEFAULT.dead_letters,
+        largest_body_bytes: int = _DEFAULT.largest_body_bytes,
+        target: str | None = None,
+    ) -> None:
+        self._set(
+            core.TopicSettings(
+                buckets=buckets,
+                window_ms=duration_ms(window, "window"),
+                default_lease_ms=duration_ms(default_lease, "default_lease"),
+                max_attempts=max_attempts,
+                max_lateness_ms=(
+                    None if max_lateness is None else duration_ms(max_lateness, "max_lateness")
+                ),
+                dedupe_ms=duration_ms(dedupe, "dedupe"),
+                dead_letters=dead_letters,
+                largest_body_bytes=largest_body_bytes,
+                target=target,
+            )
+        )
+
+    @classmethod
+    def of(cls, settings: core.TopicSettings) -> Self:
+        """The settings as a broker knows them, in milliseconds."""
+        made = cls.__new__(cls)
+        made._set(settings)
+        return made
+
+    def _set(self, settings: core.TopicSettings) -> None:
+        for name, value in asdict(settings).items():
+            is_duration = name.endswith("_ms") and value is not None
+            shown = timedelta(milliseconds=value) if is_duration else value
+            object.__setattr__(self, name.removesuffix("_ms"), shown)
+
+    def in_ms(self) -> core.TopicSettings:
+        """The settings as a broker knows them, in milliseconds."""
+        given: dict[str, Any] = {}
+        for each in fields(core.TopicSettings):
+            name = each.name.removesuffix("_ms")
+            value = getattr(self, name)
+            given[each.name] = duration_ms(value, name) if isinstance(value, timedelta) else value
+        return core.TopicSettings(**given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as the broker knows it. A name can be used again after a deletion; a uid never is."""
+
+    uid: int
+    name: str
+    settings: TopicSettings
+
+    @classmethod
+    def of(cls, topic: core.Topic) -> Self:
+        return cls(uid=topic.uid, name=topic.name, settings=TopicSettings.of(topic.settings))
