@@ -254,7 +254,7 @@ def test_client_learns_that_streams_are_exhausted(tmp_path: Path) -> None:
         async with running(tmp_path, limits=limits) as broker, broker.client() as client:
             await client.create_topic("jobs")
             await client.send("jobs", b"work", id="a")
-            async with broker.client(timeout=1) as another:
+            async with broker.client(timeout=3) as another:
                 with pytest.raises(BrokerUnavailable, match="1 streams are open already"):
                     await another.send("jobs", b"work", id="b")
 

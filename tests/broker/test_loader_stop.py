@@ -25,5 +25,6 @@ def test_idle_loader_stops_at_once(
                 await client.unsubscribe(stream)
             async with asyncio.timeout(30):
                 await broker.node.stop()
+            assert broker.subscriptions == []
 
     asyncio.run(play())

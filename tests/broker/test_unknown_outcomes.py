@@ -91,7 +91,7 @@ async def tapped(store: Store) -> AsyncIterator[tuple[_Tap, Served]]:
 
 def hasty(served: Served) -> AsyncClient:
     """A client with a short time-out."""
-    return AsyncClient(served.address, timeout=0.3)
+    return AsyncClient(served.address, timeout=1.5)
 
 
 def lose(tap: Tap, operation: str, *, done: bool) -> None:

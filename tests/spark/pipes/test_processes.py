@@ -31,7 +31,8 @@ def test_pipes_share_work_and_replace_killed_ones(servers: OnServers, tmp_path: 
 
         # Two that are well.
         scene.wait_out(scene.send_all(spread(scene, "well", over(4_000, 600))))
-        assert not scene.account()
+        # On a busy machine a hold may lapse, which the one that takes over says.
+        assert _ids(scene, scene.account()) <= _suspected(one) | _suspected(two)
         until(lambda: len(_busy(scene)) == 2, "both have fired")
 
         # The driver of one of them is killed.
