@@ -12,7 +12,7 @@ from chronoline.broker.targets import targets
 from chronoline.core.errors import TopicNotFound
 from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import Running, running
-from tests.waiting import until
+from tests.deadline import until
 
 _MESSAGES = 5
 

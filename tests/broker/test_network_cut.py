@@ -17,7 +17,7 @@ from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import running
 from tests.broker.tcp_proxy import TcpProxy, tcp_proxy
-from tests.waiting import until
+from tests.deadline import until
 
 _OVER = (Refusal.LAPSED, Refusal.NOT_HOLDER, Refusal.STALE)
 

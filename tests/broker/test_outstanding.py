@@ -24,7 +24,7 @@ from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.raw_streams import raw_consumer
-from tests.waiting import until
+from tests.deadline import until
 
 _LEASE_S = 600
 

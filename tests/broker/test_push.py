@@ -17,7 +17,7 @@ from chronoline.core.outcome import Refusal
 from chronoline.core.topic import TopicSettings
 from chronoline.runtime.clock import SystemClock, to_ms
 from tests.broker.nodes import Running, running
-from tests.waiting import until
+from tests.deadline import until
 
 
 def test_message_arrives_at_its_due(tmp_path: Path) -> None:
@@ -101,9 +101,8 @@ def test_overdue_message_is_pushed_at_once(tmp_path: Path) -> None:
 def test_own_create_reaches_its_loader_without_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        StoreWatch, "_pass_on", lambda *_: None
-    )  # the store's watch passes on no notice
+    # The store's watch passes on no notice.
+    monkeypatch.setattr(StoreWatch, "_pass_on", lambda *_: None)
 
     async def play() -> None:
         async with running(tmp_path) as broker, broker.client() as client:

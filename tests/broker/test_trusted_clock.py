@@ -32,7 +32,7 @@ from tests.broker.clocks import WRITES, MovableClock, Recorded
 from tests.broker.http.served import Served, serving
 from tests.broker.metric_samples import scrape
 from tests.broker.nodes import running
-from tests.waiting import until
+from tests.deadline import until
 
 _JUMPS_MS = [10_000, -10_000]
 _ABOUT_10 = r"(9|10)\.\d"

@@ -25,9 +25,9 @@ from chronoline.stores.factory import open_store
 from chronoline.testing.postgres import PostgresServer
 from tests.broker.http.served import Served, serving
 from tests.broker.raw_streams import raw_consumer
+from tests.deadline import until
 from tests.delivery.inbox import times
 from tests.delivery.stores import Tap
-from tests.waiting import until
 
 LOST = OutcomeUnknown("the answer was lost")
 HOUR = timedelta(hours=1)

@@ -14,6 +14,7 @@ from itertools import islice
 
 import pytest
 
+# Many durations; the command shows the current one alone.
 from chronoline.cli.receive import _late
 from chronoline.client import Client
 from chronoline.runtime.timestamps import show_moment

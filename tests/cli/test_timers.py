@@ -11,8 +11,8 @@ import pytest
 from chronoline.node.local_nodes import free_addresses
 from chronoline.timers.membership import replicas_of
 from tests.cli.command import Command
+from tests.deadline import run_scene, until
 from tests.node.cluster_process import ClusterProcess, cluster_process
-from tests.waiting import run_scene, until
 
 
 @pytest.fixture(scope="module")

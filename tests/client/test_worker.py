@@ -27,7 +27,7 @@ from chronoline.testing import scheduled
 from chronoline.wire.v1 import chronoline_pb2 as pb
 from tests.broker.nodes import Running, running
 from tests.client.fake import TOPIC_UID, FakeBroker, FakeStream, delivery, done
-from tests.waiting import until
+from tests.deadline import until
 
 _QUICK = Retry(base=0.02, factor=1.0, jitter=0.0, final=(KeyError,))
 
@@ -632,6 +632,7 @@ def test_unanswered_settlement_is_repeated_while_the_lease_lives(
     monkeypatch: pytest.MonkeyPatch, lives: bool
 ) -> None:
     """Otherwise the lease lapses, and the work is done twice."""
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(worker_module, "_REST_MS", 1)
     asked = []
 

@@ -71,6 +71,7 @@ class Shown(Input):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(upkeep_module, "_EVERY_S", 0.01)
 
 

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from chronoline.runtime.supervise import supervise
-from tests.waiting import until
+from tests.deadline import until
 
 
 class Part:

@@ -17,8 +17,8 @@ from chronoline.core.errors import InvalidInput
 from chronoline.node.local_nodes import free_addresses
 from chronoline.node.timer_service import ServiceOptions, TimerService
 from chronoline.timers.http.responses import Refusal, read_body
+from tests.deadline import run_scene, until
 from tests.timers.scene import Answered, Cluster, cluster, receiving, timer
-from tests.waiting import run_scene, until
 
 _FAR_MS = 3_600_000
 
@@ -445,6 +445,7 @@ def test_nodes_send_no_token_to_other_machines_without_tls(tmp_path: Path) -> No
     async def scene() -> None:
         with pytest.raises(InvalidInput, match=r"192\.0\.2\.1:7253 can read the token"):
             await TimerService(options).start()
+        # The list is read, and no node is started.
         TimerService(replace(options, insecure=True))._membership()
 
     run_scene(scene)

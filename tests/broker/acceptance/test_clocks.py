@@ -24,7 +24,7 @@ from chronoline_bench.servers.faketime import FakeTime
 from tests.broker.acceptance.brokers import BrokerProcess, broker_process
 from tests.broker.acceptance.history import History
 from tests.conftest import miss
-from tests.waiting import until
+from tests.deadline import until
 
 _CONSUMERS = {"quick": 0.0, "slow": 0.3}
 """By name, how long each works on a message, in seconds."""

@@ -14,7 +14,7 @@ from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
 from tests.broker.metric_samples import scrape
-from tests.waiting import until
+from tests.deadline import until
 
 
 class Away:

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from chronoline.broker.auth import Door, Tokens
 from chronoline.broker.limits import Limits
-from chronoline.runtime import admission
 from tests.broker.http.served import Served, serving
 from tests.broker.http.test_problems import check
-from tests.waiting import until
+from tests.deadline import until
 
 KIB = 1024
 JSON = {"content-type": "application/json"}
@@ -169,12 +167,11 @@ _ANNOUNCED = (
 )
 
 
-def test_bodies_wait_for_room_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "_PATIENCE_S", 0.05)
-
+def test_bodies_wait_for_room_in_memory(tmp_path: Path) -> None:
     async def play() -> None:
         limits = Limits(frame_bytes=64 * KIB, node_bytes=128 * KIB, node_requests=1_000)
-        async with serving(tmp_path, limits=limits) as served:
+        hasty = limits.admission(patience_s=0.05)
+        async with serving(tmp_path, limits=limits, admission=hasty) as served:
             await served.create_topic(largest_body_bytes=KIB)
             assert served.node.parts is not None
             node = served.node.parts.admission

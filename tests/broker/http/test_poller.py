@@ -20,7 +20,7 @@ from chronoline.core.permissions import Operation
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store
 from tests.broker.http.served import Served, serving
-from tests.waiting import until
+from tests.deadline import until
 
 HOUR_MS = 3_600_000
 

@@ -19,7 +19,7 @@ from chronoline.core.topic import TopicSettings
 from tests.broker.nodes import Running, running
 from tests.broker.targets.receivers import Answering, answers, calling, fine, receiving
 from tests.callbacks.test_caller import serving
-from tests.waiting import run_scene, until
+from tests.deadline import run_scene, until
 
 _SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()
 

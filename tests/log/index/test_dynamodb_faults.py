@@ -47,6 +47,7 @@ def index(dynamodb_url: str, line: Line) -> Index:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(table_module, "_PATIENCE_S", 0.1)
 
 
@@ -277,6 +278,7 @@ def test_a_server_that_hangs_or_is_gone(
 ) -> None:
     url = own_server.url(TABLE)
     create_table(url)
+    # No setting: the test does not wait for the usual time.
     monkeypatch.setattr(table_module, "_READ_TIMEOUT_S", 2)
     index = DynamoDbIndex(url)
     index.create_topic(TOPIC)

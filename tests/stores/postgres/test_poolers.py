@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from chronoline.core.errors import StoreBusy, StoreError
-from chronoline.databases.postgres import _SESSION_SETTINGS
+from chronoline.databases.postgres import _SESSION_SETTINGS  # a pooler must keep them
 from chronoline.log.index.postgres import PostgresIndex
 from chronoline.stores.factory import open_store
 from chronoline.stores.postgres import PostgresStore

@@ -31,6 +31,7 @@ class Spy:
     """Wraps the writing connection: counts commits, and fails on demand."""
 
     def __init__(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        # A connection that fails between two steps.
         self._connection = store.engine.database._writer
         self.commits = 0
         self.fail_at = ""
