@@ -16,9 +16,10 @@ PROJECT := install --no-deps --no-build-isolation --editable . --editable bench
 
 # The tests, in groups of which four run beside each other, since most of their time they wait: the longest
 # first, so that they end together.
-TEST_GROUPS := torture pipes brokers log commands formats rest stores
+TEST_GROUPS := torture brokers pipes log commands formats rest stores processes
 OF_torture := tests/torture
-OF_pipes := tests/spark/pipes
+OF_processes := $(addprefix tests/spark/pipes/test_,processes.py commands.py own_session.py)
+OF_pipes := $(filter-out $(OF_processes),$(wildcard tests/spark/pipes/test_*.py))
 OF_brokers := tests/broker
 OF_formats := tests/spark/formats $(wildcard tests/spark/test_*.py) tests/bench/test_pipe.py tests/bench/test_pipe_jobs.py
 OF_log := tests/log tests/cli/log

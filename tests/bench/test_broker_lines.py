@@ -52,7 +52,7 @@ async def check_lines(line: Line, consumer: Line) -> None:
     notes, ready = Notes(), asyncio.Event()
     consuming = asyncio.create_task(consumer.consume(notes, ready.set))
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await ready.wait()
             began_us = wall_us()
             assert began_us <= await line.put(0, 0) <= wall_us() + 1_000

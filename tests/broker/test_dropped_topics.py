@@ -33,7 +33,7 @@ async def _drop_under_consumers(dropper: Running, server: Running) -> None:
             await client.delete_topic(topic)
         for ended, topic in ((waiting, "idle"), (asyncio.ensure_future(anext(full)), "full")):
             with pytest.raises(TopicNotFound, match=f"^topic '{topic}' was deleted$"):
-                await asyncio.wait_for(ended, 20)
+                await asyncio.wait_for(ended, 60)
         assert len(held) == 2
         assert server.subscriptions == []
 

@@ -284,7 +284,7 @@ def test_broker_without_its_store_grants_no_lease() -> None:
                 leases = client.consume("jobs")
                 waiting = asyncio.ensure_future(anext(leases))
                 for _ in range(3):
-                    await asyncio.wait_for(asked.acquire(), 20)
+                    await asyncio.wait_for(asked.acquire(), 60)
                 assert not waiting.done()
                 sending = asyncio.ensure_future(client.send("jobs", b"more", id="b"))
                 healed.set()

@@ -24,7 +24,7 @@ def test_idle_loader_stops_at_once(
             stream = await client.subscribe(["idle"])
             if leaves:
                 await client.unsubscribe(stream)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await broker.node.stop()
             assert broker.subscriptions == []
 

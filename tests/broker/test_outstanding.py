@@ -82,7 +82,7 @@ class _Slow:
         def ask(*given: Any, **named: Any) -> Any:
             if not self.free.is_set():
                 self.waits.set()
-                self.free.wait(30)
+                self.free.wait(60)
             return found(*given, **named)
 
         return ask
@@ -108,7 +108,7 @@ def test_late_reservation_is_returned(
                 access = served.node.parts.access
                 await until(lambda: access.problem != "")  # the broker no longer waits for it
                 slow.free.set()
-                lease = await asyncio.wait_for(coming, 30)
+                lease = await asyncio.wait_for(coming, 60)
                 assert (lease.id, lease.attempts) == ("a", 0)  # no consumer had begun with it
                 await lease.ack()
                 await leases.aclose()

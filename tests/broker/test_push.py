@@ -252,7 +252,7 @@ def test_clients_carry_on_after_a_broker_restart(tmp_path: Path) -> None:
         async with running(tmp_path, port) as broker:
             assert broker.address == address
             assert await sending == "while"
-            another = await asyncio.wait_for(anext(leases), 10)
+            another = await asyncio.wait_for(anext(leases), 60)
             assert another.id == "while"
             await held.ack()
             await another.ack()

@@ -36,7 +36,7 @@ def _session(broker: Running, name: str) -> Session[Any, Any] | None:
 async def _rest(stream: RawStream) -> list[str]:
     """The kinds of the remaining replies until the stream ends."""
     kinds: list[str] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (frame := await stream.call.read()) is not aio.EOF:
             kinds += [each.WhichOneof("what") for each in (frame, *frame.more)]
     return kinds
@@ -135,7 +135,7 @@ def test_replaced_subscribe_does_not_block_its_successor(tmp_path: Path) -> None
 
 
 async def _answer(stream: RawStream) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (reply := await stream.hear()).seq:
             pass  # it was not asked for
     return reply

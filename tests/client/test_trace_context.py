@@ -109,7 +109,7 @@ def test_handler_runs_in_the_trace_of_its_message(chronoline_broker: str, teleme
                 await client.create_topic(topic)
                 await client.send(topic, headers={"traceparent": _PARENT})
                 await client.send(topic)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await worker.serve()
 
     def note(lease: AsyncLease | Lease) -> None:
@@ -163,7 +163,7 @@ def test_real_opentelemetry_propagates_the_trace(chronoline_broker: str) -> None
             await client.create_topic("t")
             with trace.use_span(trace.NonRecordingSpan(context)):
                 await client.send("t")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await worker.serve()
 
     worker = Worker(chronoline_broker)

@@ -503,7 +503,7 @@ def test_worker_stops_before_the_broker_answers() -> None:
             await broker.seen("subscribe")
             worker.stop()
             worker.stop()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await serving
 
     asyncio.run(play())
@@ -537,7 +537,7 @@ def test_dropped_topic_ends_its_worker(tmp_path: Path) -> None:
             serving = asyncio.ensure_future(worker.serve())
             await begun.wait()
             await client.delete_topic("jobs")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 with pytest.raises(TopicNotFound):
                     await serving
 

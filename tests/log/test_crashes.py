@@ -43,7 +43,7 @@ def test_bucket_writers_killed_between_steps_leave_a_valid_log(
     request: pytest.FixtureRequest, index: str
 ) -> None:
     # Clients of servers run many more lines: not at each of them.
-    kill_step_by_step(place(request, "s3", index), kills=KILLS)
+    kill_step_by_step(place(request, "s3", index), kills=KILLS // 2)
 
 
 def kill_step_by_step(url: str, *, kills: int = 0) -> None:
@@ -52,7 +52,7 @@ def kill_step_by_step(url: str, *, kills: int = 0) -> None:
     command = [sys.executable, "-m", "tests.log.step_killer", url, str(kills)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     answered, killed = json.loads(done.stdout)
-    assert killed >= KILLS // 2  # a writer may have fewer lines than the first one
+    assert killed >= KILLS // 4  # a writer may have fewer lines than the first one
     assert len(answered) == 2 * 7  # the first and the last writer, which came to their ends
     check(url, answered)
 

@@ -26,7 +26,7 @@ from chronoline.stores.factory import open_store
 from chronoline.stores.inputs import InputRecord, Intake, Rejected
 from chronoline.stores.members import pipe_group
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 HOUR_MS = 3_600_000
 
 

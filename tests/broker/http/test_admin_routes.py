@@ -30,7 +30,7 @@ class Away:
         if self.away and name not in ("watch", "capabilities"):
             raise StoreUnavailable("the server is gone")
         if name == "find_topic":
-            self.open.wait(10)
+            self.open.wait(60)
         return getattr(self._store, name)
 
 

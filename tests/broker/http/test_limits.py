@@ -24,7 +24,7 @@ async def talk(served: Served, sent: bytes) -> tuple[bytes, dict[str, Any]]:
     """Send bytes until the broker closes the connection; returns the response head and the problem."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(sent)
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     return head, dict(json.loads(body))
@@ -111,7 +111,7 @@ def test_idle_connections_make_room_for_new_ones(tmp_path: Path) -> None:
             async with httpx.AsyncClient(base_url=served.url) as another:
                 assert (await another.get("/livez")).status_code == 200
             for reader, _ in idle[:7]:
-                assert await asyncio.wait_for(reader.read(), 10) == b""  # closed without a word
+                assert await asyncio.wait_for(reader.read(), 60) == b""  # closed without a word
             for _, writer in idle:
                 writer.close()
 
@@ -198,7 +198,7 @@ def test_missing_token_is_refused_before_the_body(tmp_path: Path) -> None:
         async with serving(tmp_path, door=Door(tokens)) as served:
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
             writer.write(_ANNOUNCED % (b"wrong", 8_000_000))
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
             assert head.startswith(b"HTTP/1.1 401 ")
             writer.close()
 

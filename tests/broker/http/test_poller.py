@@ -490,7 +490,7 @@ class Slow:
     def next_ts(self, *given: Any) -> int | None:
         found = self._store.next_ts(*given)
         self.asked.set()
-        self.gate.wait(10)
+        self.gate.wait(60)
         return found
 
 
@@ -502,12 +502,12 @@ def test_message_created_during_a_query_is_served(tmp_path: Path) -> None:
                 await served.create_topic()
                 slow.gate.clear()
                 poll = await RawPoll.begin(served)
-                await asyncio.to_thread(slow.asked.wait, 10)
+                await asyncio.to_thread(slow.asked.wait, 60)
                 await served.put("m")
                 (subscription,) = served.subscriptions
                 await until(lambda: subscription.heard is not None)  # the notice, before the answer
                 slow.gate.set()
-                answer = await asyncio.wait_for(poll.body(), 20)
+                answer = await asyncio.wait_for(poll.body(), 60)
                 assert [each["id"] for each in answer["messages"]] == ["m"]
 
     asyncio.run(play())

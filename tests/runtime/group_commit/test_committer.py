@@ -12,7 +12,7 @@ from chronoline.runtime.group_commit import Committer
 from chronoline.runtime.group_commit import queue as queue_module
 from chronoline.testing import ManualClock
 
-PATIENCE_S = 15
+PATIENCE_S = 60
 
 
 class Joint:

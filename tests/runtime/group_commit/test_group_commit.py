@@ -23,7 +23,7 @@ from chronoline.runtime.group_commit import FEWEST_ROWS, MOST_ROWS, Committer, Q
 from chronoline.runtime.group_commit import committer as committer_module
 from chronoline.testing import ManualClock
 
-PATIENCE_S = 15
+PATIENCE_S = 60
 MOST_BYTES = 1_000
 COMMIT_BYTES = 300
 

@@ -28,7 +28,7 @@ from chronoline.testing.postgres import PostgresServer
 from tests.stores.line import NOW, OWNERS, Line, new, words
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Child:

@@ -16,7 +16,7 @@ from tests.stores.line import NOW, OWNERS, Line, MakeLine, new, words
 from tests.stores.postgres.test_database import child, hear_of
 from tests.stores.test_conformance_watch import CHANGES, drain, hears, prepare
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 MARKER = "nothing was announced before this"
 
 

@@ -119,4 +119,4 @@ def test_session_pooler_is_accepted_with_notices(
     with PostgresStore(by_session.url(name)) as store, store.watch() as watch:
         line = MakeLine(store)()
         line.put("a")
-        assert watch.wait(30)
+        assert watch.wait(60)

@@ -23,7 +23,7 @@ from chronoline.stores.postgres import engine as engine_module
 from tests.stores.line import NOW, Line, MakeLine, new
 from tests.stores.test_forks import in_a_fork
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 # The turn of a create

@@ -38,7 +38,7 @@ from tests.stores.line import NOW, OWNERS, new, words
 from tests.stores.sqlite.flush import BrokenDisk
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture

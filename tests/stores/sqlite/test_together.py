@@ -149,4 +149,4 @@ def test_watches_wake_after_the_commit(store: SqliteStore, topic: Topic) -> None
 
         store.together([creating(store, topic, "a"), look])
         assert seen == []
-        assert [each.due for each in watch.wait(30)] == [NOW]
+        assert [each.due for each in watch.wait(60)] == [NOW]
