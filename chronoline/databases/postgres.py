@@ -210,7 +210,7 @@ class PostgresDatabase:
         begun = time.monotonic()
         for left in reversed(range(_TRIES)):
             try:
-                with self._connection(turn_ms) as connection:
+                with self.connection(turn_ms) as connection:
                     if turn_ms is not None and time.monotonic() > begun + turn_ms / 1000:
                         raise StoreBusy("its turn came too late; nothing was changed. Try again")
                     return work(connection)
@@ -257,7 +257,7 @@ class PostgresDatabase:
             return cursor.fetchall() if cursor.description else []
 
     @contextmanager
-    def _connection(self, turn_ms: int | None = None) -> Iterator[Connection]:
+    def connection(self, turn_ms: int | None = None) -> Iterator[Connection]:
         self.check_open()
         timeout_s = CONNECT_TIMEOUT_S if turn_ms is None else turn_ms / 1000
         try:

@@ -59,6 +59,7 @@ class BrokerService:
         patience_s: float = 10.0,
         calls: Calls | None = None,
         admission: Admission | None = None,
+        upkeep_every_s: float = _UPKEEP_EVERY_S,
     ) -> None:
         """`patience_s` is the time-out of the store; after it a change is answered as unknown.
 
@@ -72,7 +73,8 @@ class BrokerService:
         self.metrics = metrics or BrokerMetrics()
         self._patience_s = patience_s
         self._calls = calls
-        self._pace = PurgePace(_UPKEEP_EVERY_S)
+        self._upkeep_every_s = upkeep_every_s
+        self._pace = PurgePace(upkeep_every_s)
         self._admission = admission or self._limits.admission()
         self.broker = f"b-{new_id()}"
         self._exits = AsyncExitStack()
@@ -181,7 +183,7 @@ class BrokerService:
     async def _keep_up(self) -> None:
         assert self.parts is not None
         while True:
-            await asyncio.sleep(_UPKEEP_EVERY_S)
+            await asyncio.sleep(self._upkeep_every_s)
             self.parts.loaders.tidy()
             await self.parts.degradation.keep_watch()
             blocked = any(each.type in _NO_PURGE for each in self.parts.degradation.current)

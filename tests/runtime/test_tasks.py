@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from chronoline.runtime.tasks import TaskSet, supervise
-from tests.waiting import until
+from tests.deadline import until
 
 
 class Part:
@@ -46,12 +46,12 @@ def test_failed_task_is_logged_counted_and_restarted(caplog: pytest.LogCaptureFi
             supervise("a part", part.work, counted.failed, topic="jobs"),
             supervise("other", sound.work, counted.failed),
         ]
-        await asyncio.wait_for(part.works.wait(), 20)
+        await asyncio.wait_for(part.works.wait(), 60)
         assert (part.starts, sound.starts) == (3, 1)
         assert counted.failures == [("a part", "jobs")] * 2
         part.to_end.set()
         sound.to_end.set()
-        await asyncio.wait_for(asyncio.gather(*tasks), 20)  # a task that returns is not restarted
+        await asyncio.wait_for(asyncio.gather(*tasks), 60)  # a task that returns is not restarted
         assert (part.starts, sound.starts) == (3, 1)
 
     with caplog.at_level(logging.ERROR):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chronoline.cli.pipe import run as running
-from chronoline.cli.pipe.run import _is_news
+from chronoline.cli.pipe import run as run_module
+from chronoline.cli.pipe.run import _is_news  # the rule of the log lines, without a pipe
 from chronoline.log import Log
 from chronoline.pipe.counters import Counters
 from chronoline.pipe.kafka import KafkaTopic
@@ -62,8 +62,10 @@ class _Watched(threading.Event):
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakePipe]:
     class Fake(FakePipe): ...
 
-    monkeypatch.setattr(running, "_import_pipe", lambda: Fake)
-    monkeypatch.setattr(running, "_log_to_stderr", lambda: None)
+    # A pipe without Spark.
+    monkeypatch.setattr(run_module, "_import_pipe", lambda: Fake)
+    # It would change the logging of the tests.
+    monkeypatch.setattr(run_module, "_log_to_stderr", lambda: None)
     return Fake
 
 
