@@ -29,7 +29,7 @@ class _Command:
 
     load: Callable[[], Any]
     install: str
-    """What `pip install` needs for it."""
+    """The package and extra that `pip install` needs for it."""
     panel: str | None = None
 
 
