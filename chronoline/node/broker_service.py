@@ -31,7 +31,7 @@ from chronoline.node.settings import BROKER_ROLES
 from chronoline.runtime.admission import Admission
 from chronoline.runtime.clock import Clock, SystemClock
 from chronoline.runtime.descriptors import SHORTAGES
-from chronoline.runtime.interpreter import switch_often
+from chronoline.runtime.gc_tuning import switch_often
 from chronoline.runtime.message_ids import new_id
 from chronoline.runtime.tasks import supervise
 from chronoline.stores.contract import Store

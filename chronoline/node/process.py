@@ -18,7 +18,7 @@ from chronoline.node.banner import banner
 from chronoline.node.roles import start_roles
 from chronoline.node.settings import Listener, NodeSettings
 from chronoline.runtime.descriptors import raise_limit
-from chronoline.runtime.interpreter import search_seldom
+from chronoline.runtime.gc_tuning import search_seldom
 from chronoline.runtime.signals import stop_on_signal
 from chronoline.stores.contract import Store
 from chronoline.stores.factory import open_store

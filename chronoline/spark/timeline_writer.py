@@ -36,7 +36,7 @@ from chronoline.core.outcome import Outcome, Refusal
 from chronoline.core.permissions import System
 from chronoline.runtime.backoff import Backoff, Waits
 from chronoline.runtime.clock import SystemClock
-from chronoline.runtime.interpreter import searched_seldom
+from chronoline.runtime.gc_tuning import searched_seldom
 from chronoline.runtime.message_ids import new_id
 from chronoline.spark.options import Options
 from chronoline.spark.timeline_reader import Target, find_target

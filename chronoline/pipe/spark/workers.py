@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from chronoline.pipe.lane_work import LaneWork
-from chronoline.runtime.interpreter import search_seldom, switch_often
+from chronoline.runtime.gc_tuning import search_seldom, switch_often
 
 _WARM_S = 1.0
 
