@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from chronoline import __version__
 from chronoline.core.errors import ChronolineError, MissingExtra
@@ -29,7 +30,7 @@ class _Command:
 
     load: Callable[[], Any]
     install: str
-    """The package and extra that `pip install` needs for it."""
+    """The argument of `pip install` for it."""
     panel: str | None = None
 
 
@@ -95,7 +96,7 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
     except ImportError as error:
         if not isinstance(error, MissingExtra) and (error.name or "").startswith("chronoline."):
             raise  # a defect
-        missing.__doc__ = f"Needs: {needs}"
+        missing.__doc__ = f"Needs: {escape(needs)}"  # the extra is no markup
         ignored = {"allow_extra_args": True, "ignore_unknown_options": True}
         app.command(name, rich_help_panel=command.panel, context_settings=ignored)(missing)
         return

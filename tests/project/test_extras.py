@@ -152,6 +152,10 @@ def test_command_answers_on_a_base_install(wheel: Path, arguments: list[str]) ->
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_help_names_the_extra_of_a_missing_part(wheel: Path) -> None:
+    assert "pip install 'chronoline[server]'" in run_command(wheel, "up", "--help").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "install"),
     [
